@@ -7,7 +7,7 @@ import pytest
 from factories import Tunemark, give_to_git, make_submission, run_id, save
 from gate_mutations.honest import cpu_machine
 
-from tunemark.collector.gate.cross_file_checks import Candidate, accept
+from tunemark.collector.gate.cross_file_checks import Verdict, accept
 from tunemark.collector.store import loading
 from tunemark.collector.store.database import Rows
 from tunemark.collector.store.loading import collect
@@ -95,14 +95,14 @@ def test_a_file_alone_finds_what_it_supersedes_in_the_checkout(checkout: Path, o
 
 def test_a_copy_of_a_committed_run_under_an_earlier_name_does_not_displace_it() -> None:
     submission = make_submission()
-    copy, committed = Candidate("a", (), "b" * 12, submission), Candidate("b", (), "a" * 12, submission)
+    copy, committed = (Verdict(record=submission, result_id=name * 12, file=file) for file, name in ("ab", "ba"))
     done = accept([copy, committed], frozenset({"b"}))
     assert [kept.file for kept in done.kept] == ["b"]
     assert [(file, problem.field) for file, problem in done.problems] == [("a", "run_id")]
 
 
 def test_two_results_cannot_share_an_id() -> None:
-    files = [Candidate(name, (), "a" * 12, make_submission(run_id=run_id(number))) for number, name in enumerate("xy")]
+    files = [Verdict(record=make_submission(run_id=run_id(number)), result_id="a" * 12, file=name) for number, name in enumerate("xy")]
     assert "is the id of x already" in str(accept(files, frozenset()).problems[0][1])
 
 

@@ -48,11 +48,11 @@ def test_flops_and_reasons_are_loaded(db: Path) -> None:
 
 
 def test_the_gate_knows_the_probes_and_throttle_reasons_of_the_harness() -> None:
-    from tunemark.collector.gate import physics, run_quantities
+    from tunemark.collector.gate import physics, run_facts
     from tunemark.harness.vendors.cuda import THROTTLE_REASONS
     from tunemark.harness.vendors.protocol import all_vendors
 
     sizes = {vendor.backend: vendor.probe_size for vendor in all_vendors() if vendor.probe_size and vendor.backend.value != "fake"}
     known = {backend: physics.QUANTITIES["probe_size"](SimpleNamespace(backend=backend)) for backend in sizes}
     assert known == sizes
-    assert set(THROTTLE_REASONS.values()) < run_quantities.THROTTLE_REASONS
+    assert set(THROTTLE_REASONS.values()) < set(run_facts.STACKS["telemetry"]["throttle_reasons"])

@@ -33,6 +33,7 @@ def test_a_problem_names_the_field_and_what_an_honest_person_can_do(name: str, c
 
 
 def test_each_quantity_is_used_by_a_row() -> None:
-    named = {word for row in rows() for word in (row.of, row.most, row.least, row.equals, row.holds, *row.when.replace("!", "").split())}
+    every = [row for section in rows().values() for row in section]
+    named = {word for row in every for word in (row.of, row.most, row.least, row.equals, row.holds, *row.when.replace("!", "").split())}
     short = {name for name, (function, _) in QUANTITIES.items() if function.__name__.startswith("<")}
     assert short - named == set()

@@ -1,6 +1,5 @@
 """The evidence that rules see: every result, published or measured, with its cards, and every statement of a document."""
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -8,7 +7,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from tunemark.collector.audit.interval import Interval
-from tunemark.collector.audit.printed_figures import printed_rows
+from tunemark.collector.audit.printed_figures import WORDS, printed_rows
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.world_facts import DatasetFact
@@ -17,31 +16,11 @@ from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.records.claims import Assertion, Comparison
 from tunemark.schema.records.converted import ConvertedResult
 from tunemark.schema.records.published import Claim, Conditions, PublishedResult, SourceDocument, Statement
-from tunemark.schema.throughput import QUANTILE, Range
-from tunemark.schema.vocabulary import Method
+from tunemark.schema.throughput import Range
 
 Kind = TypeVar("Kind", bound=Assertion)
 Item = TypeVar("Item")
 Key = TypeVar("Key", bound=Hashable)
-METHOD_NAME = {
-    Method.FULL: "full fine-tuning",
-    Method.LORA: "LoRA",
-    Method.QLORA: "QLoRA",
-    Method.PEFT: "another parameter-efficient method",
-}
-DEVICES_SETTINGS = frozenset({
-    "data_parallel", "strategy", "nodes", "devices_per_node", "processes", "nproc", "deepspeed", "sharding", "fsdp", "replicas"
-})  # fmt: skip
-"""Settings that follow from the number of devices."""
-METHOD_SETTINGS = frozenset({
-    "lora_r", "lora_alpha", "lora_dropout", "lora_targets", "quantisation", "double_quantisation", "peft_method", "target_modules",
-    "optimizer",
-})  # fmt: skip
-"""Settings that follow from the method."""
-DESCRIPTIONS = frozenset({"config_file", "learning_rate", "weight_decay", "steps", "measured_on", "max_steps", "seed"})
-"""Settings that change neither the work nor the speed of a step."""
-COUNTS = frozenset({"steps", "total_steps", "epochs", "tokens"})
-"""Counted quantities; their whole numbers are exact."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +34,9 @@ class Claimed:
         claim = self.claims.get(quantity)
         if claim is None or claim.readings or claim.value <= 0:
             return None
-        return Interval.exact(claim.value) if quantity in COUNTS and claim.value.is_integer() else Interval.of(claim)
+        return (
+            Interval.exact(claim.value) if quantity in WORDS["quantities"]["counted"] and claim.value.is_integer() else Interval.of(claim)
+        )
 
     def readings(self, quantity: str) -> list[tuple[str, Interval]]:
         """Return all meanings of a figure with their values. A plain figure has one meaning without words."""
@@ -100,7 +81,7 @@ class AuditedResult(Claimed):
     @property
     def method_name(self) -> str:
         """Name of the method for readers."""
-        return METHOD_NAME[self.conditions.method]
+        return str(WORDS["methods"][self.conditions.method])
 
     @property
     def finished(self) -> bool:
@@ -140,19 +121,6 @@ class AuditedResult(Claimed):
         return self.devices if self.offloads_to_host is not None or "DDP" in self.section else None
 
 
-@dataclass(frozen=True, slots=True)
-class ExpectedRate:
-    """The rate of a result beside its prediction from the results of other sources."""
-
-    tokens_per_s: float
-    predicted: Range
-
-    @property
-    def errors(self) -> float:
-        """Logarithm of rate over prediction, in its standard deviations."""
-        return QUANTILE * math.log(self.tokens_per_s / self.predicted.value) / math.log(self.predicted.high / self.predicted.value)
-
-
 @dataclass(frozen=True)
 class Evidence:
     """Everything that is audited, and the facts that it is audited against."""
@@ -162,8 +130,8 @@ class Evidence:
     facts: FactBase
     records: tuple[PublishedResult | ConvertedResult, ...] = ()
     """Source records of the results of documents and other harnesses."""
-    expected: Mapping[str, ExpectedRate] = field(default_factory=dict)
-    """Result id -> its rate beside its prediction; empty until the throughput model is fitted to results that the audit does not refute."""
+    expected: Mapping[str, tuple[float, Range]] = field(default_factory=dict)
+    """Result id -> its tokens/s, and those that results of other sources predict; empty until the throughput model is fitted to results that the audit does not refute."""
 
     @cached_property
     def published(self) -> tuple[AuditedResult, ...]:
@@ -220,13 +188,13 @@ class Evidence:
         return self.statements[record].claims if record in self.statements else {}
 
 
-def same_software(result: AuditedResult, other: AuditedResult, besides: frozenset[str]) -> bool:
+def same_software(result: AuditedResult, other: AuditedResult, besides: Iterable[str]) -> bool:
     """Return True if two results have the same versions, number format and settings.
 
     Some settings may differ besides descriptions; what is not stated is off.
     """
     a, b = result.conditions, other.conditions
-    names = (set(a.settings) | set(b.settings)) - besides - DESCRIPTIONS
+    names = (set(a.settings) | set(b.settings)) - {*besides, *WORDS["settings"]["descriptions"]}
     same = all((a.settings.get(name) or None) == (b.settings.get(name) or None) for name in names)
     return same and a.framework == b.framework and a.precision == b.precision
 

@@ -2,13 +2,17 @@
 
 import math
 import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 from tunemark.schema.records.published import Claim, Conditions
 from tunemark.schema.vocabulary import Dtype, Padding
 
+WORDS = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
+"""Words of documents, and names of quantities and settings, that the rules look up."""
 EVALUATED = ("accuracy", "eval_")
 """Beginnings of the names of figures that an evaluation measures."""
 

@@ -4,28 +4,15 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, get_args
 
-from tunemark.collector.audit.printed_figures import narrow_format, precision_class
+from tunemark.collector.audit.printed_figures import WORDS, narrow_format, precision_class
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.world_facts import MemoryConvention, MemoryLever, applies
 from tunemark.schema.physics.memory_states import SHARDED, MemoryLedger
-from tunemark.schema.physics.training_shape import ALL_LINEAR, OptimizerKind, Sharding, TrainingShape
+from tunemark.schema.physics.training_shape import ALL_LINEAR, Sharding, TrainingShape
 from tunemark.schema.records.published import Conditions
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Loss, Method
 
-STRATEGIES: dict[str, Sharding] = {"fsdp": "fsdp1", "deepspeed": "zero2", "zero": "zero1"}
-"""Printed strategy -> sharding, where it is not named as in `TrainingShape`."""
-OPTIMIZERS: dict[str, OptimizerKind] = {
-    "paged.*8": "paged-adamw-8bit",
-    "paged": "paged-adamw",
-    "8.?bit|bnb": "adamw-8bit",
-    "adafactor": "adafactor",
-    "sgd": "sgd",
-    "fused": "adamw-fused",
-}
-"""Words in a printed optimizer -> kind; the first that is found counts. Otherwise torch's AdamW."""
-STORED = {"fp32": Dtype.FP32, "tf32": Dtype.FP32, "fp16": Dtype.FP16}
-"""Printed number format -> format of weights and activations; otherwise bf16."""
 COVERED = (Method.FULL, Method.LORA, Method.QLORA)
 ENUMS: dict[str, Callable[[Any], object]] = {
     "parameters": Dtype,
@@ -49,7 +36,7 @@ def published_shape(conditions: Conditions, facts: FactBase, convention: MemoryC
     tensor_parallel, rank, dropout, recomputed = map(settings.get, ("tensor_parallel", "lora_r", "lora_dropout", "gradient_checkpointing"))
     ranks = tensor_parallel if isinstance(tensor_parallel, int) else 1
     replicas = max(1, devices // ranks)
-    stored = STORED.get(precision_class(conditions.precision) or "", Dtype.BF16)
+    stored = Dtype(WORDS["shape"]["stored"].get(precision_class(conditions.precision), "bf16"))
     optimizer = str(settings.get("optimizer") or "").lower()
     given: dict[str, Any] = {
         "gradient_accumulation": conditions.gradient_accumulation or 1,
@@ -63,7 +50,7 @@ def published_shape(conditions: Conditions, facts: FactBase, convention: MemoryC
         "block_format": narrow_format(conditions.precision) if conditions.method in (Method.FULL, Method.LORA) else None,
         # Scales of GPTQ, 2.5 bytes for 128 weights, are as small as those that are quantised too.
         "double_quantisation": settings.get("quantisation") != "nf4",
-        "optimizer": next((kind for word, kind in OPTIMIZERS.items() if re.search(word, optimizer)), "adamw"),
+        "optimizer": next((kind for word, kind in WORDS["shape"]["optimizers"].items() if re.search(word, optimizer)), "adamw"),
         "loss": settings["loss"] if settings.get("loss") in get_args(Loss) else "upcast",
         "compiled": bool(settings.get("compile")),
         "optimizer_in_backward": bool(settings.get("optimizer_in_backward")),
@@ -109,4 +96,4 @@ def _sharding(printed: object, devices: int) -> Sharding:
     if devices == 1:
         return "single"
     word = str(printed or "fsdp1").lower().replace("-", "").replace(" ", "").removeprefix("deepspeed").removeprefix("_")
-    return word if word in SHARDED else STRATEGIES.get(word, "fsdp1")  # type: ignore[return-value]
+    return word if word in SHARDED else WORDS["shape"]["strategies"].get(word, "fsdp1")  # type: ignore[return-value]

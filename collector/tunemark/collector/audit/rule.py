@@ -57,6 +57,12 @@ class Finding:
         return (self.verdict in REFUTED or self.rule in NO_EVIDENCE) and concerned
 
 
+def refutation(findings: Iterable[Finding], quantities: Collection[str], conditions: Collection[str]) -> str | None:
+    """Return the first finding for which nothing may rest on these quantities and conditions, as a reason, or None."""
+    found = next((finding for finding in findings if finding.refutes(quantities, conditions)), None)
+    return f"the audit calls it {found.verdict.value}: {found.rule}" if found else None
+
+
 def about_figures(
     verdict: AuditVerdict, result: AuditedResult, quantities: tuple[str, ...], calculation: str, conditions: tuple[str, ...] = ()
 ) -> Finding:

@@ -13,6 +13,7 @@ from tunemark.schema.formats import counted
 from tunemark.schema.vocabulary import AuditVerdict
 
 if TYPE_CHECKING:
+    from tunemark.collector.audit.evidence import Evidence
     from tunemark.collector.audit.rule import Finding
 
 # The audit is imported when the command runs, to keep --help fast.
@@ -67,9 +68,7 @@ def audit(
     - `tunemark audit --rules --rule identity`
     """
     from tunemark.collector.audit.evidence import source_of
-    from tunemark.collector.audit.load import add_files, load_evidence
     from tunemark.collector.audit.rule import all_rules, select
-    from tunemark.collector.gate.read import named_records
     from tunemark.collector.predict.cross_validation import audit_all
 
     declared = all_rules()
@@ -86,10 +85,7 @@ def audit(
             print_table(["rule", "family", "looks for"], [(known.id, known.family, known.title) for known in shown])
         return
     wanted_verdicts = [chosen("--verdict", word, AuditVerdict) for word in verdict or ()]
-    evidence = load_evidence(project_root())
-    ids: list[str] = []
-    if paths:
-        evidence, ids = add_files(evidence, named_records(paths).files)
+    evidence, ids = _with_files(paths or [])
     known_sources = sorted({result.source for result in evidence.results} | set(evidence.documents_by_id))
     sources = [chosen("--source", name, known_sources) for name in source or ()]
     of_sources = [result.id for result in evidence.results if result.source in sources]
@@ -108,13 +104,19 @@ def audit(
     say(f"Findings: {len(findings)} about {counted(subjects, 'record')} ({counts}).")
 
 
-def contradictions(paths: list[Path]) -> list["Finding"]:
-    """Return the findings on records that make a figure impossible or inconsistent; print the others as remarks on standard error."""
+def _with_files(paths: list[Path]) -> tuple["Evidence", list[str]]:
+    """Return the evidence of the checkout and of further files, with the ids of the records in these."""
     from tunemark.collector.audit.load import add_files, load_evidence
     from tunemark.collector.gate.read import named_records
+
+    return add_files(load_evidence(project_root()), named_records(paths).files)
+
+
+def contradictions(paths: list[Path]) -> list["Finding"]:
+    """Return the findings on records that make a figure impossible or inconsistent; print the others as remarks on standard error."""
     from tunemark.collector.predict.cross_validation import audit_all
 
-    evidence, ids = add_files(load_evidence(project_root()), named_records(paths).files)
+    evidence, ids = _with_files(paths)
     findings = [each for each in audit_all(project_root(), evidence) if not set(ids).isdisjoint(each.records)]
     wrong = [each for each in findings if each.verdict in {AuditVerdict.IMPOSSIBLE, AuditVerdict.INCONSISTENT}]
     for finding in findings:

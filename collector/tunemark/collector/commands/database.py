@@ -4,16 +4,7 @@ from typing import Annotated
 
 import typer
 
-from tunemark.collector.commands.terminal import (
-    AsJson,
-    Database,
-    database_of,
-    date_option,
-    print_json,
-    print_table,
-    problem_json,
-    say,
-)
+from tunemark.collector.commands.terminal import AsJson, Database, database_of, date_option, print_json, print_table, problem_json, say
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import counted

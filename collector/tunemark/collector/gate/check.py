@@ -11,23 +11,14 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from pydantic import BaseModel
 
-from tunemark.collector.gate.cross_file_checks import (
-    CONFIRMED_BY,
-    Candidate,
-    FileProblems,
-    accept,
-    committed_files,
-)
+from tunemark.collector.gate.cross_file_checks import CONFIRMED_BY, FileProblems, Verdict, accept, committed_files
 from tunemark.collector.gate.derive import derived_problems, outdated_facts
-from tunemark.collector.gate.doubts import doubts
 from tunemark.collector.gate.fact_checks import Neighbours
 from tunemark.collector.gate.fact_files import document_problems, fact_problems
-from tunemark.collector.gate.identity import identity_of
 from tunemark.collector.gate.published_checks import fact_record_problems
 from tunemark.collector.gate.read import SUBMISSIONS, shown_path
-from tunemark.collector.gate.relations import relation_problems
+from tunemark.collector.gate.relations import doubts, relation_problems
 from tunemark.collector.gate.run_facts import Run
 from tunemark.collector.gate.text_checks import text_problems
 from tunemark.schema.derive import Derived, derive
@@ -38,7 +29,6 @@ from tunemark.schema.processes import in_processes
 from tunemark.schema.records.base import canonical_json, content_id
 from tunemark.schema.records.reading import InvalidRecord, Problem, read_record
 from tunemark.schema.records.submission import LATER_FIELDS, Submission, submission_name
-from tunemark.schema.records.trace import StepTrace
 
 LARGEST_FILE_BYTES = 16 * MIB
 """About 250,000 steps, more than any submission has."""
@@ -46,33 +36,6 @@ UNREADABLE = (InvalidRecord, OSError, ValueError, TypeError, LookupError, Arithm
 """What reading a committed submission can raise. It is reported where the file is checked."""
 FEW_COMMITTED = 2000
 """Committed submissions that are read, 3 ms each, before processes to read them would have started."""
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """The result of checking one file."""
-
-    problems: tuple[Problem, ...]
-    """Reasons to reject the file; empty if it is valid."""
-    record: BaseModel | None = None
-    """The record, upgraded to the newest format; null if it could not be read."""
-    derived: Derived | None = None
-    """Headline numbers of a submission; null if they cannot be derived."""
-    result_id: str = ""
-    """First digits of the hash of the file's bytes."""
-    sha256: str = ""
-    """Hash of the file's bytes."""
-    outdated: tuple[Problem, ...] = ()
-    """Changes of the facts since a submission was measured; a reason to reject a new one."""
-    doubts: tuple[Problem, ...] = ()
-    """Why an accepted submission needs a second run."""
-
-    def candidate(self, file: str) -> Candidate:
-        """Return the file in the form that the cross-file checks use."""
-        if not isinstance(self.record, Submission):
-            return Candidate(file, self.problems)
-        identity, without_steps = identity_of(self.record), self.record.model_copy(update={"trace": StepTrace(), "ranks": ()})
-        return Candidate(file, self.problems, self.result_id, without_steps, identity, self.outdated, self.doubts)
 
 
 def judge(path: Path, facts: FactBase) -> Verdict:
@@ -190,11 +153,11 @@ def validate_all(files: Sequence[Path], root: Path, facts: FactBase, cards: Sequ
     return Validation(len(files), problems, [*accepted.notes, *doubts], len(cards))
 
 
-def _candidate(path: Path, root: Path, facts: FactBase) -> Candidate:
+def _candidate(path: Path, root: Path, facts: FactBase) -> Verdict:
     return judge(path, facts).candidate(shown_path(path, root))
 
 
-def _committed(path: Path, root: Path) -> Candidate | None:
+def _committed(path: Path, root: Path) -> Verdict | None:
     """Return a submission that git tracks and that is not among the files to check, without its rate. It was checked when it was accepted."""
     try:
         content = path.read_bytes()

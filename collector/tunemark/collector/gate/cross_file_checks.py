@@ -1,15 +1,19 @@
 """Checks that need several submissions or their checkout: repeated runs, copies, superseded results, peers, commits, changed facts."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from tunemark.collector.gate.identity import Identity, copies
+from pydantic import BaseModel
+
+from tunemark.collector.gate.identity import Identity, copies, identity_of
 from tunemark.collector.gate.read import SUBMISSIONS, git_or_none
+from tunemark.schema.derive import Derived
 from tunemark.schema.formats import GIB
 from tunemark.schema.records.reading import Problem
 from tunemark.schema.records.submission import Submission
+from tunemark.schema.records.trace import StepTrace
 from tunemark.schema.vocabulary import Status
 
 CLOCK = timedelta(days=1)
@@ -20,30 +24,39 @@ CONFIRMED_BY = "the record stays valid, and a second run can confirm it"
 """How an accepted submission that is unlikely is marked."""
 
 
-HARNESS = "harness"
-"""Folder of the harness in a commit."""
-
-
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """A checked file, in the form that the cross-file checks use."""
+class Verdict:
+    """The result of checking one file."""
 
-    file: str
-    problems: tuple[Problem, ...]
+    problems: tuple[Problem, ...] = ()
+    """Reasons to reject the file; empty if it is valid."""
+    record: BaseModel | None = None
+    """The record; null if it could not be read."""
+    derived: Derived | None = None
+    """Headline numbers of a submission; null if they cannot be derived."""
     result_id: str = ""
-    record: Submission | None = None
-    """The submission without its steps; None for another file."""
-    identity: Identity = field(default_factory=Identity)
+    """First digits of the hash of the file's bytes."""
+    sha256: str = ""
+    """Hash of the file's bytes."""
     outdated: tuple[Problem, ...] = ()
-    """Changes of the facts since the run: notes for a committed file, problems for any other."""
+    """Changes of the facts since a submission was measured: notes for a committed file, problems for any other."""
     doubts: tuple[Problem, ...] = ()
-    """Why a submission that is accepted needs a second run."""
+    """Why an accepted submission needs a second run."""
+    file: str = ""
+    identity: Identity = field(default_factory=Identity)
+
+    def candidate(self, file: str) -> "Verdict":
+        """Return the verdict in the form that the cross-file checks use: a submission without its steps, and no other record."""
+        if not isinstance(self.record, Submission):
+            return Verdict(self.problems, file=file)
+        without_steps = self.record.model_copy(update={"trace": StepTrace(), "ranks": ()})
+        return replace(self, record=without_steps, derived=None, file=file, identity=identity_of(self.record))
 
     @property
     def run(self) -> Submission:
         """The submission of a file that was accepted."""
-        if self.record is None:
-            raise LookupError(self.file)
+        if not isinstance(self.record, Submission):
+            raise TypeError(self.file)
         return self.record
 
 
@@ -51,7 +64,7 @@ class Candidate:
 class Accepted:
     """The verdict of the cross-file checks."""
 
-    kept: list[Candidate]
+    kept: list[Verdict]
     """Submissions without a problem, in the order of files."""
     problems: FileProblems
     """Reasons why the others are rejected."""
@@ -61,12 +74,10 @@ class Accepted:
     """Why submissions that are kept need a second run."""
 
 
-def accept(
-    candidates: Sequence[Candidate], committed: frozenset[str], others: Sequence[Candidate] = (), root: Path | None = None
-) -> Accepted:
+def accept(candidates: Sequence[Verdict], committed: frozenset[str], others: Sequence[Verdict] = (), root: Path | None = None) -> Accepted:
     """Return the submissions that are kept, and the problems of the others.
 
-    `candidates` were each checked on their own already. `committed` holds the paths, as `Candidate.file`, that git tracks, and
+    `candidates` were each checked on their own already. `committed` holds the paths, as `Verdict.file`, that git tracks, and
     `others` the valid submissions of the checkout that are not among the candidates. A committed file comes before any other, so
     that a copy of its run under an earlier name cannot displace it. With `root`, commits are looked up in the history of that checkout.
     """
@@ -78,9 +89,9 @@ def accept(
         new = candidate.file not in settled
         own = [*candidate.problems, *(candidate.outdated if new else ())]
         if candidate.record is not None:
-            own = own or list(seen.problems(candidate, candidate.record, copied.get(candidate.file) if new else None))
+            own = own or list(seen.problems(candidate, copied.get(candidate.file) if new else None))
             if not own:
-                seen.runs[candidate.record.run_id] = seen.results[candidate.result_id] = candidate
+                seen.runs[candidate.run.run_id] = seen.results[candidate.result_id] = candidate
         problems.extend((candidate.file, problem) for problem in own)
     wrong = [(candidate, problem) for candidate, problem in _studies(seen.runs.values()) if candidate.file not in settled]
     wrong += _replacing(seen.runs.values())
@@ -96,11 +107,12 @@ def accept(
 class _Seen:
     """The runs that were accepted so far."""
 
-    runs: dict[str, Candidate] = field(default_factory=dict)
-    results: dict[str, Candidate] = field(default_factory=dict)
+    runs: dict[str, Verdict] = field(default_factory=dict)
+    results: dict[str, Verdict] = field(default_factory=dict)
 
-    def problems(self, candidate: Candidate, record: Submission, original: str | None) -> Iterator[Problem]:
+    def problems(self, candidate: Verdict, original: str | None) -> Iterator[Problem]:
         """Yield why a run is one that was seen already; `original` is the file of which it is a copy."""
+        record = candidate.run
         same_run, same_result = self.runs.get(record.run_id), self.results.get(candidate.result_id)
         if same_run is not None:
             yield Problem("run_id", repr(record.run_id), f"is the run of {same_run.file} already; a run is submitted once")
@@ -111,10 +123,10 @@ class _Seen:
             yield Problem("trace.completed_at_s", "a copy", fix)
 
 
-def _replacing(accepted: Iterable[Candidate]) -> Iterator[tuple[Candidate, Problem]]:
+def _replacing(accepted: Iterable[Verdict]) -> Iterator[tuple[Verdict, Problem]]:
     """Yield results that take the place of another one without the right to."""
     results = {candidate.result_id: candidate for candidate in accepted}
-    replaced: dict[str, Candidate] = {}
+    replaced: dict[str, Verdict] = {}
     for candidate in results.values():
         replaces = candidate.run.supersedes
         if replaces is not None:
@@ -155,27 +167,14 @@ def changed_submissions(root: Path) -> list[str]:
     return sorted(set((changed or "").split("\0")) - {""})
 
 
-def known_commits(root: Path, commits: Sequence[str]) -> dict[str, datetime | None]:
-    """Return the commits that the checkout's history has, with their times, and that hold the harness.
-
-    Without a complete history, return all commits without times.
-    """
-    unknown: dict[str, datetime | None] = dict.fromkeys(commits)
-    if not _has_whole_history(root):
-        return unknown
-    asked = "".join(f"{commit}^{{commit}}\n{commit}:{HARNESS}\n" for commit in commits)
-    found = git_or_none(root, "cat-file", "--batch-check", content=asked.encode())
-    if found is None:
-        return unknown
-    lines = found.splitlines()
-    pairs = zip(commits, lines[::2], lines[1::2], strict=False)
-    known = [commit for commit, line, folder in pairs if " commit " in line and " tree " in folder]
-    times = git_or_none(root, "log", "--no-walk=unsorted", "--format=%ct", *known) if known else ""
-    made_at = [datetime.fromtimestamp(int(time), UTC) for time in (times or "").split()]
-    return dict(zip(known, made_at, strict=False))
+def known_commits(root: Path) -> dict[str, datetime] | None:
+    """Return the commits of the repository with their times, or None without its whole history."""
+    log = git_or_none(root, "log", "--all", "--format=%H %ct") if _has_whole_history(root) else None
+    pairs = map(str.split, (log or "").splitlines())
+    return None if log is None else {commit: datetime.fromtimestamp(int(time), UTC) for commit, time in pairs}
 
 
-def _superseding(run: Submission, replaced: Candidate | None, known: dict[str, Candidate]) -> Iterator[Problem]:
+def _superseding(run: Submission, replaced: Verdict | None, known: dict[str, Verdict]) -> Iterator[Problem]:
     """Yield each reason why a run cannot take the place of a result; `known` holds the results that others replace."""
     shown = repr(run.supersedes)
     if replaced is None:
@@ -213,7 +212,7 @@ SUBJECT: dict[str, Callable[[Submission], object]] = {
 """What a result and the one that it supersedes share."""
 
 
-def _studies(accepted: Iterable[Candidate]) -> Iterator[tuple[Candidate, Problem]]:
+def _studies(accepted: Iterable[Verdict]) -> Iterator[tuple[Verdict, Problem]]:
     """Yield runs that contradict an earlier run of the same study, which has one request."""
     first: dict[str, tuple[str, tuple[str, ...]]] = {}
     for candidate in sorted(accepted, key=lambda each: each.run.started_at):
@@ -226,16 +225,15 @@ def _studies(accepted: Iterable[Candidate]) -> Iterator[tuple[Candidate, Problem
             yield candidate, Problem("study.settings_sha256", study.settings_sha256, fix)
 
 
-def _unknown_commits(kept: Sequence[Candidate], root: Path) -> Iterator[tuple[str, Problem]]:
+def _unknown_commits(kept: Sequence[Verdict], root: Path) -> Iterator[tuple[str, Problem]]:
     """Yield commits of the harness that the repository does not have, or that were made after the run."""
-    commits = {candidate.file: candidate.run.harness.commit or "" for candidate in kept}
-    stated = sorted(set(commits.values()) - {""})
-    known = known_commits(root, stated) if stated else {}
+    known = known_commits(root)
+    if known is None:
+        return
     for candidate in kept:
-        commit, started_at = commits[candidate.file], candidate.run.started_at
-        made_at = known.get(commit)
-        if commit and commit not in known:
+        commit, started_at = candidate.run.harness.commit, candidate.run.started_at
+        if commit is not None and commit not in known:
             yield candidate.file, Problem("harness.commit", repr(commit), "is not in the history of this repository")
-        elif made_at is not None and made_at > started_at + CLOCK:
-            fix = f"was made on {made_at:%Y-%m-%d}, after the run on {started_at:%Y-%m-%d}"
+        elif commit is not None and known[commit] > started_at + CLOCK:
+            fix = f"was made on {known[commit]:%Y-%m-%d}, after the run on {started_at:%Y-%m-%d}"
             yield candidate.file, Problem("harness.commit", repr(commit), fix)

@@ -64,14 +64,6 @@ class Neighbours(FactBase):
                 yield reader(path)
 
     @cached_property
-    def aws_sizes(self) -> dict[str, tuple[str, ...]]:
-        """Sizes of AWS instance families with accelerators, by family."""
-        try:
-            return FactBase(self.root).aws_sizes
-        except (TunemarkError, TypeError):
-            return {}
-
-    @cached_property
     def spellings(self) -> dict[str, dict[str, set[str]]]:
         """Keys of the cards by spelling, for GPUs, CPUs and models: a GPU and a CPU may report one name, such as Apple M3 Max."""
         found: dict[str, dict[str, set[str]]] = {"device": {}, "cpu": {}, "model": {}}
@@ -118,7 +110,7 @@ def text_problems(text: str) -> Iterator[tuple[int, Problem]]:
 
 
 def name_problems(card: AcceleratorCard | ModelCard, beside: Neighbours) -> Iterator[Problem]:
-    """Yield a problem for a name of another card, in any spelling, for a repeated alias, and for letters that are not plain Latin.
+    """Yield a problem for a name of another card, in any spelling, and for letters that are not plain Latin.
 
     Devices are recognised and models found by these names; names compare without case, blanks and punctuation, and with
     the digits 0 and 1 as the letters that they look like.
@@ -129,8 +121,6 @@ def name_problems(card: AcceleratorCard | ModelCard, beside: Neighbours) -> Iter
         if strange is not None or name != name.strip():
             fix = "only Latin letters without accents, digits and single blanks are in names"
             yield Problem("aliases" if name in card.aliases else "name", ascii(name), fix)
-    for alias in sorted(alias for alias, times in Counter(card.aliases).items() if times > 1):
-        yield Problem("aliases", repr(alias), "is listed twice; list each alias once")
     for name in _names(card):
         others = beside.spellings[_kind(card)].get(_spelling(name, card), set()) - {card.key}
         if others:
@@ -380,23 +370,19 @@ def known_problems(known: WorldFacts, beside: Neighbours) -> Iterator[Problem]:
             yield Problem("training_rows", str(dataset.training_rows), f"the source says {said}")
 
 
+ONCE = {
+    "libraries": ["library"], "releases": ["library", "version"], "generations": ["architecture"], "architectures": ["family", "library"],
+    "requirements": ["library", "needs", "since"], "practices": ["key"], "datasets": ["key"], "memory_readings": ["source"],
+    "withdrawn": ["result_id"],
+}  # fmt: skip
+"""Entries of known facts -> the fields that no two of them share: only one would be read."""
+
+
 def _stated_once(known: WorldFacts) -> Iterator[Problem]:
-    """Yield a problem for a fact that is stated twice, of which only one would be read."""
-    stated = {
-        "library": [entry.library for entry in known.libraries],
-        "version": [f"{entry.library} {entry.version}" for entry in known.releases],
-        "architecture": [entry.architecture for entry in known.generations],
-        "family": [f"{entry.family} {entry.library}" for entry in known.architectures],
-        "since": [f"{entry.library} {entry.needs} {entry.since}" for entry in known.requirements],
-        "practice": [entry.key for entry in known.practices],
-        "dataset": [entry.key for entry in known.datasets],
-        "source": [entry.source for entry in known.memory_readings],
-        "result_id": [entry.result_id for entry in known.withdrawn],
-    }
-    for field, keys in stated.items():
-        for key, times in Counter(keys).items():
-            if times > 1:
-                yield Problem(field, repr(key), f"is stated {times} times; keep one entry")
+    """Yield a problem for a fact that is stated twice."""
+    for entries, fields in ONCE.items():
+        keys = Counter(" ".join(str(getattr(entry, field)) for field in fields) for entry in getattr(known, entries))
+        yield from (Problem(fields[-1], repr(key), f"is stated {times} times; keep one entry") for key, times in keys.items() if times > 1)
 
 
 def _references(known: WorldFacts, beside: Neighbours) -> Iterator[Problem]:
@@ -417,10 +403,6 @@ def _references(known: WorldFacts, beside: Neighbours) -> Iterator[Problem]:
 Row = tuple[int, PriceRow]
 PRICE_STEP = 3.0
 """A provider's price of an accelerator-hour changes by less between its nearest machines and days: the largest cut was 1.8x (2025)."""
-LARGEST_DISCOUNT = 0.08
-"""Spot prices are up to 90% below those on demand, as their providers say; the lowest of the book is 0.1 of it."""
-GIB_PER_VCPU = (0.5, 64.0)
-"""Machines have 1 (vast) to 21 GiB per vCPU."""
 
 
 def price_problems(rows: Sequence[Row], beside: Neighbours) -> Iterator[tuple[int, Problem]]:
@@ -433,12 +415,12 @@ def price_problems(rows: Sequence[Row], beside: Neighbours) -> Iterator[tuple[in
         card = beside.accelerators.get(row.accelerator)
         same = [other for number, other in machines[row.instance] if number != line]
         others = [other for number, other in offers[row.accelerator] if number != line]
-        for problem in (*_machine(row, card, same, beside), *islice(_price(row, same, others), 1)):
+        for problem in (*_machine(row, card, same), *islice(_price(row, same, others), 1)):
             yield line, problem
 
 
-def _machine(row: PriceRow, card: AcceleratorCard | None, same: Sequence[PriceRow], beside: Neighbours) -> Iterator[Problem]:
-    """Yield a problem for a machine that other rows describe otherwise, that AWS does not sell, or that cannot exist."""
+def _machine(row: PriceRow, card: AcceleratorCard | None, same: Sequence[PriceRow]) -> Iterator[Problem]:
+    """Yield a problem for a machine that other rows describe otherwise, or that cannot exist."""
     if card is not None and card.launch_year and row.effective_on.year < card.launch_year:
         yield Problem("effective_on", str(row.effective_on), f"the device was launched in {card.launch_year}; correct the day")
     for name in ("provider", "accelerator", "accelerator_count", "vcpus", "memory_gib"):
@@ -446,15 +428,6 @@ def _machine(row: PriceRow, card: AcceleratorCard | None, same: Sequence[PriceRo
         stated = [getattr(other, name) for other in same if getattr(other, name) is not None]
         if value is not None and stated and stated.count(value) * 2 < len(stated) + 1:
             yield Problem(name, repr(value), f"another row of {row.instance} has {stated[0]!r}; a machine has one shape")
-    family, _, size = row.instance.partition(".")
-    listed = beside.aws_sizes.get(family, ())
-    if row.provider == "aws" and listed and size not in listed:
-        yield Problem("instance", repr(row.instance), f"AWS sells no {size} of {family}; {did_you_mean(size, listed)}")
-    elif row.provider == "aws" and beside.aws_sizes and not listed and (card is None or card.cpu is None):
-        yield Problem("instance", repr(row.instance), f"the family {family} is not in aws_sizes.toml; add it with its sizes and source")
-    if row.vcpus and row.memory_gib and not GIB_PER_VCPU[0] <= row.memory_gib / row.vcpus <= GIB_PER_VCPU[1]:
-        fix = f"is {row.memory_gib / row.vcpus:.3g} GiB per vCPU; machines have {GIB_PER_VCPU[0]:g} to {GIB_PER_VCPU[1]:g}; check the unit"
-        yield Problem("memory_gib", f"{row.memory_gib:g}", fix)
     if card is not None and card.cpu is None and not row.accelerator_count.is_integer():
         yield Problem("accelerator_count", f"{row.accelerator_count:g}", "only CPUs are sold in parts; write whole devices")
 
@@ -469,9 +442,6 @@ def _price(row: PriceRow, same: Sequence[PriceRow], others: Sequence[PriceRow]) 
         list_price = max((other.usd_per_hour for other in on_demand if latest_day in {None, other.effective_on}), default=math.inf)
         if row.usd_per_hour > list_price:
             fix = f"a {row.kind.value} price is not above the price on demand, {list_price:g}; swap them or correct it"
-            yield Problem("usd_per_hour", shown, fix)
-        elif list_price < math.inf and row.usd_per_hour < LARGEST_DISCOUNT * list_price:
-            fix = f"is {row.usd_per_hour / list_price:.1%} of the price on demand, {list_price:g}; prices are for the whole machine"
             yield Problem("usd_per_hour", shown, fix)
     near = [other for other in in_region if other.kind is row.kind]
     near = near or [other for other in others if (other.provider, other.kind) == (row.provider, row.kind)]
@@ -509,7 +479,7 @@ def basis_problems(basis: PriceBasis, offers: Sequence[dict[str, Any]]) -> Itera
 
 
 def size_problems(sizes: AwsSizes, offers: Sequence[dict[str, Any]]) -> Iterator[Problem]:
-    """Yield the sizes with a price that the list of sizes that AWS sells lacks."""
+    """Yield the instances of AWS with a price that are not among the sizes that AWS sells."""
     for instance in dict.fromkeys(str(row["instance"]) for row in offers if row["provider"] == "aws"):
         family, _, size = instance.partition(".")
         if size not in sizes.families.get(family, [size]):

@@ -14,16 +14,7 @@ from tunemark.collector.gate.read import DOCUMENT, RESULT, SUBMISSIONS, read_or_
 from tunemark.collector.store.fact_rows import price_id
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard, AwsSizes, ModelCard, PriceBasis
-from tunemark.schema.facts.fact_base import (
-    BASIS_FILE,
-    SUPPORT_FILE,
-    price_lines,
-    price_of,
-    read_card,
-    read_facts,
-    validated,
-    workloads_of,
-)
+from tunemark.schema.facts.fact_base import BASIS_FILE, SUPPORT_FILE, price_lines, price_of, read_card, read_facts, validated, workloads_of
 from tunemark.schema.facts.workloads import GoldenLosses
 from tunemark.schema.facts.world_facts import WorldFacts
 from tunemark.schema.formats import counted

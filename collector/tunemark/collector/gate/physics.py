@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tunemark.collector.gate.run_facts import Run
+from tunemark.collector.gate.run_facts import STACKS, Run
 from tunemark.schema.formats import GB
 from tunemark.schema.physics.memory_states import NF4_BLOCK, count_weights, fp8_scales
 from tunemark.schema.physics.training_shape import BYTES
@@ -16,9 +16,6 @@ from tunemark.schema.physics.utilisation import TERA, part_of_card
 from tunemark.schema.vocabulary import BLOCK_SCALES, DEEPSPEED, FP8_SCALES, Backend, Dtype, Method, Phase, Strategy, Weights
 
 FORMATS = ("fp32", "bf16", "fp16", "fp8", "int8", "uint8", "tf32")
-STATE_BYTES = {"adamw": (3.8, 8.0), "adamw_8bit": (1.9, 8.5), "paged_adamw_8bit": (0.0, 8.5), "sgd": (0.0, 0.0), "adafactor": (0.0, 4.2)}
-"""Bytes of optimizer states by trained weight: two moments of 16 or 32 bits, of 8 bits for large tensors with scales, none (the harness's SGD
-has no momentum), or factors, which are one number a weight for the narrowest matrices."""
 SMALL_STATES = 2**16
 """Bytes for numbers of steps, one for each tensor, and for blocks that are not full."""
 PADDED = 1.05
@@ -35,13 +32,11 @@ REACHABLE = {True: 0.85, False: 0.9}
 """Training over the dense peak, at most: stacked memory (True) comes with a power limit below the clock of the peak; the best known is below
 0.8."""
 
+Range = tuple[float, float] | None
+"""The least and the most."""
 QUANTITIES: dict[str, Callable[..., Any]] = {
-    "most_parameters": lambda r: (_whole(r) + 2 * _head(r)) * (1 + _tolerance(r)) if r.weights is not None else None,
     "stored_bytes": lambda r: sum(r.s.model.parameter_bytes.values()) if r.s.model else None,
-    "least_adapter_bytes": lambda r: 0.99 * (r.trained_bytes or 1.9) * r.weights.adapters / r.weight_shards if r.weights else None,
-    "least_state_bytes": lambda r: 0.99 * _trained(r, _state_widths(r)[0]) / r.state_shards if r.s.model and r.weights else None,
     "probe_size": lambda r: {Backend.CPU: 1_024, Backend.MPS: 4_096}.get(r.backend, 8_192),
-    "compute_format": lambda r: r.plan.precision.compute.value,
     "different_rates": lambda r: r.s.probe is None or r.s.probe.before_flop_per_s != r.s.probe.after_flop_per_s,
     "highest_probe": lambda r: _probe_peak(r) or (FASTEST_CORE * r.environment.cpu_usable_cores if r.cpu else FASTEST_DEVICE),
     "median_rate": lambda r: float(np.median(r.flops / r.times)) if r.flops.sum() else None,
@@ -66,13 +61,13 @@ def least_load_s(r: Run) -> float | None:
 # Sizes
 
 
-def fewest_parameters(r: Run) -> float | None:
-    """Return the parameters of the model by its card, without the output projection that a classifier does not have."""
+def parameters(r: Run) -> Range:
+    """Return the parameters of the model by its card: a classifier may have no output projection, and has a head."""
     if r.weights is None or r.model is None:
         return None
     labelled = r.plan.model.labels and not r.model.tied_embeddings and r.model.family != "bert"
     embedding = r.model.vocabulary * r.model.hidden_size if labelled else 0
-    return (_whole(r) - embedding) * (1 - _tolerance(r))
+    return (_whole(r) - embedding) * (1 - _tolerance(r)), (_whole(r) + 2 * _head(r)) * (1 + _tolerance(r))
 
 
 def _whole(r: Run) -> int:
@@ -98,29 +93,27 @@ def fewest_trained(r: Run) -> float | None:
     return 0.99 * r.weights.adapters if r.weights else None
 
 
-def most_adapter_bytes(r: Run) -> float | None:
-    """Return the bytes of adapters at most; a run that ended before its last step was weighed before it was sharded."""
-    return 1.01 * PADDED * (r.trained_bytes or 4.2) * r.weights.adapters / _weighed_shards(r) if r.weights else None
+def adapter_bytes(r: Run) -> Range:
+    """Return the bytes of adapters; a run that ended before its last step was weighed before it was sharded."""
+    if r.weights is None:
+        return None
+    least = 0.99 * (r.trained_bytes or 1.9) * r.weights.adapters / r.weight_shards
+    return least, 1.01 * PADDED * (r.trained_bytes or 4.2) * r.weights.adapters / _weighed_shards(r)
 
 
 def _weighed_shards(r: Run) -> int:
     return r.own_shards if r.s.model and r.s.model.optimizer_state_bytes is not None else 1
 
 
-def least_stored_bytes(r: Run) -> float | None:
-    """Return the bytes of all parameters at least."""
-    whole = _stored(r)
-    return None if whole is None or r.weights is None else 0.99 * (whole + 2 * r.weights.adapters) / r.weight_shards
-
-
-def most_stored_bytes(r: Run) -> float | None:
-    """Return the bytes of all parameters at most, with the scales of quantised ones. ZeRO 3 holds some whole while it counts."""
+def weight_bytes(r: Run) -> Range:
+    """Return the bytes of all parameters, with the scales of quantised ones at most. ZeRO 3 holds some whole while it counts."""
     whole = _stored(r)
     if whole is None or r.weights is None or r.model is None:
         return None
     # One fp32 scale for each block of 64 weights.
     scales = 4 * fp8_scales(r.model) if r.plan.model.frozen_weights == "fp8" else r.weights.quantised * 4 / NF4_BLOCK * 1.1
-    return 1.01 * (whole + 4 * r.weights.adapters + scales) / _weighed_shards(r) * (PADDED if r.weight_shards > 1 else 1.0)
+    most = 1.01 * (whole + 4 * r.weights.adapters + scales) / _weighed_shards(r) * (PADDED if r.weight_shards > 1 else 1.0)
+    return 0.99 * (whole + 2 * r.weights.adapters) / r.weight_shards, most
 
 
 def _stored(r: Run) -> float | None:
@@ -145,24 +138,22 @@ def strange_format(r: Run) -> str | None:
 # Gradients, optimizer states and what is saved
 
 
-def least_gradient_bytes(r: Run) -> float | None:
-    """Return the bytes of gradients at least: experts may have none, and weights that the gate names."""
-    return _trained(r, 0.99 * _reached(r) * (_width(r) or 1.8)) / r.own_shards if r.s.model and r.weights else None
-
-
-def most_gradient_bytes(r: Run) -> float | None:
-    """Return the bytes of gradients at most."""
-    return (
-        _trained(r, 1.01 * (_width(r) or 4.1)) / r.own_shards * (PADDED if r.own_shards > 1 else 1.0) if r.s.model and r.weights else None
-    )
-
-
-def most_state_bytes(r: Run) -> float | None:
-    """Return the bytes of optimizer states at most."""
+def gradient_bytes(r: Run) -> Range:
+    """Return the bytes of gradients: experts may have none, and weights that the gate names."""
     if r.s.model is None or r.weights is None:
         return None
+    most = 1.01 * (_width(r) or 4.1) * (PADDED if r.own_shards > 1 else 1.0)
+    return _trained(r, 0.99 * _reached(r) * (_width(r) or 1.8)) / r.own_shards, _trained(r, most) / r.own_shards
+
+
+def state_bytes(r: Run) -> Range:
+    """Return the bytes of optimizer states."""
+    if r.s.model is None or r.weights is None:
+        return None
+    low, high = _state_widths(r)
     parts = r.state_shards if r.device.strategy in DEEPSPEED else r.own_shards
-    return 1.01 * _trained(r, _state_widths(r)[1]) / parts * (PADDED if r.state_shards > 1 else 1.0) + SMALL_STATES
+    most = 1.01 * _trained(r, high) / parts * (PADDED if r.state_shards > 1 else 1.0) + SMALL_STATES
+    return 0.99 * _trained(r, low) / r.state_shards, most
 
 
 def _trained(r: Run, width: float) -> float:
@@ -183,7 +174,7 @@ def _reached(r: Run) -> float:
 def _state_widths(r: Run) -> tuple[float, float]:
     """Return the least and most bytes of optimizer states by trained weight."""
     settings, size = r.plan.optimizer, r.trained_bytes
-    low, high = STATE_BYTES[settings.name]
+    low, high = STACKS["state_bytes"][settings.name]
     if size and settings.name == "adamw":
         low, high = 2 * size * _reached(r), 2 * size
     if settings.master_weights:

@@ -9,6 +9,7 @@ import operator
 import re
 import tomllib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime
 from enum import Enum
 from functools import cache
@@ -20,10 +21,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from tunemark.collector.gate import physics, run_quantities
 from tunemark.collector.gate.derive import ORIGINAL
 from tunemark.collector.gate.run_facts import Run
+from tunemark.collector.store.database import field_at
 from tunemark.schema.records.reading import Problem
 
 Bound = bool | float | str
 BREAKS: dict[str, Callable[[Any, Any], bool]] = {"at most": operator.gt, "at least": operator.lt, "equal to": operator.ne}
+SECOND_RUN = "second_run"
+"""The section of rows that refuse no record."""
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z_]*$")]
 
 
@@ -39,6 +43,7 @@ class Row(BaseModel):
     equals: Bound | None = None
     times: float = 1.0
     plus: float = 0.0
+    within: Name | None = None
     one_of: tuple[str, ...] | None = None
     matches: str | None = None
     is_: Literal["known", "null"] | None = Field(default=None, alias="is")
@@ -48,31 +53,44 @@ class Row(BaseModel):
 
 
 @cache
-def rows() -> tuple[Row, ...]:
-    """Return the rows of the table."""
+def rows() -> dict[str, tuple[Row, ...]]:
+    """Return the rows of the table by section."""
     sections = tomllib.loads(Path(__file__).with_name("relations.toml").read_text(encoding="utf-8"))
-    return tuple(Row.model_validate(row) for section in sections.values() for row in section)
+    return {name: tuple(map(Row.model_validate, section)) for name, section in sections.items()}
 
 
 def relation_problems(run: Run) -> Iterator[Problem]:
     """Yield a problem for each row that a record does not fulfil."""
-    for row in rows():
-        yield from row_problems(row, run)
+    for section in (name for name in rows() if name != SECOND_RUN):
+        for problem in section_problems(section, run):
+            yield replace(problem, fix=f"{problem.fix}; {ORIGINAL}")
 
 
-def row_problems(row: Row, run: Run) -> Iterator[Problem]:
+def doubts(run: Run) -> Iterator[Problem]:
+    """Yield what is possible, but unlike known runs: each asks for a second run, and none refuses a record."""
+    yield from section_problems(SECOND_RUN, run)
+    yield from (Problem(*found) for found in run_quantities.unlike_versions(run))
+
+
+def section_problems(section: str, run: Run) -> Iterator[Problem]:
+    """Yield a problem for each place at which a record does not fulfil a row of a section."""
+    for row in rows()[section]:
+        yield from row_problems(row, run, "is usually" if section == SECOND_RUN else "must be")
+
+
+def row_problems(row: Row, run: Run, verb: str) -> Iterator[Problem]:
     """Yield a problem for each place at which a record does not fulfil a row."""
     entries = row.field.rpartition(".*")[0]
     for field, entry, node in places(row.field, run):
         if not all(bool(named(word.lstrip("!"), run, entry)) != word.startswith("!") for word in row.when.split()):
             continue
         value = named(row.of, run, entry) if row.of else node
-        broken = _broken(row, run, entry, value)
+        broken = _broken(row, run, entry, value, verb)
         if broken is not None:
-            yield Problem(field if entries or not row.of else row.field, shown(value), f"{broken}{row.why}; {ORIGINAL}")
+            yield Problem(field if entries or not row.of else row.field, shown(value), f"{broken}{row.why}")
 
 
-def _broken(row: Row, run: Run, entry: object, value: Any) -> str | None:  # noqa: ANN401 - any value of a record
+def _broken(row: Row, run: Run, entry: object, value: Any, verb: str) -> str | None:  # noqa: ANN401 - any value of a record
     """Return the words of the bound that a value breaks, or None."""
     if row.is_ is not None:
         return f"is {row.is_} in such a record: " if (value is None) != (row.is_ == "null") else None
@@ -85,12 +103,13 @@ def _broken(row: Row, run: Run, entry: object, value: Any) -> str | None:  # noq
         return f"is {' or '.join(row.one_of)} in such a record: " if plain not in row.one_of else None
     if row.matches is not None:
         return "" if re.fullmatch(row.matches, plain) is None else None
-    for words, stated in (("at most", row.most), ("at least", row.least), ("equal to", row.equals)):
+    least, most = (named(row.within, run, entry) or (None, None)) if row.within else (row.least, row.most)
+    for words, stated in (("at most", most), ("at least", least), ("equal to", row.equals)):
         bound = named(stated, run, entry) if isinstance(stated, str) and stated else stated
         if isinstance(bound, int | float) and not isinstance(bound, bool):
             bound = bound * row.times + row.plus
         if bound is not None and BREAKS[words](plain, bound):
-            return f"must be {words} {shown(bound)}: " if bound != "" else ""
+            return f"{verb} {words} {shown(bound)}: " if bound != "" else ""
     return None
 
 
@@ -101,24 +120,16 @@ def places(field: str, run: Run) -> list[tuple[str, object, Any]]:
         if part == "*":
             found = [(f"{path}.{index}", entry, entry) for path, _, node in found for index, entry in enumerate(node or ())]
         else:
-            found = [(f"{path}.{part}".lstrip("."), entry, value) for path, entry, node in found for value in _part(node, part)]
+            found = [(f"{path}.{part}".lstrip("."), entry, field_at(node, part)) for path, entry, node in found if node is not None]
     return found
 
 
-def _part(node: Any, part: str) -> list[Any]:  # noqa: ANN401 - a record, a list or a mapping
-    if node is None:
-        return []
-    if isinstance(node, tuple):
-        return [node[int(part)]] if int(part) < len(node) else []
-    return [node.get(part) if isinstance(node, dict) else getattr(node, part)]
-
-
 def named(name: str, run: Run, entry: object) -> Any:  # noqa: ANN401 - any value
-    """Return the quantity, the field of the entry, or the field of the record (`s.NAME` where it is in no section) of this name."""
+    """Return the quantity, the field of the entry, or the field of the card of the accelerator or of the record (`s.NAME` in no section) of this name."""
     if name.startswith("."):
         return getattr(entry, name[1:])
     if "." in name:
-        return next((value for _, _, value in places(name.removeprefix("s."), run)), None)
+        return field_at(run if name.startswith(("card.", "s.")) else run.s, name)
     if name in QUANTITIES:
         function, takes_entry = QUANTITIES[name]
         return function(run, entry) if takes_entry else function(run)

@@ -1,8 +1,10 @@
 """A submission with what follows from it: the quantities that the other modules of the gate compare."""
 
+import tomllib
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +34,10 @@ from tunemark.schema.vocabulary import (
 
 MANY_STEPS, SOME_SAMPLES, MANY_SAMPLES = 20, 10, 50
 """Steps from which a shape is no chance; samples of which a mean has a standard error of a third, and of a seventh, of their spread."""
+
+
+STACKS = tomllib.loads(Path(__file__).with_name("stacks.toml").read_text(encoding="utf-8"))
+"""What a software stack can have, by back end."""
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """Quantities and conditions of relations.toml: about the run and its data, and about host, devices, software, memory and telemetry."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from math import log, sqrt
 from typing import Any
@@ -10,7 +10,7 @@ import numpy as np
 from packaging.version import InvalidVersion, Version
 
 from tunemark.collector.gate.cross_file_checks import CLOCK
-from tunemark.collector.gate.run_facts import MANY_SAMPLES, Run
+from tunemark.collector.gate.run_facts import MANY_SAMPLES, MANY_STEPS, SOME_SAMPLES, STACKS, Run
 from tunemark.schema import VERSION
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.formats import GIB
@@ -28,7 +28,6 @@ from tunemark.schema.vocabulary import (
     DEVICE_INTERVAL_S,
     HOST_INTERVAL_S,
     MEMORY_TOOLS,
-    NATIVE,
     PACKAGES,
     PACKING_NOISE,
     SHARDED_STATES,
@@ -41,44 +40,21 @@ from tunemark.schema.vocabulary import (
     Dtype,
     Method,
     Phase,
+    Status,
 )
 
 FIRST_RUN = datetime(2026, 11, 20, tzinfo=UTC)
 """The day of the first commit: no harness existed before."""
-KERNELS = {
-    Backend.CPU: {"math", "flash"},
-    Backend.CUDA: {"math", "flash", "efficient", "cudnn"},
-    Backend.ROCM: {"math", "flash", "efficient"},
-    Backend.XPU: {"math", "flash", "efficient", "overrideable"},
-}
-"""Kernels of torch's attention by back end."""
-
+TICK_S = 1e-6
+SAME_LOSS = 1e-5
+"""Relative difference of the ratios of two series of losses below which one repeats the other: 0 of 10 real series of losses doubted."""
+OUT_OF_MEMORY = re.compile(
+    r"CUDA out of memory. Tried to allocate (?P<wanted>[\d.]+) GiB. GPU (?P<number>\d+) has a total capacity of (?P<total>[\d.]+) GiB of which "
+    r"(?P<free>[\d.]+) GiB is free. Including non-PyTorch memory, this process has (?P<used>[\d.]+) GiB"
+)
+"""The words of torch since 2.1."""
 FEW_LOSSES = 4
 """Losses that may all be equal by chance; of more, that is out of the question."""
-DRIVERS = {
-    Backend.CUDA: r"(4[5-9]\d|[56]\d\d)(\.\d{1,3}){1,2}",
-    Backend.ROCM: r"[1-6]?\d(\.\d+)+[-.+~\w]*",
-    **dict.fromkeys((Backend.NEURON, Backend.NEURON_XLA), r"\d+(\.\d+)+[-.+~\w]*"),
-}
-"""Versions of drivers: of NVIDIA those with which a torch of today runs and some years ahead, of AMD those below 70."""
-RUNTIMES = {
-    Backend.CUDA: "cuda|cudnn|nccl",
-    Backend.ROCM: "rocm|hip|miopen|rccl",
-    **dict.fromkeys((Backend.NEURON, Backend.NEURON_XLA), r"(aws-)?neuronx?-.+"),
-    Backend.MPS: "metal|macos",
-}
-BUILDS = {Backend.CUDA: "cpu|rocm|xpu", Backend.ROCM: "cpu|cu|xpu", Backend.XPU: "cpu|cu|rocm"} | dict.fromkeys(
-    (*NATIVE, Backend.NEURON_XLA), "rocm|xpu"
-)
-"""Builds of torch that have no kernels for a family."""
-OLDEST_DRIVER = {11: 450, 12: 525, 13: 580}
-"""Major release of CUDA -> oldest driver of NVIDIA that runs it (release notes of CUDA)."""
-BEFORE_CUDA_13 = {"Kepler", "Maxwell", "Pascal", "Volta"}
-"""Architectures without kernels in CUDA 13 (its release notes)."""
-THROTTLE_REASONS = {"application_clocks_setting", "sw_power_cap", "hw_slowdown", "sync_boost", "sw_thermal_slowdown", "hw_thermal_slowdown"}
-THROTTLE_REASONS |= {"hw_power_brake_slowdown", "display_clock_setting", "throttled", "package_power"}
-THROTTLE_REASONS |= {f"{part}_thermal" for part in ("prochot", "socket", "regulator", "hbm")}
-"""Reasons for lowered clocks as NVML and amd-smi name them."""
 MOST_DEVICES = 128
 """No machine of today has as many."""
 FEW_SAMPLES = 5
@@ -114,7 +90,7 @@ QUANTITIES: dict[str, Callable[..., Any]] = {
     "apple": lambda r: r.backend is Backend.MPS,
     "whole_pages": lambda _, device: not device.memory_bytes or device.memory_bytes % 2**16 == 0,
     "owners_card": lambda r: r.card is not None and re.search(r"GeForce|Radeon|TITAN|Arc\b", r.card.name) is not None,
-    "driver_of_back_end": lambda r, device: r.backend not in DRIVERS or re.fullmatch(DRIVERS[r.backend], device.driver or "") is not None,
+    "driver_of_back_end": lambda r, device: re.fullmatch(STACKS["drivers"].get(r.backend.value, ".*"), device.driver or "") is not None,
     "commit_varies": lambda r: r.s.harness.commit is None or len(set(r.s.harness.commit)) > 1,
     "allocated_or_none": lambda r: r.memory.device_allocated.peak_bytes or 0,
     "reserved_by_all": lambda r: r.memory.device_reserved.peak_bytes and r.memory.device_reserved.peak_bytes * r.count,
@@ -125,12 +101,15 @@ QUANTITIES: dict[str, Callable[..., Any]] = {
     "monitored_devices": lambda r: len(r.use.devices) or None if r.use else None,
     "highest_mhz": lambda r: 1.35 * r.card.peak_clock_mhz if r.card and r.card.peak_clock_mhz else 4_500.0,
     "has_energy": lambda r: r.use is not None and r.use.energy is not None and r.use.energy.joules is not None,
-    "card_board_w": lambda r: r.card.tdp_w if r.card else None,
     "board_w": lambda r: (r.card and r.card.tdp_w) or MOST_WATTS,
     "boards_w": lambda r: r.count * ((r.card and r.card.tdp_w) or MOST_WATTS),
     "sampled": lambda _, use: use.samples >= FEW_SAMPLES,
-    "first_driver": lambda r: r.environment.devices[0].driver,
     "power_was_read": lambda r: r.gpu and r.one_node and len(r.powers_w) == r.count and fewest_samples(r) >= MANY_SAMPLES,
+    "often_sampled_w": lambda r: sampled_w(r) if fewest_samples(r) >= MANY_SAMPLES else None,
+    "mean_rate": lambda r: float(r.flops.sum() / r.times.sum()) if r.flops.sum() else None,
+    "whole_kib": lambda r: r.memory.host_rss.peak_bytes % 1_024 == 0,
+    "usual_host_samples": lambda r: _usual_samples(r, HOST_INTERVAL_S),
+    "usual_device_samples": lambda r, _: _usual_samples(r, DEVICE_INTERVAL_S.get(r.environment.backend)),
     "shortest_energy_s": lambda r: r.window_s and 0.8 * r.window_s - 4 * DEVICE_INTERVAL_S.get(r.backend, 1.0),
 }
 """Name in relations.toml -> quantity or condition; those below are of several lines."""
@@ -290,7 +269,7 @@ def kernel_fits(r: Run) -> bool:
         return known
     short = r.plan.precision.compute in {Dtype.BF16, Dtype.FP16} and not before_ampere(r)
     fits = not r.gpu or ((kernel != "flash" or not bordered) and (kernel not in {"flash", "cudnn"} or short))
-    return ran.compile == "none" and kernel in KERNELS.get(r.backend, {kernel}) and fits
+    return ran.compile == "none" and kernel in STACKS["kernels"].get(r.backend.value, [kernel]) and fits
 
 
 def optimizer_of_harness(r: Run) -> bool:
@@ -375,6 +354,62 @@ def loss_of_random_tokens(r: Run) -> float | None:
     return log(r.model.vocabulary - SPECIAL_TOKENS) - 5 * 2.0 / sqrt(max(1, min(r.trace.supervised_tokens))) - 0.02
 
 
+# Statistics of a series, which only ask for a second run
+
+
+def share_of_different_times(r: Run) -> float | None:
+    """Return the share of different step times, and of their differences, whichever is smaller."""
+    times = r.times[1:]
+    if r.steps < MANY_STEPS:
+        return None
+    return min(len(np.unique(np.round(values / TICK_S))) for values in (times, np.diff(times))) / len(times)
+
+
+def scatter(r: Run) -> float | None:
+    """Return the interquartile range of the times of equal steps, over their median."""
+    if r.steps < MANY_STEPS or np.ptp(r.trace.slot_tokens):
+        return None
+    lower, middle, upper = np.percentile(r.times[1:], (25, 50, 75))
+    return float((upper - lower) / middle)
+
+
+def roughness(r: Run) -> float | None:
+    """Return the second differences of losses over the first ones, in the median; 0 for whole numbers."""
+    losses = r.losses
+    if len(losses) < MANY_STEPS or (losses == np.round(losses)).all():
+        return None if len(losses) < MANY_STEPS else 0.0
+    change = np.median(np.abs(np.diff(losses)))
+    return float(np.median(np.abs(np.diff(losses, 2))) / change) if change else None
+
+
+def repeats_after(r: Run) -> int | None:
+    """Return the number of steps after which losses repeat those from the first step on, but for a factor; 0 if they do not."""
+    losses = r.losses
+    for lag in range(SOME_SAMPLES, len(losses) - SOME_SAMPLES + 1) if len(losses) >= MANY_STEPS else ():
+        earlier, later = losses[: len(losses) - lag], losses[lag:]
+        ratios = later / np.where(earlier == 0, 1, earlier)
+        if ratios.std() < SAME_LOSS * abs(ratios.mean()) and later.std() > SAME_LOSS * abs(later.mean()):
+            return lag
+    return 0
+
+
+def words_of_cuda_agree(r: Run) -> bool:
+    """Return True unless the figures of CUDA about its memory contradict each other, or the record."""
+    said = OUT_OF_MEMORY.search(r.s.outcome.message or "")
+    if said is None:
+        return True
+    wanted, total, free, used = (float(said[name]) for name in ("wanted", "total", "free", "used"))
+    reserved = r.memory.device_reserved.peak_bytes
+    of_device = r.status is not Status.OOM_HOST and int(said["number"]) < r.count
+    return of_device and wanted >= free and free + used <= total and (reserved is None or reserved >= used * GIB / 2)
+
+
+def _usual_samples(r: Run, every_s: float | None) -> float | None:
+    """Return the samples of which most fit into the steady window; None for few."""
+    fitting = r.window_s / every_s if r.window_s and every_s else 0.0
+    return 0.6 * fitting if fitting > SOME_SAMPLES else None
+
+
 # Devices
 
 
@@ -395,7 +430,7 @@ def card_part_bytes(r: Run) -> float | None:
 
 def foreign_library(r: Run) -> str:
     """Return the first library of the runtime that is of another stack or has no version, or an empty text."""
-    known = "" if r.cpu else RUNTIMES.get(r.backend, ".+")
+    known = STACKS["runtimes"].get(r.backend.value, ".+")
     version = r"\d+(\.\d+){0,4}[\w.+~-]*"
     return next(
         (name for name, text in r.environment.runtime.items() if not (re.fullmatch(known, name) and re.fullmatch(version, text))), ""
@@ -441,26 +476,43 @@ def torch_has_kernels(r: Run) -> bool:
     version = version_of(r.environment.packages.get("torch", ""))
     if version is None:
         return True
-    wrong, local = BUILDS.get(r.backend), version.local or ""
+    wrong, local = STACKS["builds_without_kernels"].get(r.backend.value), version.local or ""
     if (version < Version("2.1") and not r.neuron) or (wrong and re.match(wrong, local)):
         return False
+    oldest = STACKS["nvidia"]["oldest_driver"]
+    first, *_, last = map(int, oldest)
     built, runtime = re.search(r"\bcu(\d{2})\d\b", local), re.match(r"(\d+)\.", r.environment.runtime.get("cuda", ""))
     majors = {int(found[1]) for found in (built, runtime) if found}
     driver = re.match(r"\d+", r.environment.devices[0].driver or "") if r.backend is Backend.CUDA else None
-    old = driver is not None and any(int(driver[0]) < OLDEST_DRIVER.get(major, 0) for major in majors)
-    gone = r.card is not None and r.card.architecture in BEFORE_CUDA_13 and any(major >= max(OLDEST_DRIVER) for major in majors)
-    return (
-        not old
-        and not gone
-        and all(major >= min(OLDEST_DRIVER) for major in majors)
-        and (not built or not runtime or built[1] == runtime[1])
-    )
+    old = driver is not None and any(int(driver[0]) < oldest.get(str(major), 0) for major in majors)
+    gone = r.card is not None and r.card.architecture in STACKS["nvidia"]["before_cuda_13"] and any(major >= last for major in majors)
+    return not old and not gone and all(major >= first for major in majors) and (not built or not runtime or built[1] == runtime[1])
 
 
 def harness_version(r: Run) -> bool:
     """Return True if the version of the harness is one of Tunemark's, the newest of which is this one."""
     version = version_of(r.s.harness.version)
     return version is not None and Version("0.1.0") <= version <= Version(VERSION)
+
+
+def unlike_versions(r: Run) -> Iterator[tuple[str, str, str]]:
+    """Yield field, value and reason of versions that this catalogue does not know, that came out after the run, or that do not go together by it."""
+    versions = {name: version for name, text in r.environment.packages.items() if (version := version_of(text)) is not None}
+    python = version_of(".".join(r.environment.python.split(".")[:2]))
+    known = versions | ({"python": python} if python else {})
+    for name, version in versions.items():
+        field, listed = f"environment.packages.{name}", next((each for each in r.facts.known.libraries if each.library == name), None)
+        own = version.is_prerelease or version.is_postrelease or not re.fullmatch(r"(cpu|cu\d+|rocm[\d.]*|xpu)?", version.local or "")
+        day = listed.released_on.get(version.base_version) if listed else None
+        if listed and day is None and (not own or version.major > listed.newest.major + 1):
+            yield field, str(version), f"is not among the releases that were known on {listed.read_on}"
+        elif day is not None and not version.is_prerelease and (day - r.s.started_at.date()).days > 1:
+            yield field, str(version), f"was released on {day}, after this run"
+        for needed, requirement in r.facts.known.requirements_of(name, Version(version.base_version)).items():
+            other = known.get(needed)
+            low, high = Version(requirement.least), Version(requirement.newest) if requirement.newest else None
+            if other is not None and (Version(other.base_version) < low or (high is not None and other.release[:2] > high.release[:2])):
+                yield field, str(version), f"is for {needed} {low}{f' to {high}' if high else ' or newer'}, and the record has {other}"
 
 
 # Memory
@@ -514,7 +566,7 @@ def devices_listed(r: Run) -> bool:
 def throttled_for_reasons(_: Run, use: DeviceUse) -> bool:
     """Return True if all reasons are a driver's, and each share is of a listed reason and above 0."""
     listed, shares = set(use.throttle_reasons or ()), use.throttle_shares
-    return listed <= THROTTLE_REASONS and set(shares) <= listed and all(shares.values())
+    return listed <= set(STACKS["telemetry"]["throttle_reasons"]) and set(shares) <= listed and all(shares.values())
 
 
 def energy_w(r: Run) -> float | None:
@@ -527,6 +579,12 @@ def sampled_w(r: Run) -> float | None:
     """Return the sampled mean power of all devices, if each reports it."""
     total = sum(r.powers_w)
     return total if len(r.powers_w) == r.count and total else None
+
+
+def energy_over_samples(r: Run) -> float | None:
+    """Return the power by the energy of all devices over the sampled power, of many samples."""
+    watts, sampled = energy_w(r), sampled_w(r)
+    return watts / sampled if watts and sampled and fewest_samples(r) >= MANY_SAMPLES else None
 
 
 def fewest_samples(r: Run) -> int:

@@ -15,6 +15,7 @@ from tunemark.collector.commands.terminal import named_as, print_json, print_tab
 from tunemark.collector.importers.import_io import Request, option_of, write_out
 from tunemark.collector.importers.log_formats import read_log
 from tunemark.collector.importers.own_log import SETTINGS, OwnLog, Stated, devices_of, record_of
+from tunemark.collector.store.database import columns_of
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
@@ -94,7 +95,7 @@ def _answer(training: OwnLog, given: Stated, facts: FactBase, result_id: str) ->
 def judge(result: PublishedResult, level: SoftwareLevel, facts: FactBase) -> dict[str, Any]:
     """Return utilisation, findings, prediction and neighbours of a record. The prediction is made without the record."""
     from tunemark.collector.predict.calibration_rows import calibrate
-    from tunemark.collector.predict.derived_figures import add_derived_figures
+    from tunemark.collector.predict.derived_figures import Derivation
     from tunemark.collector.predict.estimate import distance, predict
     from tunemark.collector.predict.fit import fit, without_copies
     from tunemark.schema.physics.work import Missing
@@ -106,43 +107,27 @@ def judge(result: PublishedResult, level: SoftwareLevel, facts: FactBase) -> dic
     findings = audit(evidence)
     calibration = calibrate(facts.root.parent, facts, evidence, findings)
     observed = calibration.by_result
-    own: dict[str, Any] = {"result_id": result.id} | {name: result.claims[name].value for name in GIVEN if name in result.claims}
-    rows: dict[str, list[dict[str, Any]]] = {
-        "result_rows": [*({"result_id": key} for key in observed if key != result.id), own],
-        "result_facts": [],
-    }
-    add_derived_figures(rows, observed, calibration.refused, evidence, findings)
-    mfu = {row["result_id"]: row["mfu"] for row in rows["result_rows"] if row.get("mfu") is not None}
-    facts_of = [row for row in rows["result_facts"] if row["result_id"] == result.id]
-    derived = {row["name"]: {"value": own[row["name"]], "calculation": row["reason"]} for row in facts_of}
+    derivation = Derivation(observed, calibration.refused, evidence, findings)
+    stated = {name: result.claims[name].value for name in GIVEN if name in result.claims}
+    figures = {name: figure for name, figure in derivation.figures(evidence.by_id[result.id]).items() if name not in stated}
+    derived = {name: {"value": value, "calculation": calculation} for name, (value, calculation) in figures.items()}
     config, prediction = _combination(result, observed.get(result.id), level, facts), dict[str, Any](software=level)
-    judged = {"derived": derived, "findings": [asdict(finding) for finding in select(findings, records=[result.id])]}
+    judged: dict[str, Any] = {"derived": derived, "findings": [asdict(finding) for finding in select(findings, records=[result.id])]}
     judged |= {"prediction": prediction, "nearest": []}
     if config is None:
         prediction["no_data"] = "accelerator, model, row length or method is not stated, or its method is not covered"
         return judged
     fitted = fit(without_copies(row for key, row in observed.items() if key != result.id))
-    predicted, rate = predict(fitted, config), own.get("tokens_per_s")
+    predicted, rate = predict(fitted, config), figures.get("tokens_per_s", (None, ""))[0]
     if isinstance(predicted, Missing):
         prediction["no_data"] = predicted.reason
     else:
         times = None if rate is None else rate / predicted.tokens_per_s.value
         prediction |= {"tokens_per_s": asdict(predicted.tokens_per_s), "unseen": list(predicted.unseen), "measured_over_predicted": times}
-    nearest = sorted(fitted.rows, key=lambda row: distance(row, config))[:NEAREST]
-    judged["nearest"] = [
-        {
-            "id": row.id,
-            "accelerator": row.config.accelerator.name,
-            "devices": row.config.devices,
-            "model": row.config.shape.model.name,
-            "method": row.config.shape.method.value,
-            "software": row.config.software,
-            "tokens_per_s": row.tokens_per_s,
-            "tokens_per_s_per_device": row.tokens_per_s / row.config.devices,
-            "mfu": mfu.get(row.id),
-        }
-        for row in nearest
-    ]
+    for row in sorted(fitted.rows, key=lambda row: distance(row, config))[:NEAREST]:
+        mfu = derivation.figures(evidence.by_id[row.id]).get("mfu", (None, ""))[0] if row.id in evidence.by_id else None
+        each = row.tokens_per_s / row.config.devices
+        judged["nearest"].append(columns_of("nearest", row) | {"tokens_per_s_per_device": each, "mfu": mfu})
     return judged
 
 

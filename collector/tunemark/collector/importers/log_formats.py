@@ -17,13 +17,11 @@ from typing import Any
 import yaml
 
 from tunemark.collector.importers.import_io import LogProblem, read_text
-from tunemark.collector.importers.own_log import Column, Entry, OwnLog, Stated, clock_s, gather
-from tunemark.collector.importers.printed_log import COUNTED, FINAL, TRAINER, read_printed_log
+from tunemark.collector.importers.own_log import COLUMNS, FORMATS, Entry, OwnLog, Stated, clock_s, gather
+from tunemark.collector.importers.printed_log import FINAL, TRAINER, read_printed_log
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.formats import GIB
 from tunemark.schema.records.plan import WARMUP_STEPS
 from tunemark.schema.records.published import Claim
-from tunemark.schema.vocabulary import Method
 
 
 def read_log(path: Path, configuration: Path | None = None) -> list[OwnLog]:
@@ -83,7 +81,6 @@ STATE = "trainer_state.json"
 SPEED = {name for name in TRAINER if name.startswith("train_") and name != "train_loss"}
 """Figures of speed: they are taken from one entry of the log, since intermediate entries have those of their moment."""
 TOKENS = {name for name, column in TRAINER.items() if column.quantity == "tokens"}
-HEADER = {"global_step": Column("steps"), "epoch": Column("epochs"), "total_flos": Column("total_flops")}
 
 
 def _add_state(log: OwnLog, path: Path) -> None:
@@ -93,7 +90,7 @@ def _add_state(log: OwnLog, path: Path) -> None:
     if not isinstance(history, list):
         raise TunemarkError(str(path), "log_history", "is missing: not the state of a Trainer", exit_code=Exit.INVALID)
     entries = [entry for entry in history if isinstance(entry, dict)]
-    gather(log, [Entry({name: value for name, value in state.items() if value is not None})], HEADER)
+    gather(log, [Entry({name: value for name, value in state.items() if value is not None})], COLUMNS["state"])
     done, planned, batch = (state.get(name) for name in ("global_step", "max_steps", "train_batch_size"))
     if isinstance(done, int) and isinstance(planned, int) and 0 < done < planned:
         log.claim("total_steps", planned)
@@ -115,13 +112,6 @@ def _add_state(log: OwnLog, path: Path) -> None:
 
 RESULTS, STEPS = "all_results.json", "trainer_log.jsonl"
 ARGUMENTS = ("training_args.yaml", "training_args.yml", "config.yaml")
-STEP_COLUMNS = {
-    "current_steps": Column("steps"),
-    "total_tokens": Column("tokens", note=COUNTED),
-    "vram_allocated": Column(
-        "peak_memory_bytes", max, GIB, "GiB", "vram_allocated, the highest of the log: the peak of torch's allocator."
-    ),
-}
 
 
 def _llama_factory(path: Path) -> OwnLog:
@@ -134,7 +124,7 @@ def _llama_factory(path: Path) -> OwnLog:
         _add_state(log, state)
         log.trainer = "LLaMA-Factory" if steps.is_file() else "Hugging Face Trainer"
     if results.is_file():
-        gather(log, [Entry(_content(results, "JSON", json.loads))], TRAINER | HEADER)
+        gather(log, [Entry(_content(results, "JSON", json.loads))], TRAINER | COLUMNS["state"])
         log.finished = "train_time_s" in log.claims
         log.notes = [] if log.finished else log.notes
     if steps.is_file():
@@ -149,7 +139,7 @@ def _add_steps(log: OwnLog, path: Path) -> None:
     """Add tokens, time and memory of the log of steps, where other files lack them."""
     lines = _json_lines(log, path, read_text(str(path)))
     entries = [entry for entry in lines if not {"eval_loss", "predict_loss"} & entry.values.keys()]
-    gather(log, entries, STEP_COLUMNS, () if log.losses else ("loss",))
+    gather(log, entries, COLUMNS["steps"], () if log.losses else ("loss",))
     last = entries[-1].values if entries else {}
     elapsed, planned = last.get("elapsed_time"), last.get("total_steps")
     if "train_time_s" not in log.claims and isinstance(elapsed, str):
@@ -162,92 +152,48 @@ def _add_steps(log: OwnLog, path: Path) -> None:
 
 # Configurations of trainers ---------------------------------------------------------------------------
 
-ARGUMENT_OF: dict[str, dict[str, tuple[str, type]]] = {
-    "LLaMA-Factory": {
-        "model": ("model_name_or_path", str),
-        "micro_batch": ("per_device_train_batch_size", int),
-        "gradient_accumulation": ("gradient_accumulation_steps", int),
-        "sequence_length": ("cutoff_len", int),
-        "lora_rank": ("lora_rank", int),
-        "dataset": ("dataset", str),
-    },
-    "axolotl": {
-        "model": ("base_model", str),
-        "micro_batch": ("micro_batch_size", int),
-        "gradient_accumulation": ("gradient_accumulation_steps", int),
-        "sequence_length": ("sequence_len", int),
-        "lora_rank": ("lora_r", int),
-    },
-}
-"""Trainer -> condition -> the argument that states it, and its type."""
-OTHER_TASKS = ("rl", "reward_model", "process_reward_model")
-"""Keys of axolotl for tasks other than predicting the next token."""
-TUNED = ("liger_", "unsloth_", "lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel")
-"""Beginnings of axolotl's keys for fused kernels."""
-
 
 def _add_conditions(log: OwnLog, given: dict[str, Any], file: str) -> None:
     """Add the conditions in the arguments of a training; raises TunemarkError (exit code 3) for another task."""
-    trainer = next((name for name, arguments in ARGUMENT_OF.items() if arguments["model"][0] in given), None)
-    if trainer is None:
-        names = " nor ".join(arguments["model"][0] for arguments in ARGUMENT_OF.values())
-        log.problem(None, f"{file} has neither {names}, so it is no configuration of {' or '.join(ARGUMENT_OF)}")
+    known = {format_["texts"]["model"]: format_ for format_ in FORMATS["configurations"]}
+    meaning = next((format_ for name, format_ in known.items() if name in given), None)
+    if meaning is None:
+        trainers = " or ".join(format_["trainer"] for format_ in known.values())
+        log.problem(None, f"{file} has neither {' nor '.join(known)}, so it is no configuration of {trainers}")
         return
-    log.trainer = trainer
-    stated: Stated = {name: given[key] for name, (key, kind) in ARGUMENT_OF[trainer].items() if isinstance(given.get(key), kind)}
-    stated |= _llama_factory_conditions(given) if trainer == "LLaMA-Factory" else _axolotl_conditions(given)
-    if stated["method"] is None:
-        name = "finetuning_type" if trainer == "LLaMA-Factory" else "adapter"
-        log.problem(None, f"{name} is {str(given.get(name))[:40]!r}, which is no known method; give --method", noted=True)
-    log.stated |= {name: value for name, value in stated.items() if value is not None}
-
-
-def _llama_factory_conditions(given: dict[str, Any]) -> Stated:
-    four_bit = given.get("quantization_bit") == 4  # noqa: PLR2004 - bits of QLoRA
-    return {
-        "method": {"lora": Method.QLORA if four_bit else Method.LORA, "full": Method.FULL}.get(str(given.get("finetuning_type"))),
-        "packing": True if given.get("neat_packing") or given.get("packing") else None,
-        "precision": next((name.removeprefix("pure_") for name in ("bf16", "pure_bf16", "fp16") if given.get(name)), None),
-        # LLaMA-Factory recomputes activations unless this is set.
-        "checkpointing": "none" if given.get("disable_gradient_checkpointing") else "full",
-        "software": "tuned" if given.get("enable_liger_kernel") or given.get("use_unsloth") else None,
-    }
-
-
-def _axolotl_conditions(given: dict[str, Any]) -> Stated:
-    """Return the conditions in an axolotl configuration. `bf16: auto` leaves the format to the device, so it states none."""
-    other = next((name for name in OTHER_TASKS if given.get(name)), None)
+    other = next((name for name in meaning.get("refuse", ()) if given.get(name)), None)
     if other is not None:
         raise TunemarkError(other, given[other], "is another task; records are of supervised fine-tuning", exit_code=Exit.INVALID)
-    datasets = given.get("datasets")
-    first = datasets[0] if isinstance(datasets, list) and datasets and isinstance(datasets[0], dict) else {}
-    adapter = str(given.get("adapter") or "full")
-    adapter = "qlora" if adapter == "lora" and given.get("load_in_4bit") else adapter
-    known = adapter in {"full", "lora", "qlora"} and not given.get("load_in_8bit")
-    return {
-        "method": Method(adapter) if known else None,
-        "packing": True if given.get("sample_packing") else None,
-        "padding": "static" if given.get("pad_to_sequence_len") else None,
-        "precision": "bf16" if str(given.get("bf16")).lower() in {"true", "full"} else "fp16" if given.get("fp16") else None,
-        "checkpointing": "full" if given.get("gradient_checkpointing") else "none",
-        "software": "tuned" if any(value and str(name).startswith(TUNED) for name, value in given.items()) else None,
-        "dataset": str(first["path"]) if first.get("path") else None,
-    }
+    log.trainer = meaning["trainer"]
+    stated: Stated = {}
+    for kind, arguments in ((int, meaning["numbers"]), (str, meaning["texts"])):
+        stated |= {name: value for name, path in arguments.items() if isinstance(value := _argument(given, path), kind) and value}
+    for rule in meaning["rules"]:
+        named = [bool(value) for name, value in given.items() if str(name).startswith(tuple(rule.get("begins", ())))]
+        if all(_is(given.get(name), wanted) for name, wanted in rule.get("when", {}).items()) and ("begins" not in rule or any(named)):
+            stated.setdefault(rule["condition"], rule["value"])
+    if "method" not in stated:
+        name = meaning["method"]
+        log.problem(None, f"{name} is {str(given.get(name))[:40]!r}, which is no known method; give --method", noted=True)
+    log.stated |= stated
+
+
+def _argument(given: Any, path: str) -> Any:  # noqa: ANN401 - any value of a configuration
+    """Return the argument at a dotted path; None if it is not given."""
+    for part in path.split("."):
+        first = isinstance(given, list) and part == "0" and bool(given)
+        given = given[0] if first else given.get(part) if isinstance(given, dict) else None
+    return given
+
+
+def _is(value: object, wanted: object) -> bool:
+    return bool(value) is wanted if isinstance(wanted, bool) else str(value).lower() == str(wanted)
 
 
 # Logs of torchtune's DiskLogger: `Step 5 | loss:0.35 tokens_per_second_per_gpu:9077.2 peak_memory_alloc:85.5` --------------------
 
 TORCHTUNE_LINE = re.compile(r"Step (?P<step>\d{1,12}) \|(?P<rest>.*)")
 DEVICE_RATE = "tokens_per_second_per_gpu"
-TORCHTUNE = {
-    DEVICE_RATE: Column(""),
-    **{
-        name: Column("peak_memory_bytes", max, GIB, "GiB", f"{name}, the highest of all steps.")
-        for name in ("peak_memory_alloc", "peak_memory_active", "peak_memory_reserved")
-    },
-    "step": Column("steps", max),
-}
-"""Of the peaks of torch's allocator, the first that is logged is the peak of the record."""
 
 
 def _torchtune(path: Path, text: str) -> OwnLog:
@@ -263,7 +209,7 @@ def _torchtune(path: Path, text: str) -> OwnLog:
             log.problem(number, f"{line.strip()[:40]!r} is not `Step N | name:value ...`; left out")
     if any(int(later.values["step"]) <= int(earlier.values["step"]) for earlier, later in pairwise(entries)):
         log.problem(None, "steps do not increase: the file has more than one training; keep the lines of one")
-    rates = gather(log, entries, TORCHTUNE, ("loss",)).get(DEVICE_RATE, [])
+    rates = gather(log, entries, COLUMNS["torchtune"], ("loss",)).get(DEVICE_RATE, [])
     steady = rates[WARMUP_STEPS:] if len(rates) >= 2 * WARMUP_STEPS else rates
     if steady:
         note = f"Median of {len(steady)} logged steps after {len(rates) - len(steady)} of warm-up. Tokens with a label are counted."
@@ -279,11 +225,6 @@ TIME = "_runtime"
 STEP = ("train/global_step", "trainer/global_step", "global_step")
 LOSS = ("train/loss", "loss")
 COUNTS = ("train/num_input_tokens_seen", "train/num_tokens", "num_input_tokens_seen")
-HISTORY = {
-    TIME: Column("wall_s", max, note="The last `_runtime`: seconds since the run was started."),
-    "eval/loss": Column("eval_loss"),
-    "eval/accuracy": Column("accuracy"),
-}
 Point = tuple[float, float, float | None]
 """Seconds since the start of the run, optimizer steps, and tokens so far."""
 
@@ -293,7 +234,7 @@ def _wandb(path: Path, text: str) -> OwnLog:
     log = OwnLog(str(path), "Weights & Biases")
     rows = _json_lines(log, path, text) if text.lstrip().startswith("{") else _csv_rows(log, text)
     entries = [Entry({name: value for name, value in row.items() if value not in (None, "")}, line) for row, line in rows]
-    gather(log, entries, HISTORY, LOSS)
+    gather(log, entries, COLUMNS["history"], LOSS)
     _add_speed(log, [point for entry in entries if (point := _point(entry)) is not None])
     return log
 

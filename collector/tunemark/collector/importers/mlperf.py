@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from tunemark.collector.commands.terminal import print_json, print_table, say
 from tunemark.collector.importers.import_io import LogProblem, Member, Request, first_error, members, printable, write_changed
-from tunemark.collector.importers.mlperf_log import MlperfRunLog, PowerLog, count, finite, power_of_run, read_power, read_run
+from tunemark.collector.importers.mlperf_log import BENCHMARK, MlperfRunLog, PowerLog, count, finite, power_of_run, read_power, read_run
 from tunemark.schema.errors import Exit
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
@@ -20,20 +20,19 @@ from tunemark.schema.formats import counted
 from tunemark.schema.records.base import canonical_json
 from tunemark.schema.records.converted import MLPERF_TARGET_EVAL_LOSS, ConvertedResult, ConvertedSystem
 from tunemark.schema.records.published import Conditions, Scalar
-from tunemark.schema.vocabulary import Method, Padding
 
-BENCHMARK = "llama2_70b_lora"
+NAME = "llama2_70b_lora"
 LARGEST_SCALING = 10
 PLACE = re.compile(
     r"(?:.*/)?(?:training_results_)?(?P<round>v\d{1,3}\.\d{1,3})/(?P<submitter>[^/]+)/"
-    rf"(?:systems/(?P<description>[^/]+)\.json|results/(?P<system>[^/]+)/{BENCHMARK}/"
+    rf"(?:systems/(?P<description>[^/]+)\.json|results/(?P<system>[^/]+)/{NAME}/"
     r"(?:(?P<log>result_[^/]+)\.txt|(?P<scaling>scaling\.json)|power/(?P<run>result_[^/]+)/(?P<meter>(?:node|sw)_\d+)\.txt))"
 )
 """<round>/<submitter>/systems/<system>.json, and in <round>/<submitter>/results/<system>/llama2_70b_lora: result_<n>.txt, scaling.json and
 power/result_<n>/node_<k>.txt or sw_<k>.txt."""
 POWER_PLACE = re.compile(r"[-_](ac|dc)[-_]power", re.IGNORECASE)
 """The submitter's folder states AC or DC where the logs do not."""
-EXPECTED = f"logs are expected as <round>/<submitter>/results/<system>/{BENCHMARK}/result_<n>.txt, such as v5.1/Dell/results/..."
+EXPECTED = f"logs are expected as <round>/<submitter>/results/<system>/{NAME}/result_<n>.txt, such as v5.1/Dell/results/..."
 
 Place = tuple[str, str, str]
 """Round, submitter, system folder."""
@@ -240,22 +239,6 @@ def _natural(file: str) -> tuple[int, str]:
 
 # Conditions: stated by the logs, or fixed by the rules of the benchmark ----------------------------
 
-SEQUENCE_LENGTH = 8_192
-DATASET = "SCROLLS GovReport, packed"
-ASSUMED = ("model", "method", "dataset", "sequence_length", "packing", "padding", "settings.optimizer")
-SETTING_KEYS = {
-    "learning_rate": "opt_base_learning_rate",
-    "weight_decay": "opt_adamw_weight_decay",
-    "max_grad_norm": "opt_gradient_clip_norm",
-    "scheduler_steps": "opt_learning_rate_training_steps",
-    "warmup_factor": "opt_learning_rate_warmup_factor",
-    "lora_rank": "lora_rank",
-    "lora_alpha": "lora_alpha",
-    "train_samples": "train_samples",
-    "eval_samples": "eval_samples",
-}
-"""Our name -> key of the log."""
-
 
 def accelerator_key(spelling: str, facts: FactBase) -> str | None:
     """Return the card of an accelerator by a submitter's name for it, or None if there is none."""
@@ -269,22 +252,18 @@ def conditions_of(system: ConvertedSystem, settings: dict[str, Any], software: d
     def plain(value: float) -> Scalar:
         return int(value) if value.is_integer() and abs(value) >= 1 else value
 
-    numbers = {name: finite(settings.get(key)) for name, key in SETTING_KEYS.items()}
-    no_target = finite(settings.get("target_accuracy")) is None
+    numbers = {name: finite(settings.get(key)) for name, key in BENCHMARK["settings"].items()}
+    fixed = dict(BENCHMARK["conditions"])
+    assumed, no_target = fixed.pop("assumed"), finite(settings.get("target_accuracy")) is None
     return Conditions(
-        model="llama-2-70b",
-        method=Method.LORA,
+        **fixed,
         accelerator=accelerator_key(system.accelerator_printed, facts) if system.accelerator_printed else None,
         accelerator_count=system.nodes * system.accelerators_per_node if system.nodes and system.accelerators_per_node else None,
         gradient_accumulation=count(settings.get("gradient_accumulation_steps")) or None,
         global_batch=count(settings.get("global_batch_size")) or None,
-        sequence_length=SEQUENCE_LENGTH,
-        padding=Padding.NONE,
-        packing=True,
-        dataset=DATASET,
         framework=software,
         settings={"optimizer": "adamw", **{name: plain(number) for name, number in numbers.items() if number is not None}},
-        assumed=(*ASSUMED, *(["target_eval_loss"] if no_target else [])),
+        assumed=(*assumed, *(["target_eval_loss"] if no_target else [])),
     )
 
 

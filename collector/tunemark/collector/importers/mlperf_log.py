@@ -7,9 +7,11 @@ printed; launchers put a rank in front of it. Only keys that a converted result 
 import json
 import math
 import re
+import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -21,16 +23,11 @@ LINE = re.compile(rb":::MLLOG([^\n]*)")
 KEY = re.compile(rb'"key":[^"]*"([^"]*)')
 LARGEST_LINE = 2**20
 """Bytes; the longest MLLOG line of three rounds has 2,123."""
-SETTINGS = frozenset({
-    "eval_samples", "global_batch_size", "gradient_accumulation_steps", "lora_alpha", "lora_rank", "opt_adamw_weight_decay",
-    "opt_base_learning_rate", "opt_gradient_clip_norm", "opt_learning_rate_training_steps", "opt_learning_rate_warmup_factor", "seed",
-    "submission_benchmark", "submission_division", "target_accuracy", "train_samples",
-})  # fmt: skip
-"""Keys with one value per run; launchers may print them once per rank."""
-TIMES = frozenset({"init_start", "init_stop", "run_start", "run_stop", "block_start", "block_stop", "eval_accuracy", "tracked_stats"})
-"""Keys of events in time."""
-POWER = frozenset({"power_reading", "conversion_eff", "interconnect_power_est"})
-"""Keys of the log of a power meter."""
+BENCHMARK = tomllib.loads(Path(__file__).with_name("mlperf.toml").read_text(encoding="utf-8"))
+"""The keys of the logs, and what the rules of the benchmark fix."""
+SETTINGS = frozenset({*BENCHMARK["settings"].values(), *BENCHMARK["keys"]["read"]})
+TIMES = frozenset(BENCHMARK["keys"]["events_in_time"])
+POWER = frozenset(BENCHMARK["keys"]["of_a_power_meter"])
 MS = 1_000
 
 # Events --------------------------------------------------------------------------------------------

@@ -1,9 +1,11 @@
 """The figures of a person's own training, as a log states them, and the record that is made of them."""
 
 import math
+import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from tunemark.collector.audit.interval import half_digit
@@ -126,19 +128,16 @@ class Column(NamedTuple):
 
     quantity: str
     """Empty for numbers that are used together with others."""
-    of: Callable[[list[float]], float] | None = None
-    """The last value by default."""
+    of: str = "last"
+    """`last`, or `max` for the highest value."""
     unit: float = 1.0
     shown: str = ""
     note: str | None = None
 
 
-BOOKKEEPING = frozenset({
-    "best_global_step", "best_model_checkpoint", "epoch", "eval_steps", "global_step", "is_hyper_param_search", "is_local_process_zero",
-    "is_world_process_zero", "log_history", "logging_steps", "max_steps", "num_input_tokens_seen", "num_train_epochs", "save_steps",
-    "stateful_callbacks", "step", "total_flos", "train_batch_size", "trial_name", "trial_params",
-})  # fmt: skip
-"""Fields of a Trainer's state that are read by name, or are the Trainer's own."""
+FORMATS = tomllib.loads(Path(__file__).with_name("log_formats.toml").read_text(encoding="utf-8"))
+"""What the names in logs and configurations mean."""
+COLUMNS = {name: {printed: Column(**column) for printed, column in columns.items()} for name, columns in FORMATS["columns"].items()}
 
 
 def gather(log: OwnLog, entries: Iterable[Entry], columns: Mapping[str, Column], losses: Collection[str] = ()) -> dict[str, list[float]]:
@@ -149,7 +148,7 @@ def gather(log: OwnLog, entries: Iterable[Entry], columns: Mapping[str, Column],
     found: dict[str, list[float]] = {}
     last: dict[str, Any] = {}
     for values, line in entries:
-        log.unused |= {name for name in values if name not in losses and name not in columns and name not in BOOKKEEPING}
+        log.unused |= {name for name in values if name not in losses and name not in columns and name not in FORMATS["bookkeeping"]}
         for name, value in values.items():
             if (name in losses or name in columns) and (number := log.number(name, value, line)) is not None:
                 (log.losses if name in losses else found.setdefault(name, [])).append(number)
@@ -157,9 +156,9 @@ def gather(log: OwnLog, entries: Iterable[Entry], columns: Mapping[str, Column],
     for name, column in columns.items():
         if name not in found or column.quantity in {"", *log.claims}:
             continue
-        value = column.of(found[name]) if column.of else found[name][-1]
+        value = max(found[name]) if column.of == "max" else found[name][-1]
         # `1 day, 0:00:10.12` would have the precision of a day.
-        as_logged = last[name] if column.of is None and isinstance(last[name], str) and "day" not in last[name] else None
+        as_logged = last[name] if column.of == "last" and isinstance(last[name], str) and "day" not in last[name] else None
         if value or column.quantity.endswith(("loss", "accuracy")):
             printed = f"{value:.9g} {column.shown}" if column.shown else as_logged
             log.claim(column.quantity, value * column.unit, printed=printed, note=column.note)

@@ -78,17 +78,11 @@ TPU = re.compile(r"tpu-(?P<generation>v\d+\w*?)-(?P<number>\d{1,6})")
 
 
 class Drop(Exception):
-    """A row that is not used, raised while it is read."""
-
-    line = 0
-    what = ""
-    """Instance or accelerator of the row."""
+    """A row that is not used; `refused` if a person has to look at it, and not a known trap or a row without an accelerator."""
 
     def __init__(self, reason: str, *, refused: bool = True) -> None:
-        self.reason = reason
-        self.refused = refused
-        """True if a person has to look at it; false for a known trap and for rows without an accelerator."""
         super().__init__(reason)
+        self.reason, self.refused, self.line, self.what = reason, refused, 0, ""
 
 
 @dataclass(slots=True)

@@ -9,33 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tunemark.collector.importers.import_io import LogProblem
-from tunemark.collector.importers.own_log import AGREES, Column, Entry, OwnLog, clock_s, gather
+from tunemark.collector.importers.own_log import AGREES, COLUMNS, Entry, OwnLog, clock_s, gather
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.records.published import Claim
 
 LONGEST_LINE = 100_000
 """Characters of a line that are read; a trainer prints none above."""
 NOTHING = "contains neither a final dictionary of a Trainer ({'train_runtime': ...}) nor its table, a progress bar or the output of `time`"
-COUNTED = "Counted by the Trainer, with padding unless `include_num_input_tokens_seen` is `non_padding`."
-TRAINER = {
-    "train_runtime": Column("train_time_s"),
-    "train_samples_per_second": Column("samples_per_s"),
-    "train_steps_per_second": Column("steps_per_s"),
-    "train_tokens_per_second": Column("tokens_per_s"),
-    "train_loss": Column("train_loss", note="Mean over the run, as the Trainer reports it."),
-    "total_flos": Column("total_flops"),
-    "epoch": Column("epochs"),
-    "entropy": Column("entropy"),
-    "num_input_tokens_seen": Column("tokens", note=COUNTED),
-    "num_tokens": Column("tokens", note="Counted by TRL, without padding."),
-    "mean_token_accuracy": Column("token_accuracy"),
-    "eval_loss": Column("eval_loss"),
-    "eval_runtime": Column("eval_time_s"),
-    "eval_samples_per_second": Column("eval_samples_per_s"),
-    "eval_steps_per_second": Column("eval_steps_per_s"),
-    "eval_accuracy": Column("accuracy"),
-}
-"""The figures in the dictionaries of the Trainer and of TRL."""
+TRAINER = COLUMNS["trainer"]
 OPTIMIZER_STEP = "An optimizer step: steps times this figure is the training time."
 FINAL = "train_runtime"
 """Only the dictionary at the end of a training has this key."""

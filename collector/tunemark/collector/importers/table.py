@@ -16,8 +16,8 @@ from tunemark.collector.commands.terminal import print_json, print_table, say
 from tunemark.collector.gate.published_checks import condition_problems
 from tunemark.collector.gate.read import DOCUMENT
 from tunemark.collector.importers.import_io import Request, first_error, printable, read_text, write_changed
-from tunemark.collector.importers.table_map import PREFIXES, UNITS, WRITTEN, Column, Map, TableMap, Variant, read_map
-from tunemark.collector.importers.table_text import PER_DEVICE, TextTable, extract, tables_in, transposed
+from tunemark.collector.importers.table_map import PREFIXES, Column, Map, TableMap, Variant, read_map
+from tunemark.collector.importers.table_text import PER_DEVICE, UNITS, TextTable, extract, tables_in, transposed
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root, write_atomically
@@ -276,13 +276,13 @@ class Row:
                 raise self._error(name, cell, "is not a duration such as `1h 2m` or `1:02:03`")
             return seconds
         match = NUMBER.fullmatch(cell)
-        unit = WRITTEN.get(match["unit"].upper()) if match else None
+        unit = UNITS["written"].get(match["unit"].upper()) if match else None
         wrong = (
             unit is None if column.unit == "in cell" else unit is not None and match and match["unit"] not in {column.unit, column.shown}
         )
         if match is None or wrong:
             raise self._error(name, cell, f"is not a number in {column.unit!r}; correct the unit in the map, or add the cell to `absent`")
-        return float(match["number"].replace(",", "")) * UNITS[unit if unit and column.unit == "in cell" else column.unit]
+        return float(match["number"].replace(",", "")) * float(UNITS["units"][unit if unit and column.unit == "in cell" else column.unit])
 
     def record(self, number: int) -> PublishedResult:
         """Return the record; raises TunemarkError (exit code 3) for a condition that records cannot hold."""

@@ -12,40 +12,13 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from tunemark.collector.importers.import_io import first_error, read_bytes
+from tunemark.collector.importers.table_text import UNITS
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.records.base import Count, Day, Frozen, Key, Text
 from tunemark.schema.records.published import Conditions, Scalar, SourceDocument
 from tunemark.schema.vocabulary import PublishedStatus
 
-UNITS: dict[str, float] = {
-    "1": 1.0,
-    "%": 0.01,
-    "k": 1e3,
-    "ms": 1e-3,
-    "s": 1.0,
-    "min": 60.0,
-    "h": 3600.0,
-    "day": 86_400.0,
-    "1/min": 1 / 60,
-    "1/h": 1 / 3600,
-    "byte": 1.0,
-    "MB": 1e6,
-    "GB": 1e9,
-    "MiB": 2.0**20,
-    "GiB": 2.0**30,
-    "M": 1e6,
-    "B": 1e9,
-    "TFLOP/s": 1e12,
-    "W": 1.0,
-    "in cell": 0.0,
-    "duration": 0.0,
-    "clock": 0.0,
-}
-"""Unit of a column -> factor to the unit of its quantity. `in cell`: each cell names its unit. `duration`: `1h 2m`, `1:02:03`.
-`clock`: `1:02:03`, `2:03`, and a bare number for seconds."""
-WRITTEN = {name.upper(): name for name in ("GiB", "GB", "MiB", "MB", "s", "ms", "min", "h")} | {"G": "GB", "SEC": "s"}
-"""Unit written in a cell, in capitals -> unit."""
 CONDITIONS = tuple(name for name in Conditions.model_fields if name not in {"framework", "settings", "from_repository", "assumed"})
 ORIGIN = ("origin.commit", "origin.path")
 """Place of a single row, if not that of its table."""
@@ -88,7 +61,7 @@ class Column(Frozen):
             raise ValueError(f"a column has one of field, quantity, split and ignore (or values with fields); found {found}")
         if self.field is not None:
             check_field(self.field)
-        for name, known in (("quantity", QUANTITIES), ("unit", UNITS)):
+        for name, known in (("quantity", QUANTITIES), ("unit", UNITS["units"])):
             if (value := getattr(self, name)) is not None and value not in known:
                 raise ValueError(f"{name} is {value!r}; {did_you_mean(value, known)}")
         if self.split is not None and not self.split.groupindex:

@@ -8,10 +8,12 @@ import csv
 import html
 import io
 import re
+import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from itertools import pairwise
+from pathlib import Path
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -202,10 +204,8 @@ def _line(cells: Iterable[str]) -> str:
 PER_DEVICE = "printed per device, times the devices"
 """Note of a claim whose printed figure is that of one device."""
 FIGURE = re.compile(r"[~≈>]?\s*\$?(?P<number>\d[\d,]*(?:\.\d+)?(?:[eE][+-]?\d+)?|\.\d+)\s*(?P<unit>%|[A-Za-z]+)?(?P<rest>.*)", re.DOTALL)
-PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15, "e": 1e18}
-"""Decimal prefixes of printed units."""
-_WORDS = frozenset({"epochs", "epoch", "th", "seq", "sequences", "sentences", "tok", "toks", "gen", "average", "bytes", "flops", "if"})
-"""Words after a number that are no unit."""
+UNITS = tomllib.loads(Path(__file__).with_name("units.toml").read_text(encoding="utf-8"))
+"""Units of columns, units written in cells, prefixes and words."""
 
 
 def printed_value(quantity: str, printed: str) -> float | None:
@@ -228,5 +228,7 @@ def printed_value(quantity: str, printed: str) -> float | None:
         # The transformers trainer prints floating-point operations in units of 2^30.
         return number * 2.0**30
     if re.fullmatch(r"[kMGTPE]?(?:B|FLOP|FLOPS|F)?|B", word):
-        return number * (1e9 if (unit, word) == ("1", "B") else PREFIXES[word[:1].lower() if word[:1] in "kMGTPE" else ""])
-    return number if word.lower() in _WORDS else None
+        return number * (
+            1e9 if (unit, word) == ("1", "B") else UNITS["words"]["prefixes"][word[:1].lower() if word[:1] in "kMGTPE" else ""]
+        )
+    return number if word.lower() in UNITS["words"]["no_unit"] else None

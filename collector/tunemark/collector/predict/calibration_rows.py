@@ -8,7 +8,7 @@ from tunemark.collector.audit.bounds import software_of
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped, source_of
 from tunemark.collector.audit.load import load_evidence
 from tunemark.collector.audit.published_shape import published_shape
-from tunemark.collector.audit.rule import Finding
+from tunemark.collector.audit.rule import Finding, refutation
 from tunemark.collector.audit.token_rates import TokenRate, samples_per_s, token_rates
 from tunemark.collector.gate.read import SUBMISSIONS, read_or_none, records_in, submission_id
 from tunemark.collector.predict.fit import Observed, observe, without_copies
@@ -91,12 +91,12 @@ def _published(
         if not isinstance(rate, TokenRate):
             yield from [] if rate is None else [(result.id, rate)]
             continue
-        software, refuted = software_of(run, facts), _refuted(run, subjects, FOLLOWS_FROM[rate.quantity], rate.conditions)
+        software, missing = software_of(run, facts), _refuted(run, subjects, FOLLOWS_FROM[rate.quantity], rate.conditions)
         # The time of a token hardly depends on the number of rows that are computed at once.
         conditions = result.conditions.model_copy(update={"micro_batch": result.conditions.micro_batch or 1})
         shape = published_shape(conditions, facts, facts.known.memory_reading(result.source))
-        if refuted is not None:
-            yield result.id, refuted
+        if missing is not None:
+            yield result.id, missing
         elif software.left_out is not None:
             yield result.id, Missing(software.left_out)
         elif run.accelerator is None or shape is None:
@@ -137,9 +137,8 @@ def rate_of(run: AuditedResult, excluded: Collection[str]) -> TokenRate | Missin
 
 def _refuted(run: AuditedResult, subjects: Subjects, claims: Collection[str], conditions: Collection[str]) -> Missing | None:
     """Return the finding for which a rate is no evidence, as a reason, or None."""
-    stated = RUN_CONDITIONS.union(conditions)
-    found = next((finding for finding in subjects.get(run.id, ()) if finding.refutes(claims, stated)), None)
-    return Missing(f"the audit calls it {found.verdict.value}: {found.rule}") if found else None
+    reason = refutation(subjects.get(run.id, ()), claims, RUN_CONDITIONS.union(conditions))
+    return Missing(reason) if reason else None
 
 
 def excluded_readings(findings: Iterable[Finding]) -> dict[str, frozenset[str]]:
@@ -171,9 +170,9 @@ def _converted(evidence: Evidence, facts: FactBase, subjects: Subjects) -> Itera
         conditions = record.conditions
         model, accelerator = facts.models.get(conditions.model or ""), facts.accelerators.get(conditions.accelerator or "")
         count, batch, length = conditions.accelerator_count, conditions.global_batch, conditions.sequence_length
-        refuted = _refuted(evidence.by_id[record.id], subjects, {"samples_per_s"}, ())
-        if refuted is not None or model is None or accelerator is None or not count or not batch or not length:
-            yield record.id, refuted or Missing("accelerator, devices or batch is not stated")
+        missing = _refuted(evidence.by_id[record.id], subjects, {"samples_per_s"}, ())
+        if missing is not None or model is None or accelerator is None or not count or not batch or not length:
+            yield record.id, missing or Missing("accelerator, devices or batch is not stated")
             continue
         # Loops of this benchmark are fully fused. A packed row is computed by one device, or by a group of them.
         rank = conditions.settings.get("lora_rank")

@@ -11,13 +11,13 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from tunemark.collector.audit.evidence import Evidence, ExpectedRate
+from tunemark.collector.audit.evidence import Evidence
 from tunemark.collector.audit.load import load_evidence
 from tunemark.collector.audit.rule import Finding, audit, in_order
 from tunemark.collector.audit.rules.utilisation import unlike_other_sources
 from tunemark.collector.predict.calibration_rows import calibrate
 from tunemark.collector.predict.fit import Fit, Observed, Parameters, fit, meaning_of_parameter, no_data
-from tunemark.collector.store.database import Row, Rows
+from tunemark.collector.store.database import Row, Rows, columns_of
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.physics.utilisation import TERA
@@ -105,7 +105,7 @@ def audit_rates(evidence: Evidence, findings: Iterable[Finding], held_out: Itera
     These come last: the model is fitted to what the other rules do not refute.
     """
     expected = {
-        result: ExpectedRate(each.measured, each.tokens_per_s)
+        result: (each.measured, each.tokens_per_s)
         for each in held_out
         if each.left_out == "source" and each.tokens_per_s is not None
         for result in (each.row.id, *each.row.same)
@@ -183,27 +183,10 @@ def _parameters(fitted: Fit) -> Iterator[Row]:
 
 
 def _error_row(held_out: HeldOut) -> Row:
-    config, rate = held_out.row.config, held_out.tokens_per_s
+    config = held_out.row.config
     count = count_parameters(config.shape.model)
     peak = config.accelerator.peak_tflops.get(config.shape.autocast or config.shape.activations)
-    return {
-        "left_out": held_out.left_out,
-        "result_id": held_out.row.id,
-        "left_out_group": held_out.group,
-        "stack": config.software,
-        "level": config.level,
-        "model": config.shape.model.key,
-        "method": config.shape.method.value,
-        "accelerator": config.accelerator.key,
-        "accelerator_count": config.devices,
-        "tokens_per_s": held_out.measured,
-        "predicted_tokens_per_s": rate.value if rate else None,
-        "predicted_low": rate.low if rate else None,
-        "predicted_high": rate.high if rate else None,
-        "error": held_out.error,
-        "covered": held_out.covered,
-        "no_data": held_out.reason,
-        "same": list(held_out.row.same),
+    return columns_of("throughput_errors", held_out) | {
         "active_parameters": count.total - count.feed_forward + count.active_feed_forward,
         "peak_flop_per_s": peak * TERA * config.devices if peak else None,
     }

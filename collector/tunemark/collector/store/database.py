@@ -1,7 +1,9 @@
 """The DuckDB file: written to a temporary file that replaces the old one, and opened read-only."""
 
 import json
+import tomllib
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,29 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 Rows = dict[str, list[Row]]
+
+
+def field_at(record: Any, path: str) -> Any:  # noqa: ANN401 - any value of a record
+    """Return the field at a dotted path of a record, whose parts are attributes, keys or places in a list; None where one is missing."""
+    for part in path.split("."):
+        if isinstance(record, tuple | list):
+            record = record[int(part)] if int(part) < len(record) else None
+        elif record is not None:
+            record = record.get(part) if isinstance(record, Mapping) else getattr(record, part)
+    return record
+
+
+@cache
+def _declared_columns() -> dict[str, list[tuple[str, str]]]:
+    """Return (column, path) of the columns that are fields of a record, by the names of columns.toml."""
+    declared = tomllib.loads(Path(__file__).with_name("columns.toml").read_text(encoding="utf-8"))
+    parts = {name: [path.partition(" as ") for path in paths] for name, paths in declared.items()}
+    return {name: [(column or path.rpartition(".")[2], path) for path, _, column in of] for name, of in parts.items()}
+
+
+def columns_of(name: str, record: object) -> Row:
+    """Return the columns that columns.toml declares under a name, with the values of their fields; None where a part of a path is missing."""
+    return {column: field_at(record, path) for column, path in _declared_columns()[name]}
 
 
 def fact(topic: str, name: str, value: object, reason: object = None) -> Row:

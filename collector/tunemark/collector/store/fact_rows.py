@@ -3,31 +3,15 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tunemark.collector.store.database import Row, Rows, as_text
+from tunemark.collector.store.database import Row, Rows, as_text, columns_of
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, PriceBasis, PriceRow
+from tunemark.schema.facts.cards import AcceleratorCard, PriceBasis, PriceRow
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.workloads import WorkloadCard
 from tunemark.schema.physics.architecture import count_parameters
-from tunemark.schema.vocabulary import Dtype
 
 if TYPE_CHECKING:
     from tunemark.schema.plan.capabilities import SupportMatrix
-
-PEAK_COLUMNS = {
-    "peak_bf16_tflops": Dtype.BF16,
-    "peak_fp16_tflops": Dtype.FP16,
-    "peak_tf32_tflops": Dtype.TF32,
-    "peak_fp32_tflops": Dtype.FP32,
-    "peak_fp8_tflops": Dtype.FP8,
-    "peak_fp4_tflops": Dtype.FP4,
-    "peak_int8_tops": Dtype.INT8,
-}
-SAME_IN_WORKLOADS = {
-    "title", "description", "tier", "source", "task", "model", "method", "weights", "compute", "gradient_checkpointing", "attention",
-    "fused_kernels", "compile", "not_stated",
-}  # fmt: skip
-"""Fields of a workload card that are columns of the same name."""
 
 
 def fact_rows(facts: FactBase) -> Rows:
@@ -41,14 +25,21 @@ def fact_rows(facts: FactBase) -> Rows:
             raise TunemarkError(place, row.accelerator, fix, exit_code=Exit.INVALID)
     return {
         "accelerators": [_accelerator(card) for card in facts.accelerators.values()],
-        "models": [_model(card) for card in facts.models.values()],
+        "models": [
+            {
+                **columns_of("models", card),
+                "matrix_parameters": count_parameters(card).matrix_multiplied,
+                **card.model_dump(exclude={"key"}),
+            }
+            for card in facts.models.values()
+        ],
         "workloads": [_workload(card, facts.matrix_of(card.key)) for card in facts.workloads.values()],
         "workload_axes": [row for card in facts.workloads.values() for row in _axes(card)],
         "support": list(_support(facts.support)) if facts.support else [],
         "gate_scores": [{"position": place, **row.model_dump()} for place, row in enumerate(facts.gate_scores, start=1)],
         "prices": price_rows(facts.prices, facts.price_basis),
         "releases": [
-            *(row.model_dump(include={"library", "version", "released_on", "source"}) for row in facts.known.releases),
+            *(columns_of("releases", row) for row in facts.known.releases),
             *(
                 {"library": listed.library, "version": version, "released_on": day, "source": listed.source}
                 for listed in facts.known.libraries
@@ -71,36 +62,15 @@ def price_rows(prices: Sequence[PriceRow], basis: PriceBasis) -> list[Row]:
 
 
 def _accelerator(card: AcceleratorCard) -> Row:
-    return {
-        "accelerator": card.key,
-        **card.model_dump(mode="json", exclude={"key", "cores_per_unit", "peak_tflops", "cpu", "read_on"}),
-        "cpu_cores": card.cpu and card.cpu.cores,
-        "cpu_clock": card.cpu.clock_words() if card.cpu and card.peak_tflops else None,
-        "read_on": card.read_on,
-        **{column: card.peak_tflops.get(dtype) for column, dtype in PEAK_COLUMNS.items()},
-    }
-
-
-def _model(card: ModelCard) -> Row:
-    shape = card.model_dump(mode="json", exclude={"key", "read_on"})
-    return {"model": card.key, **shape, "read_on": card.read_on, "matrix_parameters": count_parameters(card).matrix_multiplied}
+    own = card.model_dump(exclude={"key", "cores_per_unit", "peak_tflops", "cpu"})
+    return own | columns_of("accelerators", card) | {"cpu_clock": card.cpu.clock_words() if card.cpu and card.peak_tflops else None}
 
 
 def _workload(card: WorkloadCard, matrix: str | None) -> Row:
-    return {
-        "workload": card.key,
-        **card.model_dump(mode="json", include=SAME_IN_WORKLOADS),
+    return columns_of("workloads", card) | {
         "matrix": matrix,
-        "dataset": card.data.name,
-        **card.data.model_dump(mode="json", include={"sequence_length", "padding", "packing"}),
-        **card.batch.model_dump(mode="json", include={"micro_batch", "gradient_accumulation"}),
-        "learning_rate": card.optimizer.learning_rate,
-        "optimizer": card.optimizer.name,
         "lora": card.lora and f"rank {card.lora.rank}, alpha {card.lora.alpha}, on {', '.join(card.lora.target_modules)}",
         "quantisation": card.quantisation and card.quantisation.format + (", scales quantised too" if card.quantisation.double else ""),
-        "devices": card.devices.count,
-        "strategy": str(card.devices.strategy),
-        **card.devices.model_dump(mode="json", include={"offload", "tensor_parallel", "pipeline_parallel"}),
     }
 
 

@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING
 
 from tunemark.collector.audit.evidence import AuditedResult
 from tunemark.collector.audit.load import audited_submission, load_evidence
-from tunemark.collector.audit.rule import Finding, Rule
-from tunemark.collector.gate.check import Verdict, judge
-from tunemark.collector.gate.cross_file_checks import Candidate, FileProblems, accept, committed_files, submitters
+from tunemark.collector.gate.check import judge
+from tunemark.collector.gate.cross_file_checks import FileProblems, Verdict, accept, committed_files, submitters
 from tunemark.collector.gate.fact_files import missing_document, wrong_count
 from tunemark.collector.gate.read import CONVERTED, DOCUMENT, PUBLISHED, SUBMISSIONS, records_in, shown_path
 from tunemark.collector.predict.calibration_rows import CalibrationOutcome, calibrate, calibration_outcome
-from tunemark.collector.predict.derived_figures import add_derived_figures
+from tunemark.collector.predict.derived_figures import Derivation, add_derived_figures
 from tunemark.collector.predict.predicted_vs_measured import memory_errors
-from tunemark.collector.store.database import Row, Rows, arrow_schemas, as_arrow, build_database, merge
+from tunemark.collector.store.database import Row, Rows, arrow_schemas, as_arrow, build_database, columns_of, merge
 from tunemark.collector.store.fact_rows import fact_rows
 from tunemark.collector.store.measured_rows import measured_rows
 from tunemark.collector.store.published_rows import converted_rows, document_rows, published_rows
@@ -48,7 +47,7 @@ SECOND_RUN = "second_run"
 class LoadedSubmission:
     """A submission file with everything that the database and the analyses need of it."""
 
-    candidate: Candidate
+    candidate: Verdict
     """What the cross-file checks need."""
     headline: Row = field(default_factory=dict)
     """Its row of `result_rows`."""
@@ -114,16 +113,15 @@ def collect(root: Path, database: Path, as_of: date | None = None) -> Collected:
     trust = {row["result_id"]: row["trust"] for row in rows["result_rows"]}
     fitted, held_out = cross_validate(calibration.rows)
     findings = audit_rates(evidence, findings, held_out)
-    merge(rows, finding_rows(findings, rules))
-    add_derived_figures(rows, calibration.by_result, calibration.refused, evidence, findings)
+    rows["audit_rules"] = [columns_of("audit_rules", each) for each in rules]
+    rows["findings"] = [columns_of("findings", each) | {"finding": number} for number, each in enumerate(findings, start=1)]
+    add_derived_figures(rows, Derivation(calibration.by_result, calibration.refused, evidence, findings))
     merge(rows, throughput_rows(fitted, held_out, trust, findings) | {"memory_errors": list(memory_errors(facts, evidence.records))})
     problems = [*undescribed, *accepted.problems]
     complete = not problems and not accepted.notes
     inputs = inputs_sha256(root)
     rows["collection"] = [{"as_of": day, "inputs_sha256": inputs, "complete": complete}]
-    rows["load_problems"] = [
-        {"file": file, "field": problem.field, "value": problem.value, "fix": problem.fix} for file, problem in problems
-    ]
+    rows["load_problems"] = [columns_of("load_problems", problem) | {"file": file} for file, problem in problems]
     parts = {name: [as_arrow(rows.get(name, []), schema)] for name, schema in schemas.items()}
     for name, part in (pair for loaded in kept for pair in loaded.tables.items()):
         parts[name].append(part)
@@ -150,7 +148,7 @@ def load_submission(path: Path, root: Path, facts: FactBase, schemas: "dict[str,
     except (ValueError, TypeError, ArithmeticError) as error:
         # These include Arrow's errors. An invalid record never stops the others.
         problem = Problem("record", "", f"contains a value that the database cannot store: {error}")
-        return LoadedSubmission(Candidate(file, (problem,)))
+        return LoadedSubmission(Verdict((problem,), file=file))
     del tables["result_rows"]
     return LoadedSubmission(candidate, rows["result_rows"][0], tables, run, calibration)
 
@@ -175,30 +173,6 @@ def _headlines(submissions: list[LoadedSubmission], facts: FactBase) -> list[Row
             row |= {"rankable": False, "note": f"withdrawn on {withdrawal.withdrawn_on}: {withdrawal.reason}"}
         rows.append(row)
     return rows
-
-
-def finding_rows(findings: Iterable[Finding], rules: Iterable[Rule]) -> Rows:
-    """Return the rows of the audit by table."""
-    return {
-        "audit_rules": [
-            {
-                "rule": rule.id,
-                "verdicts": [verdict.value for verdict in rule.verdicts],
-                **{name: getattr(rule, name) for name in ("family", "title", "why")},
-            }
-            for rule in rules
-        ],
-        "findings": [
-            {
-                "finding": number,
-                "verdict": finding.verdict.value,
-                "record_ids": list(finding.records),
-                **{name: list(getattr(finding, name)) for name in ("quantities", "conditions")},
-                **{name: getattr(finding, name) for name in ("rule", "claim", "calculation")},
-            }
-            for number, finding in enumerate(findings, start=1)
-        ],
-    }
 
 
 # Published and converted results are part of the project: any problem in them stops the collection.

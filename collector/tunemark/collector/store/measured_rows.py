@@ -8,7 +8,7 @@ from math import isfinite
 import numpy as np
 
 from tunemark.collector.predict.predicted_vs_measured import compare_memory
-from tunemark.collector.store.database import Row, Rows, as_text, fact
+from tunemark.collector.store.database import Row, Rows, as_text, columns_of, fact
 from tunemark.schema.comparability import comparability_group
 from tunemark.schema.derive import Derived, step_labels
 from tunemark.schema.facts.fact_base import FactBase
@@ -34,9 +34,7 @@ def measured_rows(submission: Submission, derived: Derived, facts: FactBase, res
         "trust": Trust.MEASURED.value,
         "file": file,
         "sha256": sha256,
-        **_plan_columns(submission),
-        **_headlines(submission, derived),
-        **_evidence_columns(submission, derived),
+        **_headline(submission, derived),
         **physics_columns,
         "accelerator_units": submission.plan.device.nodes * units_per_node(submission, accelerator),
     }
@@ -54,7 +52,7 @@ def measured_rows(submission: Submission, derived: Derived, facts: FactBase, res
             {"position": position, **lever._asdict()}
             for position, lever in enumerate(compared(submission.plan, effective, submission.trace) if effective else (), start=1)
         ],
-        "gates": [{"gate": gate.name, "passed": gate.passed, "detail": gate.detail} for gate in submission.gates],
+        "gates": [columns_of("gates", gate) for gate in submission.gates],
         "ranks": list(_ranks(submission, derived)),
         "device_use": [
             {
@@ -74,98 +72,32 @@ def measured_rows(submission: Submission, derived: Derived, facts: FactBase, res
 # Columns of the result row -------------------------------------------------------------------------
 
 
-def _plan_columns(submission: Submission) -> Row:
-    """Return the columns of the plan, the device and the outcome."""
-    plan, outcome, packages = submission.plan, submission.outcome, submission.environment.packages
-    compared_by: Row = {
-        "model": plan.model.key,
-        "task": plan.model.task.value,
-        "method": plan.method.value,
-        "dataset": plan.data.name,
-        "sequence_length": plan.data.sequence_length,
-        "padding": plan.data.padding.value,
-        "packing": plan.data.packing,
-        "global_batch": plan.batch.global_batch,
-        # The format of frozen weights is free in the tuned division, so it is no condition of a comparison.
-        "precision": plan.product_formats if plan.model.fp8_training != "none" else plan.precision.compute.value,
-        "optimizer": plan.optimizer.name,
-        "step_definition": "optimizer_step",
-    }
-    return {
-        "division": submission.division.value,
-        "software_level": submission.plan.software_level,
-        "workload": plan.workload,
-        "accelerator": plan.device.accelerator,
-        "accelerator_printed": submission.environment.devices[0].name,
-        "accelerator_count": plan.device.count,
-        "nodes": plan.device.nodes,
-        "backend": plan.device.backend.value,
-        "strategy": plan.device.strategy.value,
-        "status": outcome.status.value,
-        "message": outcome.message,
-        "fix": outcome.fix,
-        "started_at": submission.started_at,
-        "weights": plan.model.weights.value,
-        "harness_version": submission.harness.version,
-        "harness_commit": submission.harness.commit,
+def _headline(submission: Submission, derived: Derived) -> Row:
+    """Return the columns of the result row that follow from the record, its derived figures and its evidence."""
+    plan, packages, effective, probe = submission.plan, submission.environment.packages, submission.effective, submission.probe
+    model, count = submission.model, submission.plan.device.count
+    verdicts = [gate.passed for gate in submission.gates if gate.passed is not None]
+    row = columns_of("submission", submission) | columns_of("derived", derived)
+    row |= {
         # The versions of the libraries that determine the speed of training.
         "software": ", ".join(f"{name} {packages[name]}" for name in TRAINING_LIBRARIES if name in packages),
-        **compared_by,
+        # The format of frozen weights is free in the tuned division, so it is no condition of a comparison.
+        "precision": plan.product_formats if plan.model.fp8_training != "none" else plan.precision.compute.value,
         "fp8": "frozen weights" if plan.model.frozen_weights == "fp8" else plan.model.fp8_training,
-        "micro_batch": plan.batch.micro_batch,
-        "gradient_accumulation": plan.batch.gradient_accumulation,
-        "comparability_group": comparability_group({**compared_by, "document_borders": plan.data.document_borders}),
-    }
-
-
-def _headlines(submission: Submission, derived: Derived) -> Row:
-    step, window, memory = derived.step_time, derived.window, derived.peak_memory
-    evaluation, model = submission.evaluation, submission.model
-    row: Row = {
+        "step_definition": "optimizer_step",
         "steps": len(submission.trace),
         "epochs": epochs_done(submission),
         **_interval("tokens_per_s", derived.tokens_per_s),
         **_interval("samples_per_s", derived.samples_per_s),
-        "padding_efficiency": derived.padding_efficiency,
-        "peak_memory_bytes": memory.peak_bytes,
-        "peak_memory_method": memory.method,
-        "train_time_s": derived.train_time_s,
         "epoch_time_s": epoch_time_s(submission, derived),
-        "wall_s": submission.process.wall_s,
-        "loss_start": derived.loss_start,
-        "train_loss": derived.train_loss,
-        "rankable": derived.rankable,
-    }
-    if step is not None:
-        row |= {"step_time_s": step.p50, "step_time_p5_s": step.p5, "step_time_p95_s": step.p95, "step_time_cv": step.cv}
-    if window is not None:
-        row |= {"stable": window.stable, "steady_steps": window.steps, "steady_verdict": window.verdict}
-    if model is not None:
-        row |= {"parameters": model.parameters, "trainable_parameters": model.trainable_parameters}
-        row["model_memory_bytes"] = sum(model.parameter_bytes.values())
-    if evaluation is not None:
-        row |= {"eval_loss": evaluation.loss, "eval_loss_se": evaluation.loss_standard_error, "evaluation_rows": evaluation.rows}
-        row |= {"accuracy": evaluation.accuracy, "accuracy_se": derived.accuracy_standard_error}
-    return row
-
-
-def _evidence_columns(submission: Submission, derived: Derived) -> Row:
-    effective, study, probe, slowest = submission.effective, submission.study, submission.probe, derived.slowest_rank
-    count, verdicts = submission.plan.device.count, [gate.passed for gate in submission.gates if gate.passed is not None]
-    row: Row = {
+        "model_memory_bytes": sum(model.parameter_bytes.values()) if model else None,
         "gates": None if not verdicts else "passed" if all(verdicts) else "failed",
-        "compile_overhead_s": derived.compile_overhead_s,
         "probe_flop_per_s": probe.before_flop_per_s * count if probe else None,
         "probe_after_flop_per_s": probe.after_flop_per_s * count if probe and probe.after_flop_per_s else None,
     }
-    if effective is not None:
-        row |= effective.model_dump(include={"attention", "fused_kernels", "compile", "gradient_checkpointing", "process_group"})
-        row |= {"fused_kernels": "chunked loss"} if effective.loss == "chunked" else {}
-    if study is not None:
-        row |= {"study_id": study.study_id, "study_kind": study.kind, "study_point": study.point, "study_position": study.position}
-    if slowest is not None:
-        row |= {"slowest_rank": slowest.rank, "rank_behind": slowest.behind}
-    return row
+    if effective is not None and effective.loss == "chunked":
+        row["fused_kernels"] = "chunked loss"
+    return row | {"comparability_group": comparability_group(row | {"document_borders": plan.data.document_borders})}
 
 
 def epochs_done(submission: Submission) -> float | None:
@@ -212,13 +144,8 @@ def _ranks(submission: Submission, derived: Derived) -> Iterator[Row]:
     slowest = derived.slowest_rank.rank if derived.slowest_rank else None
     for rank in submission.ranks:
         own_s = medians[rank.rank]
-        yield {
-            "rank": rank.rank,
-            "own_work_s": own_s,
-            "behind": own_s / typical - 1 if own_s is not None and typical else None,
-            "slowest": rank.rank == slowest,
-            **rank.model_dump(include={"device_allocated_bytes", "device_reserved_bytes", "host_rss_bytes"}),
-        }
+        behind = own_s / typical - 1 if own_s is not None and typical else None
+        yield columns_of("ranks", rank) | {"own_work_s": own_s, "behind": behind, "slowest": rank.rank == slowest}
 
 
 # Facts: environment, settings and derived figures --------------------------------------------------
@@ -269,7 +196,7 @@ def _topic(topic: str, values: Row, reasons: dict[str, str] | None = None) -> It
 
 def _physics(submission: Submission, derived: Derived, facts: FactBase) -> tuple[Row, Rows]:
     """Return columns of the result row, and rows of `flops`, `memory_lines` and `result_facts`."""
-    plan, energy = submission.plan, submission.utilisation.energy if submission.utilisation else None
+    plan = submission.plan
     model, accelerator = facts.models.get(plan.model.key), facts.accelerators.get(plan.device.accelerator or "")
     known = physics(submission, derived, model, accelerator)
     lines, no_memory = compare_memory(submission, model)
@@ -279,15 +206,12 @@ def _physics(submission: Submission, derived: Derived, facts: FactBase) -> tuple
         "flop_per_step": ledger.model_flops if ledger else None,
         "predicted_memory_bytes": next((line["predicted_bytes"] for line in lines if line["line"] == "peak allocated"), None),
     }
-    if energy is not None:
-        columns |= {"energy_source": energy.source, "energy_j": energy.joules, "energy_window_s": energy.window_s}
     reasons = [fact("derived", name, figure.value, figure.reason) for name, figure in figures.items()]
     if no_memory is not None:
         reasons.append(fact("derived", "predicted_memory_bytes", None, no_memory))
     tables: Rows = {
         "flops": [
-            {"position": position, "class": line.key, "flop": line.flops, "formula": line.formula}
-            for position, line in enumerate(ledger.lines if ledger else (), start=1)
+            {"position": position, **columns_of("flops", line)} for position, line in enumerate(ledger.lines if ledger else (), start=1)
         ],
         "memory_lines": [{"position": position, **line} for position, line in enumerate(lines, start=1)],
         "result_facts": reasons,

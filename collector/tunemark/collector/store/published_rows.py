@@ -5,7 +5,8 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping
 
 from tunemark.collector.audit.printed_figures import Figure, derived_figures, precision_class, printed_rows
-from tunemark.collector.store.database import Row, Rows, fact, merge
+from tunemark.collector.importers.mlperf_log import BENCHMARK
+from tunemark.collector.store.database import Row, Rows, columns_of, fact, merge
 from tunemark.schema.comparability import comparability_group
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.records.converted import ConvertedResult, TimeToTarget, run_energy, time_to_target, training_rate
@@ -15,18 +16,16 @@ from tunemark.schema.vocabulary import Task, Trust
 
 REFERENCE = re.compile(r"\{([0-9]{3}-S?[0-9]{2,3})/[^}]*\}")
 """A reference to a result or statement in the cell of a document's table."""
+OF_FIGURES = ("step_time_s", "tokens_per_s", "samples_per_s", "epoch_time_s", "train_time_s", "wall_s", "evaluation_rows")
+"""Derived figures that are columns of a published result."""
 PRINTED = {"framework", "settings", "assumed", "from_repository"}
 """Fields of conditions that have a topic of their own, or describe other fields."""
 
 
 def document_rows(document: SourceDocument) -> Rows:
     """Return the rows of a source document by table."""
-    described = document.model_dump(
-        mode="json",
-        include={"title", "authors", "published_on", "licence", "licence_read_at", "url", "origin_repository", "summary", "caveats"},
-    )
     rows: Rows = {
-        "sources": [{"source": document.id, "read_on": document.read_on, **described}],
+        "sources": [columns_of("sources", document)],
         "document_tables": [],
         "document_cells": [],
     }
@@ -46,19 +45,16 @@ def document_rows(document: SourceDocument) -> Rows:
             for column_number, cell in enumerate(row, start=1)
         ]
     for statement in document.statements:
-        row = {"statement_id": statement.id, "source": document.id, "section": statement.section, "note": statement.note}
+        row = columns_of("statements", statement) | {"source": document.id}
         merge(rows, {"statements": [row], **_claims(statement.id, statement.claims, statement.labels)})
     return rows
 
 
 def _claims(record_id: str, claims: Mapping[str, Claim], labels: Mapping[str, str]) -> Rows:
     return {
-        "claims": [
-            {"record_id": record_id, "quantity": quantity, "value": claim.value, "printed": claim.printed, "note": claim.note}
-            for quantity, claim in claims.items()
-        ],
+        "claims": [{"record_id": record_id, "quantity": quantity, **columns_of("claims", claim)} for quantity, claim in claims.items()],
         "readings": [
-            {"record_id": record_id, "quantity": quantity, "meaning": reading.meaning, "value": reading.value}
+            {"record_id": record_id, "quantity": quantity, **columns_of("readings", reading)}
             for quantity, claim in claims.items()
             for reading in claim.readings
         ],
@@ -68,11 +64,7 @@ def _claims(record_id: str, claims: Mapping[str, Claim], labels: Mapping[str, st
 
 def _headline(result: PublishedResult | ConvertedResult, compared: Row, *, source: str, trust: Trust, rankable_group: bool = True) -> Row:
     """Return the columns of a result that published and converted results state in the same way."""
-    conditions = result.conditions
-    compared = {
-        **conditions.model_dump(mode="json", include={"model", "method", "dataset", "sequence_length", "padding", "packing"}),
-        **compared,
-    }
+    compared = columns_of("conditions", result.conditions) | compared
     return {
         "result_id": result.id,
         "source": source,
@@ -80,7 +72,6 @@ def _headline(result: PublishedResult | ConvertedResult, compared: Row, *, sourc
         **compared,
         "comparability_group": comparability_group(compared) if rankable_group else None,
         "rankable": False,
-        **conditions.model_dump(include={"accelerator", "accelerator_count", "instance", "micro_batch", "gradient_accumulation"}),
     }
 
 
@@ -111,24 +102,11 @@ def _published_headline(result: PublishedResult, figures: Mapping[str, Figure], 
         "optimizer": None if optimizer is None else str(optimizer).rsplit(".", 1)[-1].lower(),
         "step_definition": "ambiguous" if ambiguous else "optimizer_step" if "step_time_s" in figures else None,
     }
-    row = _headline(result, compared, source=result.source, trust=Trust.PUBLISHED, rankable_group=not ambiguous) | {
-        "section": result.section,
-        "accelerator_printed": result.labels.get("accelerator"),
-        "status": result.status.value,
-        "note": result.note,
-    }
-    for name in ("step_time_s", "tokens_per_s", "samples_per_s", "epoch_time_s", "train_time_s", "wall_s"):
-        if name in figures:
-            row[name] = figures[name].value
+    row = _headline(result, compared, source=result.source, trust=Trust.PUBLISHED, rankable_group=not ambiguous)
     # Memory printed in GiB or GB differs by 7%: the printed reading is kept here, all readings in `readings`.
-    for name in ("peak_memory_bytes", "model_memory_bytes", "loss_start", "train_loss", "eval_loss", "accuracy", "epochs"):
-        if name in claims:
-            row[name] = claims[name].value
-    if "evaluation_rows" in figures:
-        row["evaluation_rows"] = int(figures["evaluation_rows"].value)
-    for name in ("steps", "parameters"):
-        if name in claims:
-            row[name] = round(claims[name].value)
+    row |= columns_of("published", result)
+    row |= {name: figures[name].value for name in OF_FIGURES if name in figures}
+    row |= {name: round(claims[name].value) for name in ("steps", "parameters") if name in claims}
     if "peak_memory_bytes" in claims:
         row["peak_memory_method"] = claims["peak_memory_bytes"].note or "as claimed"
     return row
@@ -161,19 +139,10 @@ def _condition_facts(conditions: Conditions, assumed: str) -> Iterator[Row]:
 
 # Converted results ---------------------------------------------------------------------------------
 
-HEADLINES = ("step_time_s", "eval_loss", "epochs", "energy_per_run_j", "energy_per_sample_j")
-"""Statistics over the runs that are columns of the result."""
-REPOSITORY = "https://github.com/mlcommons/training_results_{}"
-PUBLISHED_ON = {"v4.0": "2024-06-12", "v4.1": "2024-11-13", "v5.0": "2025-06-04", "v5.1": "2025-11-12"}
-"""Days on which MLCommons published the rounds."""
-CAVEATS = (
-    "Submitters choose batch size, learning rate and number format within the rules of the benchmark; the number format is not in the logs.",
-    "A sample is a packed row of 8,192 tokens, not a document; the logs do not count tokens.",
-    "Model, dataset, sequence length and packing follow the benchmark's rules; the logs do not record them.",
-    "Time to target runs from run_start to run_stop: evaluation is part of it, loading and compiling are not.",
-    "Samples per second are counted during training, without evaluation.",
-    "MLPerf is a trademark of MLCommons Association. The logs are under Apache-2.0.",
+HEADLINES = (
+    *("step_time_s", "eval_loss", "epochs", "energy_per_run_j", "energy_per_sample_j", "train_time_s", "mlperf_score_s", "samples_per_s"),
 )
+"""Statistics over the runs that are columns of the result."""
 
 
 def _median(values: Iterable[float | None]) -> float | None:
@@ -201,13 +170,9 @@ def _converted_result(result: ConvertedResult, file: str, sha256: str) -> Rows:
     derived = _converted_figures(result, times, rate)
     facts = [fact("derived", name, value, reason) for name, (value, reason) in derived.items() if value is not None]
     headline = _converted_headline(result, times, rate) | {name: derived[name][0] for name in HEADLINES}
-    copied = {"file", "status", "seed", "init_s", "time_to_target_s", "samples"}
     return {
         "result_rows": [headline | {"file": file, "sha256": sha256}],
-        "runs": [
-            {"result_id": result.id, "run": number, "samples_per_s": run.samples_per_s, **run.model_dump(mode="json", include=copied)}
-            for number, run in enumerate(result.runs, start=1)
-        ],
+        "runs": [{"result_id": result.id, "run": number, **columns_of("runs", run)} for number, run in enumerate(result.runs, start=1)],
         "run_curves": [
             {"result_id": result.id, "run": number, "evaluation": index, "samples": samples, "seconds": at_s, "eval_loss": loss}
             for number, run in enumerate(result.runs, start=1)
@@ -264,15 +229,11 @@ def _converted_headline(result: ConvertedResult, times: TimeToTarget, rate: Inte
         notes.append(f"{times.reached} of {times.runs} runs reached the target; the others count as longer than any of them.")
     return _headline(result, compared, source=f"{result.harness}-{result.round}", trust=Trust.CONVERTED) | {
         "section": f"{result.submitter}: {result.system.name}",
-        "accelerator_printed": result.system.accelerator_printed,
-        "nodes": result.system.nodes,
+        **columns_of("converted", result),
         "status": "ok" if times.score_s is not None else "partial",
-        "train_time_s": None if median is None else median.value,
         "time_to_target_s": None if median is None else median.value,
         "time_to_target_low_s": median.low if median and median.bounded else None,
         "time_to_target_high_s": median.high if median and median.bounded else None,
-        "mlperf_score_s": times.score_s,
-        "samples_per_s": None if rate is None else rate.value,
         "samples_per_s_low": rate.low if rate and rate.bounded else None,
         "samples_per_s_high": rate.high if rate and rate.bounded else None,
         "evaluation_rows": _whole(conditions.settings.get("eval_samples")),
@@ -301,10 +262,10 @@ def _round(name: str, results: list[ConvertedResult]) -> Row:
         "source": name,
         "title": f"MLPerf Training {first.round}, Llama 2 70B LoRA",
         "authors": f"{submitters} submitters; MLCommons Association",
-        "published_on": PUBLISHED_ON.get(first.round),
-        "url": REPOSITORY.format(first.round),
+        "published_on": BENCHMARK["rounds"]["published_on"].get(first.round),
+        "url": BENCHMARK["rounds"]["repository"].format(first.round),
         "origin_repository": first.source,
         "licence": first.source.rpartition(", ")[2],
         "summary": f"Time to tune LoRA adapters of Llama 2 70B to {target}: {len(results)} entries of {submitters} submitters, {runs} runs.",
-        "caveats": [f"{first.label}.", *CAVEATS],
+        "caveats": [f"{first.label}.", *BENCHMARK["rounds"]["caveats"]],
     }

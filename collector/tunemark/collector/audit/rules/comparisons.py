@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, label, quoted
 from tunemark.collector.audit.interval import ROUGHLY, Interval
-from tunemark.collector.audit.printed_figures import precision_class
+from tunemark.collector.audit.printed_figures import WORDS, precision_class
 from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Finding, rule
 from tunemark.collector.audit.rules.expectations import TIMES
 from tunemark.collector.audit.token_rates import rows_per_step
@@ -18,8 +18,6 @@ RATIO_TOLERANCE = 0.004
 TIMES_TOLERANCE = 0.05
 """Share by which a ratio of rates may differ from the ratio of the times of the same work."""
 TIMES_AND_RATES = {*TIMES, "tokens_per_s", "samples_per_s", "samples_per_s_reported", "relative_speed"}
-TOTAL_OF = {"host_memory_peak_share": "host_memory_total_bytes", "device_memory_peak_share": "device_memory_total_bytes"}
-ACCURACIES = frozenset({"accuracy", "accuracy_baseline", "accuracy_stochastic_rounding", "accuracy_epoch1", "accuracy_epoch2"})
 
 
 @rule(id="comparison", family="comparison", verdicts=(INCONSISTENT,))
@@ -93,7 +91,7 @@ def _total(evidence: Evidence, result: AuditedResult, quantity: str) -> tuple[fl
     if quantity == "cpu_utilisation_mean":
         cores = next((row.vcpus for row in evidence.facts.prices if row.vcpus and row.instance == result.conditions.instance), None)
         return (float(cores), "vCPU") if cores else None
-    claim = result.claims.get(TOTAL_OF.get(quantity, ""))
+    claim = result.claims.get(WORDS["quantities"]["total_of"].get(quantity, ""))
     return (claim.value / 1e9, "GB") if claim else None
 
 
@@ -212,7 +210,7 @@ def _not_significant(
     """Yield a finding if other shares over the same rows lie within two standard errors of the best one."""
     results = evidence.with_ids([best])
     rows = results[0].dataset.test_rows if results and results[0].dataset else None
-    if quantity not in ACCURACIES or not rows:
+    if quantity not in WORDS["quantities"]["accuracies"] or not rows:
         return
     # A figure that is not a share has no standard error; another rule reports it.
     errors = {record: math.sqrt(max(0.0, claim.value * (1 - claim.value)) / rows) for record, claim in claims.items()}

@@ -1,70 +1,32 @@
 """Copies: printed figures that agree to the digit in rows of different work."""
 
 import re
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
 from operator import attrgetter
+from pathlib import Path
 
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped, label, with_model
 from tunemark.collector.audit.rule import SUSPICIOUS, Finding, rule
 
-TIMES_AND_MEMORY = (
-    "epoch_time_s", "model_memory_bytes", "peak_memory_bytes", "samples_per_s", "step_time_s", "tokens_per_s", "train_time_s"
-)  # fmt: skip
-QUALITY = ("accuracy", "eval_loss", "train_loss")
-
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """Results of one document that share some conditions and differ in others, and the figures that may then not all agree."""
+    """A row of copies.toml: conditions that results share, others in which they differ, and the figures that may then not all agree."""
 
-    same: tuple[str, ...]
-    differing: tuple[str, ...]
-    """Conditions of which at least one differs."""
-    names: tuple[str, ...]
+    same: list[str]
+    differing: list[str]
+    names: list[str]
     reason: str
     figures: int = 1
-    """Number of shared figures that must agree."""
     every: bool = False
-    """Whether all figures that both have must agree."""
     digits: int = 1
-    """Significant digits that each must have."""
     results: int = 2
-    """Number of different results that must agree."""
 
 
-KINDS = (
-    Copies(
-        ("section", "conditions.method", "conditions.accelerator", "devices", "conditions.micro_batch", "conditions.sequence_length"),
-        ("model",),
-        (*TIMES_AND_MEMORY, *QUALITY),
-        "times of two models differ by chance, so several that agree to the last digit were not measured separately",
-        figures=2,
-        every=True,
-    ),
-    Copies(
-        ("conditions.model", "conditions.accelerator", "devices"),
-        ("method",),
-        ("tokens_per_s", "samples_per_s", "train_time_s"),
-        "two methods do different work",
-        digits=3,
-    ),
-    Copies(
-        ("section", "conditions.model"),
-        ("accelerator",),
-        ("accuracy",),
-        "devices add up in different orders, so separate runs differ in a few rows: it was measured once",
-        results=3,
-    ),
-    Copies(
-        ("conditions.model", "conditions.method", "conditions.accelerator"),
-        ("sequence_length", "micro_batch", "global_batch"),
-        QUALITY,
-        "each processes different rows, so either one was not run, or the setting had no effect",
-        figures=2,
-    ),
-)
+KINDS = [Copies(**kind) for kind in tomllib.loads(Path(__file__).with_name("copies.toml").read_text(encoding="utf-8"))["kinds"]]
 
 
 @rule(id="copied-figures", family="comparison", verdicts=(SUSPICIOUS,))

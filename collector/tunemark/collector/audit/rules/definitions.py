@@ -7,23 +7,12 @@ from collections.abc import Iterator
 
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped, label
 from tunemark.collector.audit.interval import ROUGHLY, Interval
+from tunemark.collector.audit.printed_figures import WORDS
 from tunemark.collector.audit.rule import AMBIGUOUS, INCONSISTENT, SUSPICIOUS, Finding, rule
 from tunemark.schema.records.claims import Formula, Metric, Roof
 
 BYTES_OF = {"GiB": 2.0**30, "GB": 1e9, "MiB": 2.0**20, "MB": 1e6}
-NOT_A_PEAK = {"held by the allocator at the end of a step"}
-PEAKS = frozenset({"peak_memory_bytes", "device_memory_peak_share"})
-COUNTERS = {"batches x training batch", "rows of the data set"}
-MEANINGS = {
-    "tokens": frozenset({"real tokens", "slots of tokens"}),
-    "a step": frozenset({"micro-step", "optimizer step"}),
-    "peak memory": frozenset(
-        {"peak of live tensors", "peak held by the allocator", "held by the allocator at the end of a step", "used of the device"}
-    ),
-}
-"""Quantities that documents give the same name."""
-NOT_IN_MEMORY = {"gradient_accumulation": "micro-steps follow each other, so activations of two are never in memory together"}
-"""Factors that a formula for memory must not have, with the reason."""
+METRICS = WORDS["metrics"]
 
 
 @rule(id="metric", family="definitions", verdicts=(SUSPICIOUS, INCONSISTENT, AMBIGUOUS))
@@ -37,13 +26,13 @@ def metrics(evidence: Evidence) -> Iterator[Finding]:
     for statement, metric in evidence.assertions(Metric):
         quantities = (metric.quantity,)
         records, claim = (statement.id, *metric.records), f"printed as {label(metric.quantity)}"
-        if metric.quantity in PEAKS and metric.counts in NOT_A_PEAK:
+        if metric.quantity in METRICS["peaks"] and metric.counts in METRICS["not_a_peak"]:
             words = (
                 f"the code reads memory {metric.counts}, on one {metric.scope or 'device'}. It misses tensors that were already freed, "
                 "and counts cached blocks (definitions#memory)"
             )
             yield Finding(SUSPICIOUS, records, claim, words, quantities=quantities)
-        if metric.counts in COUNTERS:
+        if metric.counts in METRICS["counters"]:
             words = f"the code divides {metric.counts} by the time, whatever work was done"
             yield Finding(INCONSISTENT, records, claim, words, quantities=quantities)
         claims = {
@@ -66,7 +55,7 @@ def metrics(evidence: Evidence) -> Iterator[Finding]:
 
 def _counted_differently(evidence: Evidence) -> Iterator[Finding]:
     """Yield names that several sources give to different counts (definitions#step, definitions#tokens, definitions#memory)."""
-    for name, meanings in MEANINGS.items():
+    for name, meanings in METRICS["same_name"].items():
         metrics_of = [(statement.id, metric) for statement, metric in evidence.assertions(Metric) if metric.counts in meanings]
         counted = grouped(metrics_of, lambda item: item[1].counts)
         if len(counted) < 2:  # noqa: PLR2004 - one count under one name
@@ -140,8 +129,8 @@ def formulas(evidence: Evidence) -> Iterator[Finding]:
             claim, words = f"a formula for {name} in {formula.unit}", f"{written} has the unit {_written(units)}, not {formula.unit}"
             yield Finding(INCONSISTENT, (statement.id,), claim, words, quantities)
         for term in formula.terms:
-            if term.name in NOT_IN_MEMORY and formula.quantity.endswith("_bytes"):
-                claim, words = f"a formula in which {name} grows with {term.name}", f"{written}: {NOT_IN_MEMORY[term.name]}"
+            if term.name in METRICS["not_in_memory"] and formula.quantity.endswith("_bytes"):
+                claim, words = f"a formula in which {name} grows with {term.name}", f"{written}: {METRICS['not_in_memory'][term.name]}"
                 yield Finding(INCONSISTENT, (statement.id,), claim, words, quantities, (term.name,))
         for result in evidence.with_ids(formula.records):
             claimed = result.interval(formula.quantity)

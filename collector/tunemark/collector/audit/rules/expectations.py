@@ -1,29 +1,24 @@
 """Expectations: results that differ in one condition only, whose figures must then be equal, or ordered.
 
-`EQUAL` lists what is the same in a group of results, and `ORDERED` what must not exceed what in a pair. A new expectation is one row.
+A new expectation is one row of expectations.toml. The names in it are functions of this module: values of a result, ratios of two, pairs, limits.
 """
 
+import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations, permutations, product
 from operator import attrgetter
+from pathlib import Path
 
 from tunemark.collector.audit.bounds import rates_below_peak
-from tunemark.collector.audit.evidence import (
-    DEVICES_SETTINGS,
-    METHOD_SETTINGS,
-    AuditedResult,
-    Evidence,
-    grouped,
-    label,
-    same_software,
-    with_model,
-)
+from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped, label, same_software, with_model
 from tunemark.collector.audit.interval import MORE_MEMORY, Interval
+from tunemark.collector.audit.printed_figures import WORDS
 from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Finding, rule
 from tunemark.collector.audit.token_rates import training_or_wall_time
+from tunemark.collector.store.database import field_at
 from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.vocabulary import Method
@@ -35,24 +30,19 @@ FEWEST_STEPS = 20
 """A run of fewer steps is mostly warm-up (definitions#steady-window)."""
 MORE_PARAMETERS = 1.03
 """Factor above which a model counts as larger."""
-TWICE = 2.0
-"""Ratio above which a speed-up beyond the number of devices is a contradiction, and host memory per process has grown."""
-STORED_DIFFERENTLY = 1.1
-"""Ratio of model memory above which buffers and rounding of the allocator are no explanation."""
 
 Value = tuple[Interval, str]
 """A figure with its words."""
 Ratio = tuple[Interval, str, tuple[str, ...]]
 """First over second, in words, with the quantities."""
 Pairs = Iterator[tuple[AuditedResult, AuditedResult]]
-Limit = float | str | Callable[..., float]
-"""A ratio, the key of a practice, or a function of the evidence and the results."""
+ROWS = tomllib.loads(Path(__file__).with_name("expectations.toml").read_text(encoding="utf-8"))
 
 
-def _at_most(limit: Limit, evidence: Evidence, *results: AuditedResult) -> float:
+def _at_most(limit: float | str, evidence: Evidence, *results: AuditedResult) -> float:
     if isinstance(limit, str):
-        return evidence.facts.known.practice(limit)
-    return limit(evidence, *results) if callable(limit) else limit
+        return LIMITS[limit](evidence, *results) if limit in LIMITS else evidence.facts.known.practice(limit)
+    return limit
 
 
 def figure(name: str, result: AuditedResult) -> Value | None:
@@ -89,17 +79,26 @@ def seconds_per_row(result: AuditedResult) -> Value | None:
 
 @dataclass(frozen=True, slots=True)
 class Equal:
-    """A figure that is the same for all results of a group."""
+    """A row of the table `equal`."""
 
-    group: Callable[[AuditedResult], object]
-    """What the results of a group share; None or empty for results in no group."""
-    value: Callable[[AuditedResult], Value | None]
-    quantities: tuple[str, ...]
-    limit: Limit
-    """Ratio that highest and lowest may have."""
+    same: list[str]
+    value: str
+    quantities: list[str]
+    limit: float | str
     reason: str
-    differing: str = "accelerator"
-    """The condition that must differ in the group; empty if none must."""
+    settings: tuple[str, ...] = ()
+    differing: str = ""
+
+    def group(self, result: AuditedResult) -> str | None:
+        """Return the shared values of the group of a result, or None for a result in no group."""
+        stated = [field_at(result, name) for name in self.same]
+        if None in stated or (self.differing and result.accelerator is None):
+            return None
+        return repr((stated, [result.conditions.settings.get(name) for name in self.settings]))
+
+    def value_of(self, result: AuditedResult) -> Value | None:
+        """Return the figure of a result."""
+        return epoch_tokens(result) if self.value == epoch_tokens.__name__ else figure(self.value, result)
 
 
 def _vocabularies(evidence: Evidence, *results: AuditedResult) -> float:
@@ -109,46 +108,14 @@ def _vocabularies(evidence: Evidence, *results: AuditedResult) -> float:
     return slack if same else slack * evidence.facts.known.practice("tokeniser-spread")
 
 
-SHAPE = ("conditions.model", "conditions.micro_batch", "conditions.sequence_length")
-STORED = ("gradient_checkpointing", "activation_offload", "loss", "strategy")
-"""Settings that divide, recompute or move tensors."""
-STEP = attrgetter("source", *SHAPE, "conditions.method", "conditions.accelerator_count", "conditions.framework")
-EQUAL = (
-    Equal(
-        lambda result: (result.source, result.section) if result.interval("epoch_time_s") else None,
-        epoch_tokens,
-        ("tokens_per_s", "epoch_time_s"),
-        _vocabularies,
-        "epochs of one dataset have the same tokens",
-        differing="",
-    ),
-    Equal(
-        lambda result: (
-            repr((STEP(result), *map(result.conditions.settings.get, STORED))) if result.accelerator and None not in STEP(result) else None
-        ),
-        partial(figure, PEAK),
-        (PEAK,),
-        "same-work-memory",
-        "the tensors of a micro-step have the same size on every device",
-    ),
-    Equal(
-        lambda result: attrgetter("source", "conditions.model", "conditions.method", "devices")(result) if result.accelerator else None,
-        partial(figure, MODEL_MEMORY),
-        (MODEL_MEMORY,),
-        STORED_DIFFERENTLY,
-        "parameters and their format do not change with the device",
-    ),
-)
-
-
 @rule(id="same-work", family="comparison", verdicts=(INCONSISTENT,))
 def equal_figures(evidence: Evidence) -> Iterator[Finding]:
     """Figures that differ although nothing that decides them does.
 
     Tokens of an epoch, memory of a micro-step and memory of the parameters follow from conditions that the document states to be the same.
     """
-    for each in EQUAL:
-        valued = [(result, value) for result in evidence.published if each.group(result) and (value := each.value(result))]
+    for each in (Equal(**row) for row in ROWS["equal"]):
+        valued = [(result, value) for result in evidence.published if each.group(result) and (value := each.value_of(result))]
         for rows in grouped(valued, partial(lambda group, row: group(row[0]), each.group)).values():
             results = [result for result, _ in rows]
             if each.differing and len({getattr(result.conditions, each.differing) for result in results}) == 1:
@@ -160,7 +127,7 @@ def equal_figures(evidence: Evidence) -> Iterator[Finding]:
             shown = "; ".join(f"{result.id}, {result.device_name}: {words}" for result, (_, words) in ordered)
             claim = f"{' and '.join(map(label, each.quantities))} of {len(ordered)} results"
             words = f"{shown}. Highest / lowest = {high.value / low.value:.2f}, but {each.reason}"
-            yield Finding(INCONSISTENT, tuple(result.id for result, _ in ordered), claim, words, quantities=each.quantities)
+            yield Finding(INCONSISTENT, tuple(result.id for result, _ in ordered), claim, words, tuple(each.quantities))
 
 
 # Ordered figures -----------------------------------------------------------------------------------
@@ -168,15 +135,18 @@ def equal_figures(evidence: Evidence) -> Iterator[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """A figure of the first result of a pair that is at most a multiple of the second's."""
+    """A row of the table `ordered`."""
 
-    pairs: Callable[[Evidence], Pairs]
-    ratio: Callable[[AuditedResult, AuditedResult], Ratio | None]
-    limit: Limit
+    pairs: str
+    ratio: str
+    limit: float | str
     reason: str
+    of: tuple[str, ...] = ("",)
     inconsistent_above: float = float("inf")
-    second_is_doubted: bool = False
-    """The finding is about the second result, not the first."""
+    doubted: str = "first"
+
+
+SHAPE = ("conditions.model", "conditions.micro_batch", "conditions.sequence_length")
 
 
 def _methods(first: Method, second: Method, evidence: Evidence) -> Pairs:
@@ -185,7 +155,7 @@ def _methods(first: Method, second: Method, evidence: Evidence) -> Pairs:
     for group in grouped(with_model(evidence.published), same).values():
         for result, other in product(group, group):
             methods = (result.conditions.method, other.conditions.method) == (first, second)
-            if methods and same_software(result, other, METHOD_SETTINGS | {"framework_config"}):
+            if methods and same_software(result, other, [*WORDS["settings"]["of_method"], "framework_config"]):
                 yield result, other
 
 
@@ -206,13 +176,13 @@ def _repeats(evidence: Evidence) -> Pairs:
 
 
 def _models(evidence: Evidence) -> Pairs:
-    """Yield pairs of models of the same width, depth and vocabulary in one place of a table, the larger first."""
+    """Yield pairs of models of the same width, depth and vocabulary in one place of a table, the smaller first."""
     place = attrgetter("source", "section", "conditions.method", "conditions.accelerator", *SHAPE[1:])
     shape = attrgetter("model.hidden_size", "model.layers", "model.vocabulary")
     for group in grouped(with_model(evidence.published), lambda result: (place(result), shape(result))).values():
         for large, small in permutations(group, 2):
             if (large.parameters or 0) > (small.parameters or 0) * MORE_PARAMETERS:
-                yield large, small
+                yield small, large
 
 
 def _counts(evidence: Evidence) -> Pairs:
@@ -221,7 +191,12 @@ def _counts(evidence: Evidence) -> Pairs:
         # Measured results may be many, so keep one per number of devices and kind of work.
         results = {(result.devices, *_work(result)[:3]) if result.measured else result.id: result for result in group}.values()
         for few, many in product(results, results):
-            if few.accelerator and few.devices < many.devices and _work(few) == _work(many) and same_software(few, many, DEVICES_SETTINGS):
+            if (
+                few.accelerator
+                and few.devices < many.devices
+                and _work(few) == _work(many)
+                and same_software(few, many, WORDS["settings"]["of_devices"])
+            ):
                 yield many, few
 
 
@@ -238,14 +213,14 @@ def _same_steps(evidence: Evidence) -> Pairs:
             yield many, few
 
 
-def _memory(first: AuditedResult, second: AuditedResult) -> Ratio | None:
+def _memory(first: AuditedResult, second: AuditedResult, _: str) -> Ratio | None:
     mine, theirs = figure(PEAK, first), figure(PEAK, second)
     if mine is None or theirs is None:
         return None
     return mine[0] / theirs[0], f"{mine[0].value / 1e9:.1f} GB / {theirs[0].value / 1e9:.1f} GB", (PEAK,)
 
 
-def _host_memory(first: AuditedResult, second: AuditedResult) -> Ratio | None:
+def _host_memory(first: AuditedResult, second: AuditedResult, _: str) -> Ratio | None:
     """Return the ratio of host memory per process."""
     shares, totals = ([result.interval(name) for result in (first, second)] for name in HOST_MEMORY)
     if not all((*shares, *totals)):
@@ -255,7 +230,7 @@ def _host_memory(first: AuditedResult, second: AuditedResult) -> Ratio | None:
     return mine / theirs / (first.devices / second.devices), words, HOST_MEMORY
 
 
-def _time_of_a_row(first: AuditedResult, second: AuditedResult) -> Ratio | None:
+def _time_of_a_row(first: AuditedResult, second: AuditedResult, _: str) -> Ratio | None:
     mine, theirs = seconds_per_row(first), seconds_per_row(second)
     if mine is None or theirs is None:
         return None
@@ -263,7 +238,7 @@ def _time_of_a_row(first: AuditedResult, second: AuditedResult) -> Ratio | None:
     return mine[0] / theirs[0], f"{mine[1]} / {theirs[1]}", names
 
 
-def _slowdown(first: AuditedResult, second: AuditedResult) -> Ratio | None:
+def _slowdown(first: AuditedResult, second: AuditedResult, _: str) -> Ratio | None:
     """Return the rate of the second over that of the first, if each has one possible rate."""
     mine, theirs = rates_below_peak(first), rates_below_peak(second)
     if not len(mine) == len(theirs) == 1:
@@ -272,7 +247,7 @@ def _slowdown(first: AuditedResult, second: AuditedResult) -> Ratio | None:
     return theirs[0].tokens_per_s / mine[0].tokens_per_s, words, (mine[0].quantity,)
 
 
-def _efficiency(quantity: str, many: AuditedResult, few: AuditedResult) -> Ratio | None:
+def _efficiency(many: AuditedResult, few: AuditedResult, quantity: str) -> Ratio | None:
     """Return the efficiency of more devices by a time or by the rate of tokens."""
     after, before = many.interval(quantity), few.interval(quantity)
     if before is None or after is None:
@@ -290,47 +265,16 @@ def _predicted_growth(evidence: Evidence, first: AuditedResult, second: AuditedR
     return MORE_MEMORY * (max(1.0, peaks[0] / peaks[1]) if len(peaks) > 1 else 1.0)
 
 
-ORDERED = (
-    Ordered(
-        _repeats,
-        _time_of_a_row,
-        "same-run",
-        "a run repeated on the same device takes about the same time, so the work or the device was different",
-        inconsistent_above=0.0,
-        # Other work on a machine slows a run down, and nothing makes it faster.
-        second_is_doubted=True,
-    ),
-    Ordered(
-        partial(_methods, Method.QLORA, Method.LORA),
-        _memory,
-        MORE_MEMORY,
-        "4-bit weights take a quarter of the memory and all else is the same (Dettmers et al. 2023)",
-    ),
-    Ordered(
-        partial(_methods, Method.LORA, Method.FULL),
-        _memory,
-        _predicted_growth,
-        "frozen weights have no gradients and no optimizer states (Hu et al. 2021, section 4.2)",
-    ),
-    Ordered(
-        partial(_methods, Method.LORA, Method.FULL),
-        _slowdown,
-        "lora-slowdown",
-        "LoRA executes 6 N FLOPs per token with recomputation, and full fine-tuning 8 N (definitions#hfu)",
-    ),
-    Ordered(
-        _models,
-        lambda large, small: _memory(small, large),
-        1.0,
-        "of two models with the same width, depth and vocabulary, the one with more parameters needs more memory",
-    ),
-    *(
-        Ordered(_same_steps, partial(_efficiency, name), "superlinear", "n devices do at most n times the work of one (Amdahl 1967)", TWICE)
-        for name in (*TIMES, "tokens_per_s")
-    ),
-    Ordered(_counts, _memory, _predicted_growth, "each device holds the same rows and no more states (Rajbhandari et al. 2020)"),
-    Ordered(_counts, _host_memory, TWICE, "each process holds about the same amount of host memory"),
-)
+PAIRS: dict[str, Callable[[Evidence], Pairs]] = {
+    "repeats": _repeats,
+    "qlora_and_lora": partial(_methods, Method.QLORA, Method.LORA),
+    "lora_and_full": partial(_methods, Method.LORA, Method.FULL),
+    "small_and_large_models": _models,
+    "counts": _counts,
+    "same_steps": _same_steps,
+}
+RATIOS = {each.__name__.lstrip("_"): each for each in (_memory, _host_memory, _time_of_a_row, _slowdown, _efficiency)}
+LIMITS: dict[str, Callable[..., float]] = {"vocabularies": _vocabularies, "predicted_growth": _predicted_growth}
 
 
 @rule(id="wrong-order", family="comparison", verdicts=(SUSPICIOUS, INCONSISTENT))
@@ -340,15 +284,16 @@ def ordered_figures(evidence: Evidence) -> Iterator[Finding]:
     Frozen and quantised weights save memory and work, larger models need more, and n devices do at most n times the work of one. Two results
     of one document that differ in nothing else must keep this order, within what published results show.
     """
-    for each in ORDERED:
-        for first, second in each.pairs(evidence):
-            found = each.ratio(first, second)
+    rows = [(each, quantity) for each in (Ordered(**row) for row in ROWS["ordered"]) for quantity in each.of]
+    for each, quantity in rows:
+        for first, second in PAIRS[each.pairs](evidence):
+            found = RATIOS[each.ratio](first, second, quantity)
             if found is None or found[0].low < _at_most(each.limit, evidence, first, second):
                 continue
             ratio, words, quantities = found
             verdict = INCONSISTENT if ratio.low > each.inconsistent_above else SUSPICIOUS
             claim = "; ".join(f"{_name(result)}: {result.printed(*quantities)}" for result in (first, second))
-            records = (second.id, first.id) if each.second_is_doubted else (first.id, second.id)
+            records = (second.id, first.id) if each.doubted == "second" else (first.id, second.id)
             yield Finding(verdict, records, claim, f"{words} = {ratio.value:.2f}, but {each.reason}", quantities=quantities)
 
 

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 from tunemark.collector.audit.bounds import dense_peak, least_flop_per_token
-from tunemark.collector.audit.evidence import METHOD_NAME, Evidence, source_of
+from tunemark.collector.audit.evidence import Evidence, source_of
 from tunemark.collector.audit.interval import Interval
+from tunemark.collector.audit.printed_figures import WORDS
 from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Finding, rule
 from tunemark.collector.audit.rules.identities import HOURLY, MILLION, price_of
 from tunemark.schema.facts.cards import PriceRow
@@ -117,7 +118,7 @@ def implied_rates(evidence: Evidence) -> Iterator[Finding]:
         rate, each = length * MILLION / seconds.value, least_flop_per_token(model, bill.method, length)
         share = Interval.exact(length * MILLION * each) / seconds / peak
         if share.low > 1:
-            shown = f"{claim.printed} for a million samples of {model.name}, {METHOD_NAME[bill.method]}, on {card.name}"
+            shown = f"{claim.printed} for a million samples of {model.name}, {WORDS['methods'][bill.method]}, on {card.name}"
             words = (
                 f"{claim.printed} / {price[1].printed} an hour, the document's lowest, = {seconds.value / HOUR_S:,.0f} h for 10^6 x {length:,} "
                 f"tokens = {rate:,.0f} tokens/s x {each / 1e9:.1f} GFLOP, {share.value:.0%} of {peak / 1e12:g} TFLOP/s dense"

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from tunemark.collector.audit.bounds import utilisation
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped, label, quoted, source_of
 from tunemark.collector.audit.interval import ROUGHLY, Interval
+from tunemark.collector.audit.printed_figures import WORDS
 from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Finding, rule
 from tunemark.collector.audit.token_rates import token_rates
 from tunemark.schema.formats import GIB
@@ -22,20 +23,6 @@ from tunemark.schema.vocabulary import Method
 
 BILLION = 1e9
 PEAK = "peak_memory_bytes"
-HELD_OUT = frozenset(
-    {"eval_loss", "accuracy", "token_accuracy", "eval_loss_epoch1", "eval_loss_epoch2", "accuracy_epoch1", "accuracy_epoch2"}
-)
-BUSY = frozenset({"device_utilisation_peak", "sm_utilisation", "device_busy_mean"})
-QUANTITIES_ABOUT = {
-    "speed": ("tokens_per_s", "step_time_s"),
-    "memory": (PEAK,),
-    "quality": ("eval_loss", "accuracy"),
-    "utilisation": ("mfu",),
-    "cost": ("cost_usd",),
-    "scaling": ("scaling_efficiency",),
-    "energy": ("energy_j",),
-}
-"""Quantities that a conclusion concerns, if it names no basis."""
 LINES_SHOWN = 5
 SPARE_MEMORY = 1.1
 """Factor by which the memory of a device should exceed the need."""
@@ -112,7 +99,7 @@ def unsupported(evidence: Evidence) -> Iterator[Finding]:
         reason = _lack_of_support(evidence, conclusion)
         if reason:
             records, claim = (statement.id, *conclusion.records), f"a conclusion about {conclusion.about}{quoted(statement)}"
-            quantities = conclusion.basis or QUANTITIES_ABOUT[conclusion.about]
+            quantities = conclusion.basis or tuple(WORDS["about"][conclusion.about])
             conditions = (conclusion.over,) if conclusion.over else ()
             yield Finding(SUSPICIOUS, records, claim, reason, quantities, conditions)
 
@@ -126,10 +113,10 @@ def _lack_of_support(evidence: Evidence, conclusion: Conclusion) -> str:
         if len(values) < 2:  # noqa: PLR2004 - a trend needs two
             held = f"all {len(results)} results have {conclusion.over} = {', '.join(values) or 'unknown'}"
             return f"it claims a threshold over {conclusion.over}, but {held}: nothing was varied"
-    if conclusion.about == "quality" and not shown & HELD_OUT:
+    if conclusion.about == "quality" and shown.isdisjoint(WORDS["quantities"]["held_out"]):
         basis = ", ".join(label(name) for name in sorted(shown)) or "no figure"
         return f"it rests on {basis}. A loss on training rows cannot distinguish learning from memorising, and there is no held-out figure"
-    if conclusion.about == "utilisation" and shown and shown <= BUSY:
+    if conclusion.about == "utilisation" and shown and shown <= set(WORDS["quantities"]["busy"]):
         basis = ", ".join(f"{result.printed(*sorted(shown))} ({result.id})" for result in results)
         shares = {result.id: utilisation(result, rates[0]) for result in results if (rates := token_rates(result))}
         parts = [f"{record} attains {share[0].value:.0%} of the dense peak" for record, share in shares.items() if share]

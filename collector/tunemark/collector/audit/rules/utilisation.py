@@ -1,5 +1,6 @@
 """Utilisation: no device exceeds its dense peak, and few runs come near it."""
 
+import math
 from collections.abc import Iterator
 
 from tunemark.collector.audit.bounds import (
@@ -16,6 +17,7 @@ from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped
 from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.rule import AMBIGUOUS, IMPOSSIBLE, SUSPICIOUS, Finding, about_figures, rule
 from tunemark.collector.audit.token_rates import TokenRate, settled_reading, token_rates
+from tunemark.schema.throughput import QUANTILE
 
 PROFILE_TO_RUN = 1.5
 """Factor by which a profiled step may be faster than the whole run: the waiting that a profile excludes is below a third of the time."""
@@ -164,11 +166,14 @@ def unlike_other_sources(evidence: Evidence) -> Iterator[Finding]:
     """
     for result in evidence.results:
         expected, rates = evidence.expected.get(result.id), rates_below_peak(result)
-        if expected is None or not rates or not (expected.errors > FAST or expected.errors < SLOW):
+        if expected is None or not rates:
             continue
-        ratio, predicted = expected.tokens_per_s / expected.predicted.value, expected.predicted
+        measured, predicted = expected
+        ratio = measured / predicted.value
+        if SLOW <= QUANTILE * math.log(ratio) / math.log(predicted.high / predicted.value) <= FAST:
+            continue
         words = (
-            f"{expected.tokens_per_s:,.0f} tokens/s, {f'{ratio:.1f} times more' if ratio > 1 else f'{1 / ratio:.1f} times less'} than other "
+            f"{measured:,.0f} tokens/s, {f'{ratio:.1f} times more' if ratio > 1 else f'{1 / ratio:.1f} times less'} than other "
             f"sources lead to expect: {predicted.value:,.0f}, 9 of 10 between {predicted.low:,.0f} and {predicted.high:,.0f}"
         )
         yield about_figures(SUSPICIOUS, result, (rates[0].quantity,), words)
