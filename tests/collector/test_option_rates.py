@@ -68,13 +68,11 @@ def test_a_rate_is_the_prediction_for_the_plan_that_is_shown_and_cites_the_resul
     rate = rates(evidence(trust="measured"), 8192, (H100, 1))["lora", "plain", H100, 1]
     assert (rate.evidence, rate.trust, rate.result_ids, rate.results) == ("direct", "measured", (RESULT,), 1)
     card = FACTS.accelerators[H100]
-    plans = [
-        best_plan(FITTED.effects, card, step_on(card, MODEL, method, 8192, 1), "plain")[0].shape for method in (Method.LORA, Method.FULL)
-    ]
-    assert (rate.micro_batch, rate.checkpointing) == (plans[0].micro_batch, plans[0].checkpointing.value)
-    lora, full = (predict(FITTED.effects, Combination(card, 1, shape, "plain")) for shape in plans)
-    assert rate.merged == "full", "of these results, LoRA was the slower one"
-    assert math.exp(-lora.log_seconds) < rate.tokens_per_s < math.exp(-full.log_seconds)
+    plan = best_plan(FITTED.effects, card, step_on(card, MODEL, Method.LORA, 8192, 1), "plain")[0].shape
+    assert (rate.micro_batch, rate.checkpointing) == (plan.micro_batch, plan.checkpointing.value)
+    lora = predict(FITTED.effects, Combination(card, 1, plan, "plain"))
+    assert rate.merged is None, "full fine-tuning was the faster one of these results, and does not fit with the usual software"
+    assert rate.tokens_per_s == pytest.approx(math.exp(-lora.log_seconds))
     assert rate.tokens_per_s_low < rate.tokens_per_s < rate.tokens_per_s_high
 
 

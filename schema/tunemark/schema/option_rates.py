@@ -498,10 +498,12 @@ def consistent(rates: Sequence[Rate]) -> list[Rate]:
             gathers = slower == Method.QLORA.value and lora.sharding not in {"single", "ddp"}
             if gathers or (slower == Method.QLORA.value and lora.checkpointing != other.checkpointing):
                 continue
-            speed = _between(lora, other)
+            # A plan that does not fit with the usual software stack is no reason to change one that does.
+            changing = ((other, lora),) if other.memory == "no" else ((lora, other), (other, lora))
+            speed = lora.tokens_per_s if other.memory == "no" else _between(lora, other)
             low = min(lora.tokens_per_s_low or 0.0, other.tokens_per_s_low or 0.0)
             high = max(lora.tokens_per_s_high or 0.0, other.tokens_per_s_high or 0.0)
-            for one, beside in ((lora, other), (other, lora)):
+            for one, beside in changing:
                 merged = replace(one, tokens_per_s=speed, tokens_per_s_low=low, tokens_per_s_high=high, merged=beside.method)
                 changed[(one.method, *same)] = merged
     return list(changed.values())
