@@ -128,8 +128,11 @@ def unmeasured(
     if encoder and not any(row.encoder for row in alike):
         return f"this model is an encoder, and no accepted {name} result is for an encoder"
     experts = model.experts or 0
-    if experts and not any(row.experts >= SMALLEST_PART * experts for row in alike):
-        return f"a mixture of {experts} experts; accepted {name} results have at most {max(row.experts for row in alike)}, and software for more than twice as many differs"
+    # LoRA runs the same experts in the same way as full fine-tuning, with adapters on other layers. Four-bit experts have kernels of their own.
+    run_alike = [*alike, *(row for row in results if method is Method.LORA and row.method == Method.FULL)]
+    if experts and not any(row.experts >= SMALLEST_PART * experts for row in run_alike):
+        most = max(row.experts for row in run_alike)
+        return f"its blocks have {experts} experts, and {name} was measured with at most {most}; how fast many experts run depends on the software"
     if not any(row.vendor == card.vendor for row in results):
         return f"no accepted result on {card.vendor} devices"
     if method is Method.QLORA and not any(row.vendor == card.vendor for row in alike):
