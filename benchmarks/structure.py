@@ -40,11 +40,11 @@ class Budget:
 
 PYTHON = (".py",)
 BUDGETS = (
-    # Raised by 380 on 2026-11-27: Qwen3.5, Qwen3-Next and Gemma 4, whose layers are of several kinds; names of devices with their memory.
-    Budget("schema", "schema", PYTHON, 12_560, 8_000),
+    # Raised by 420 on 2026-11-27: Qwen3.5, Qwen3-Next and Gemma 4, whose layers are of several kinds; names of devices with their memory.
+    Budget("schema", "schema", PYTHON, 12_600, 8_000),
     # What is left has no second copy and no dead code: less would be fewer device families, studies or settings.
     Budget("harness", "harness", PYTHON, 9_614, 7_000),
-    Budget("collector", "collector", PYTHON, 14_240, 12_000),
+    Budget("collector", "collector", PYTHON, 14_255, 12_000),
     Budget("of it the gate", "collector/tunemark/collector/gate", PYTHON, 3_439, 3_400),
     Budget("site", "site", PYTHON, 4_116, 4_600),
     Budget("site, scripts and styles", "site", (".js", ".css"), 2_620, 2_600),

@@ -169,7 +169,7 @@ def test_full_fine_tuning_under_fsdp_needs_the_memory_of_fp32_states_as_publishe
     card = FACTS.accelerators["nvidia-rtx-a6000"]
     plans = [best_plan(FITTED.effects, card, step_on(card, MODEL, Method.FULL, 4096, devices), "tuned") for devices in (2, 4)]
     # With weights in bf16 alone, two devices of 48 GB have room. On four, the allocator has to give up a part of its cache.
-    assert ([verdict for _, verdict in plans], "hf-pure-bf16" in plans[0][0].other_stacks(card.usable_bytes)) == (["no", "probably"], True)
+    assert ([verdict for _, verdict in plans], "hf-pure-bf16" in plans[0][0].other_stacks(card)) == (["no", "probably"], True)
     assert best_plan(FITTED.effects, card, step_on(card, MODEL, Method.FULL, 4096, 2), "tuned", Asked(stack="hf"))[1] == "no"
     assert [plan.needed_bytes / 1e9 for plan, _ in plans] == [pytest.approx(80.3, rel=0.05), pytest.approx(40.2, rel=0.05)]
 

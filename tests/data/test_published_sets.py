@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from factories import FACTS
 
 from tunemark.collector.importers.table import EXTRACT, RESULTS, Imported, found_tables, import_tables
 from tunemark.collector.importers.table_map import Map, read_map
@@ -15,7 +16,7 @@ MAPS = sorted((DATA / "tables").glob("*/map.toml"))
 def imported(path: Path) -> tuple[Map, Imported]:
     """Return a map and what it makes of the stored extract."""
     mapping = read_map(path)
-    return mapping, import_tables(mapping, found_tables(mapping, [path.with_name(EXTRACT)]))
+    return mapping, import_tables(mapping, found_tables(mapping, [path.with_name(EXTRACT)]), FACTS)
 
 
 @pytest.mark.parametrize("path", MAPS, ids=lambda path: path.parent.name)

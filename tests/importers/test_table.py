@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factories import Tunemark
+from factories import FACTS, Tunemark
 
 from tunemark.collector.importers.table import found_tables, import_tables
 from tunemark.collector.importers.table_map import Map
@@ -83,7 +83,7 @@ def imported(mapping: Map, folder: Path, document: str = DOCUMENT) -> list[Publi
     """Return the records of a document."""
     file = folder / "README.md"
     file.write_text(document, encoding="utf-8")
-    return import_tables(mapping, found_tables(mapping, [file])).results
+    return import_tables(mapping, found_tables(mapping, [file]), FACTS).results
 
 
 def test_a_row_gives_one_record_per_variant_with_figures_as_printed(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_figure_without_a_stated_scope_keeps_both_readings(tmp_path: Path) -> 
 def test_rows_are_left_out_only_by_a_rule_and_with_its_reason(tmp_path: Path) -> None:
     file = tmp_path / "README.md"
     file.write_text(DOCUMENT, encoding="utf-8")
-    done = import_tables(make_map(), found_tables(make_map(), [file]))
+    done = import_tables(make_map(), found_tables(make_map(), [file]), FACTS)
     assert done.remarks == ["README.md:16: left out: a sum"]
     assert done.counts == {"one": (3, 1, 4)}
     with pytest.raises(TunemarkError, match=r"README.md:16: .*has no figure"):
@@ -165,12 +165,12 @@ def test_the_extract_gives_the_same_records_and_holds_no_text_of_the_document(tm
     mapping = make_map()
     file = tmp_path / "README.md"
     file.write_text(DOCUMENT, encoding="utf-8")
-    first = import_tables(mapping, found_tables(mapping, [file]))
+    first = import_tables(mapping, found_tables(mapping, [file]), FACTS)
     kept = tmp_path / "tables.md"
     kept.write_text(extract(first.extracted), encoding="utf-8")
     assert "Some words" not in kept.read_text(encoding="utf-8")
     assert "Link" not in kept.read_text(encoding="utf-8")
-    assert import_tables(mapping, found_tables(mapping, [kept])).results == first.results
+    assert import_tables(mapping, found_tables(mapping, [kept]), FACTS).results == first.results
 
 
 # Formats -------------------------------------------------------------------------------------------

@@ -198,13 +198,14 @@ class Candidate:
                 return verdict
         return "no"
 
-    def other_stacks(self, memory_bytes: int) -> tuple[str, ...]:
-        """Return the software stacks, other than vendors' own, with which it is expected to run on a device of this memory."""
+    def other_stacks(self, card: AcceleratorCard) -> tuple[str, ...]:
+        """Return the software stacks, other than vendors' own, with which it is expected to run on an accelerator."""
         return tuple(
             name
-            for name in STACKS
+            for name, stack in STACKS.items()
             if name != USUAL_STACK["vendor"]
-            and any(verdict in FITS and memory_bytes >= least for verdict, least in memory_needed(self.shape, name, self.fixed)[1])
+            and stack.runs(self.shape, card.vendor)
+            and any(verdict in FITS and card.usable_bytes >= least for verdict, least in memory_needed(self.shape, name, self.fixed)[1])
         )
 
     def seconds(self, limits: Iterable[float]) -> float:
@@ -285,10 +286,10 @@ def plans_of(step: TrainingShape, fixed: tuple[str, ...], *, shared: bool) -> It
 
 
 def with_software(step: TrainingShape, card: AcceleratorCard, level: SoftwareLevel, asked: Asked = NOTHING) -> TrainingShape:
-    """Return a step as software of a level runs it: tuned loops have a fused loss, and vendors' own ones keep frozen weights in fp8 and adapters in 16 bits."""
+    """Return a step as software of a level runs it: tuned loops have a fused loss and a kernel of attention, and vendors' own ones keep frozen weights in fp8 and adapters in 16 bits."""
     if level == "plain":
         return step
-    step = replace(step, loss=step.loss if "loss" in asked.given else "fused")
+    step = replace(step, loss=step.loss if "loss" in asked.given else "fused", attention=asked.given.get("attention", "sdpa"))
     if level == "tuned" or step.method is not Method.LORA:
         return step
     adapters = step.adapters if "adapters" in asked.given else step.activations
@@ -417,7 +418,7 @@ def option_rates(
             plan, verdict = best_of(card, plans[alike_plans])
             rate = _planned(rate, plan, verdict, card.usable_bytes)
             if verdict not in FITS and not asked.stack:
-                rate = replace(rate, other_stacks=plan.other_stacks(card.usable_bytes))
+                rate = replace(rate, other_stacks=plan.other_stacks(card))
             missing = None if direct else reason(method, card, plan.shape.slots)
             if rate.memory == "no" and not (asked.stack is None and rate.other_stacks):
                 missing = f"does not fit: each device lacks {gib(plan.needed_bytes - card.usable_bytes)}"

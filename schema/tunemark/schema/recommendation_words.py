@@ -227,7 +227,8 @@ def _nothing(question: Question, answer: Answer) -> str:
     if not answer.offers:
         kinds = " or ".join(kind.replace("_", " ") for kind in answer.other_kinds)
         others = f" There are offers at {kinds} prices." if kinds else ""
-        return f"No offer matches these providers, kinds of price, accelerators and numbers of devices. Allow more of one of them.{others}"
+        why = "No offer matches these providers, kinds of price, accelerators and numbers of devices. Allow more of one of them."
+        return f"{why}{others} Hardware without a price has a time as your own, and in `tunemark estimate`."
     if answer.too_large and not answer.no_data:
         return f"Training does not fit in the memory of any accelerator that the question allows. {_what_fits(answer)}"
     trusted = "" if question.trust == "predicted" else " at this level of trust; allow predictions to see more"

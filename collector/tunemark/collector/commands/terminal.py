@@ -152,6 +152,8 @@ def job_tokens(tokens: str | None, samples: str | None, length: int, epochs: int
     if tokens is not None and samples is not None:
         raise TunemarkError("--samples", samples, "give the size of the data with either --tokens or --samples")
     rows = None if samples is None else parse_count("--samples", samples) * length
+    if rows is not None:
+        say(f"tunemark: --samples: each counts as a full sequence of {length:,} tokens; if yours are shorter, give their --tokens")
     size = rows if tokens is None else parse_count("--tokens", tokens)
     return None if size is None else size * epochs
 

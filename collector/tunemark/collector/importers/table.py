@@ -20,6 +20,7 @@ from tunemark.collector.importers.table_map import PREFIXES, Column, Map, TableM
 from tunemark.collector.importers.table_text import PER_DEVICE, UNITS, TextTable, extract, tables_in, transposed
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.facts.names import words_of
 from tunemark.schema.files import project_root, write_atomically
 from tunemark.schema.records.base import canonical_json
 from tunemark.schema.records.published import Claim, Origin, PublishedResult, PublishedSet, Reading, Scalar, SourceDocument
@@ -46,8 +47,9 @@ def table(request: Request) -> None:
         raise TunemarkError("--map", "", "name the TOML file that says what each column means")
     map_file = Path(settings["map"])
     mapping = read_map(map_file)
-    imported = import_tables(mapping, found_tables(mapping, request.files))
-    check_cards(imported.results, FactBase.of_root(root))
+    facts = FactBase.of_root(root)
+    imported = import_tables(mapping, found_tables(mapping, request.files), facts)
+    check_cards(imported.results, facts)
     folder = (root / "data" / "published" if request.out is None else request.out) / mapping.source.id
     kept = map_file.with_name(EXTRACT)
     if all(path.resolve() != kept.resolve() for path in request.files):
@@ -118,7 +120,7 @@ class Imported:
     """Rows left out with their reasons, and results without a figure in a row that has others."""
 
 
-def import_tables(mapping: Map, tables: dict[str, TextTable]) -> Imported:
+def import_tables(mapping: Map, tables: dict[str, TextTable], facts: FactBase) -> Imported:
     """Return the records of the tables of a map, numbered in the order of tables, rows and variants.
 
     Raises TunemarkError (exit code 3) with file, line and column for the first cell that the map does not explain.
@@ -148,6 +150,7 @@ def import_tables(mapping: Map, tables: dict[str, TextTable]) -> Imported:
         used = [name for name in text.header if any(name in each.columns and not each.columns[name].ignore for each in wanted.variants)]
         imported.extracted.append((wanted.key, replace(text, rows=tuple(kept)), used))
         imported.counts[wanted.key] = (len(text.rows), len(text.rows) - len(kept), len(imported.results) - before)
+    imported.results = [_with_model(result, facts) for result in imported.results]
     return imported
 
 
@@ -345,6 +348,15 @@ def document_of(mapping: Map, results: int, existing: Path) -> bytes:
         except ValueError as error:
             raise TunemarkError(str(existing), "", "is not the document of a source; correct it first", exit_code=Exit.INVALID) from error
     return canonical_json(SourceDocument.model_validate({**facts, **kept, "results": results}))
+
+
+def _with_model(result: PublishedResult, facts: FactBase) -> PublishedResult:
+    """Return a result with the model that its label names, if the map gives none and a card has this name."""
+    label = result.labels.get("model", "")
+    key = facts.model_keys.get(label.lower()) or facts.model_keys.get("".join(words_of(label)))
+    if result.conditions.model is not None or key is None:
+        return result
+    return result.model_copy(update={"conditions": result.conditions.model_copy(update={"model": key})})
 
 
 def check_cards(results: Sequence[PublishedResult], facts: FactBase) -> None:

@@ -23,7 +23,7 @@ from tunemark.schema.records.published import PublishedResult
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.schema.throughput import NOISE, Combination
-from tunemark.schema.vocabulary import Dtype, Method, Status
+from tunemark.schema.vocabulary import Dtype, Method, SoftwareLevel, Status
 
 FOLLOWS_FROM = {
     "tokens_per_s": {"tokens_per_s"},
@@ -106,7 +106,9 @@ def _published(
             per_row, stack = max(1.0, run.devices / (run.replicas or run.devices)), software.name or run.source
             # A document's rows of Neuron devices are of other software than those of its GPUs.
             stack += " neuron" if any("neuron" in package for package in run.conditions.framework) else ""
-            config = Combination(run.accelerator, run.devices, shape_as_run(shape, run, facts), software.level, stack, "", per_row)
+            config = Combination(
+                run.accelerator, run.devices, shape_as_run(shape, run, facts, software.level), software.level, stack, "", per_row
+            )
             yield result.id, observe(result.id, config, rate.tokens_per_s.value, basis_of(rate))
 
 
@@ -147,12 +149,12 @@ def excluded_readings(findings: Iterable[Finding]) -> dict[str, frozenset[str]]:
     return {document: frozenset(reading for finding in group for reading in finding.excluded) for document, group in of_document.items()}
 
 
-def shape_as_run(shape: TrainingShape, run: AuditedResult, facts: FactBase) -> TrainingShape:
+def shape_as_run(shape: TrainingShape, run: AuditedResult, facts: FactBase, level: SoftwareLevel) -> TrainingShape:
     """Return the shape as the software runs it.
 
-    transformers computes the attention of Gemma 2 eagerly. Quantised layers multiply in fp32 if that is known, else in 16 bits.
+    transformers computes the attention of Gemma 2 and gpt-oss eagerly, tuned loops have kernels for it. Quantised layers multiply in fp32 if that is known, else in 16 bits.
     """
-    if FAMILIES[shape.model.family].eager:
+    if FAMILIES[shape.model.family].eager and level == "plain":
         shape = replace(shape, attention="eager")
     if shape.method is Method.QLORA and not facts.known.memory_reading(run.source).because:
         shape = replace(shape, parameters=Dtype.BF16, activations=Dtype.BF16)

@@ -237,7 +237,7 @@ def estimates(
     )
     for card in cards:
         plan, verdict = best_plan(evidence.effects, card, step_on(card, model, method, length, devices, asked), level, asked)
-        memory, size, rate = memory_on(plan.shape, asked.stack, plan.fixed, level), card.usable_bytes, of_level[card.key]
+        memory, size, rate = memory_on(plan.shape, asked.stack, plan.fixed, level, card.vendor), card.usable_bytes, of_level[card.key]
         speed = _range(rate)
         seconds = None if tokens is None or speed is None else speed.under(tokens)
         price = facts.price_basis.offer(facts.prices, card.key, devices) if usd_per_hour is None and speed else None

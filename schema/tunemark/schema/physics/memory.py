@@ -212,19 +212,18 @@ class StackedMemory:
         """The 90% interval of the bytes of a device that are needed with this stack."""
         return self.ledger.needed_low, self.ledger.needed_high
 
-    def stack_that_fits(self, device_bytes: int) -> str | None:
-        """Return the leanest stack if the step is expected to run with it on a device of this memory."""
-        leanest = min(self.ledgers, key=lambda name: self.ledgers[name].needed_high)
-        return leanest if self.ledgers[leanest].fit_on(device_bytes) in FITS else None
-
     def fit_on(self, device_bytes: int) -> tuple[MemoryVerdict, str | None]:
-        """Return the verdict on a device of this memory, and unless the step fits the leanest other stack with which it does, if any."""
+        """Return the verdict on a device of this memory, and unless the step fits the leanest stack with which it does, vendors' own left out."""
         verdict = self.ledger.fit_on(device_bytes)
-        return verdict, None if verdict in FITS else self.stack_that_fits(device_bytes)
+        others = {name: each for name, each in self.ledgers.items() if name != USUAL_STACK["vendor"] and each.fit_on(device_bytes) in FITS}
+        return verdict, None if verdict in FITS else min(others, key=lambda name: others[name].needed_high, default=None)
 
 
-def memory_on(shape: TrainingShape, stack: str | None, fixed: tuple[str, ...] = (), level: SoftwareLevel = "plain") -> StackedMemory:
-    """Return the memory of a step on a stack, or on the usual one of a level, with that on all others, if none is chosen."""
+def memory_on(
+    shape: TrainingShape, stack: str | None, fixed: tuple[str, ...] = (), level: SoftwareLevel = "plain", vendor: str = "NVIDIA"
+) -> StackedMemory:
+    """Return the memory of a step on a stack, or if none is chosen on the usual one of a level, with that on all others for a vendor's devices."""
     name = stack or USUAL_STACK[level]
-    ledgers = {each: estimate_memory(on_stack(shape, each, fixed)) for each in ([stack] if stack else STACKS)}
+    others = [each for each, known in STACKS.items() if each == name or known.runs(shape, vendor)]
+    ledgers = {each: estimate_memory(on_stack(shape, each, fixed)) for each in ([stack] if stack else others)}
     return StackedMemory(name, on_stack(shape, name, fixed), ledgers)

@@ -18,6 +18,7 @@ AUTOCAST: Fields = {"parameters": Dtype.FP32, "activations": Dtype.FP32, "autoca
 FP32_SHARDS: Fields = {"parameters": Dtype.FP32}
 """Weights in fp32, gathered in bf16."""
 MASTER: Fields = {"master_weights": True}
+GPUS = ("NVIDIA", "AMD")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,15 @@ class Stack:
     """What it does, and where its code says so."""
     fields: dict[str, Fields]
     """Words of a step (method or `adapters`; `whole`, `fsdp` or `zero`) -> fields that it sets for steps with all of them."""
+    vendors: tuple[str, ...] = ()
+    """Vendors on whose devices people run it; empty for any."""
+    without: tuple[str, ...] = ()
+    """Methods and shardings that it does not have, in the words of `fields`."""
+
+    def runs(self, shape: TrainingShape, vendor: str) -> bool:
+        """Return True if it runs a step on the devices of a vendor."""
+        words = {shape.method.value, "fsdp" if "parameters" in SHARDED[shape.sharding] else "whole"}
+        return (not self.vendors or vendor in self.vendors) and not words & set(self.without)
 
     def fields_for(self, shape: TrainingShape) -> Fields:
         """Return the fields that it sets for a step. Adapters under ZeRO 1 and 2 have whole weights."""
@@ -70,44 +80,57 @@ _ALL = (
         "fms",
         "fms-acceleration (source 010): frozen weights and norms of QLoRA stay in bf16; shards of full fine-tuning as in accelerate",
         {"": {"reentrant": True}, "full fsdp": FP32_SHARDS, "full zero": MASTER},
+        vendors=GPUS,
     ),
     Stack(
         "torchtune",
         "torchtune bd2a0fc (recipes/configs/llama3_1): bf16 throughout, fused AdamW, and a loss that never holds all logits",
         {"": {"loss": "chunked", "optimizer": "adamw-fused"}, "adapters": {"adapters": Dtype.BF16}},
+        vendors=GPUS,
     ),
     Stack(
         "axolotl",
         "axolotl 067b021 (loaders/model.py): loads weights in bf16 and converts norms and embeddings to it; checkpoints without re-entry. "
         "Shards as in accelerate",
         {"full fsdp": FP32_SHARDS, "full zero": MASTER},
+        vendors=GPUS,
     ),
     Stack(
         "llama-factory",
         "LLaMA-Factory (_setup_full_tuning in model/adapter.py): casts trained weights to fp32 unless pure_bf16 is set; quantised models keep "
         "norms in bf16; checkpoints re-entrantly",
         {"": {"reentrant": True}, "full whole": AUTOCAST, "full fsdp": FP32_SHARDS, "full zero": MASTER},
+        vendors=GPUS,
     ),
     Stack(
         "unsloth",
-        "Unsloth 015bdef (models/_utils.py): checkpointed inputs wait in host memory, and the loss never holds all logits",
-        {"": {"loss": "chunked"}, "adapters": {"activation_offload": True}},
+        "Unsloth 015bdef (models/_utils.py): checkpointed inputs wait in host memory, the loss never holds all logits, and FlexAttention computes "
+        "sinks and soft caps (unsloth.ai/blog/gpt-oss-context)",
+        {"": {"loss": "chunked", "attention": "sdpa"}, "adapters": {"activation_offload": True}},
+        vendors=GPUS,
+        without=("fsdp",),
     ),
     Stack(
         "prime-rl",
         "prime-rl 559b447 (src/prime_rl/trainer/model.py): FSDP 2 with all weights in fp32, frozen ones included, gathered in bf16",
         {"": FP32_SHARDS},
+        vendors=GPUS,
+        without=("qlora",),
     ),
     Stack(
         "torchtitan",
         "torchtitan b5bcd76 (config/configs.py, components/loss.py, components/optimizer): weights in fp32, gathered in bf16, fused AdamW, and a "
-        "loss that never holds all logits. Selective checkpointing keeps every second matrix product",
-        {"": FP32_SHARDS | {"loss": "fused", "optimizer": "adamw-fused", "kept_products": 0.5}},
+        "loss that never holds all logits; FlexAttention for sinks. Selective checkpointing keeps every second matrix product",
+        {"": FP32_SHARDS | {"loss": "fused", "optimizer": "adamw-fused", "kept_products": 0.5, "attention": "sdpa"}},
+        vendors=GPUS,
+        without=("lora", "qlora"),
     ),
     Stack(
         "megatron",
-        "Megatron-LM and NeMo: bf16 weights with fp32 master weights and states, sharded over the replicas; a fused loss",
-        {"": {"loss": "fused"}, "full": MASTER},
+        "Megatron-LM and NeMo: bf16 weights with fp32 master weights and states, sharded over the replicas; a fused loss and fused attention",
+        {"": {"loss": "fused", "attention": "sdpa"}, "full": MASTER},
+        vendors=GPUS,
+        without=("qlora",),
     ),
 )
 STACKS = {stack.name: stack for stack in _ALL}
