@@ -48,7 +48,7 @@ BUDGETS = (
     Budget("of it the gate", "collector/tunemark/collector/gate", PYTHON, 3_439, 3_400),
     Budget("site", "site", PYTHON, 4_116, 4_600),
     Budget("site, scripts and styles", "site", (".js", ".css"), 2_620, 2_600),
-    Budget("site, templates", "site", (".j2",), 4_422, 4_000),
+    Budget("site, templates", "site", (".j2",), 4_424, 4_000),
     # Pages of results, tables of documents and the data of page scripts are queries now; they were 1,450 lines of Python.
     Budget("collector and site, SQL", "collector site", (".sql",), 2_440, 2_600),
     Budget("tests", "tests", PYTHON, 17_960, 16_000),
