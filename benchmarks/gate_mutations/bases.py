@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gate_mutations.simulated import H100, ROOT, Ending, Scenario, gpu_machine, simulate
-from tunemark.harness.plan.options import Options
+from tunemark.harness.plan.resolve import Options
 from tunemark.harness.run.run_log import LESS_MEMORY
 from tunemark.schema.records.base import canonical_json, content_id
 

@@ -148,7 +148,7 @@ class TrainPhase(StrEnum):
 
 
 class Division(StrEnum):
-    """`standard`: the workload card unchanged. `tuned`: only free settings changed (records/division.py). `open`: any other override."""
+    """`standard`: the workload card unchanged. `tuned`: only free settings changed (records/plan.py). `open`: any other override."""
 
     STANDARD = "standard"
     TUNED = "tuned"

@@ -15,8 +15,8 @@ from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint
 from tunemark.harness.vendors.neuron import STOCHASTIC_ROUNDING
 from tunemark.harness.worker import chunked_loss
 from tunemark.harness.worker.fp8 import FrozenFp8Linear
-from tunemark.schema.records.effective import STOCHASTIC_OPTIMIZER, TORCH_NAMES, short
 from tunemark.schema.records.plan import Plan
+from tunemark.schema.records.trace import STOCHASTIC_OPTIMIZER, TORCH_NAMES, short
 from tunemark.schema.vocabulary import ATTENTION_KERNELS, NATIVE, SDPA_KERNELS, Backend, Checkpointing
 
 KEPT = frozenset(

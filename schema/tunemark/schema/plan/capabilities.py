@@ -1,84 +1,68 @@
-"""What devices can do, what a plan uses, and the machine of a plan.
+"""What devices can do, and if a plan can run on a machine, before any time is spent: the harness refuses such a plan, and the gate its result.
 
 Families list what their devices cannot do. The harness declares them per vendor and writes all of them to data/support.json, which the
 gate plans with.
 """
 
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Self
 
+from tunemark.schema.facts.cards import DEEPSEEK, HYBRID, ModelCard
+from tunemark.schema.physics.architecture import FAMILIES, block_linears, heads_of
 from tunemark.schema.records.base import Bytes, Frozen
-from tunemark.schema.records.plan import Plan
+from tunemark.schema.records.plan import DeviceChoice, Plan, needless_rounding
 from tunemark.schema.records.submission import Environment
-from tunemark.schema.vocabulary import VARLEN, Backend, Checkpointing, Dtype, Method, Strategy
+from tunemark.schema.records.trace import NEURON_ATTENTION
+from tunemark.schema.vocabulary import FP8_LAYER_MULTIPLE, VARLEN, Backend, Checkpointing, Dtype, Method, Padding, Strategy, Task, Weights
 
 
 class Feature(StrEnum):
-    """A capability, as the support matrix names it. A family lists what it cannot do; it supports the rest."""
+    """A capability, as the support matrix names it, and if a plan uses it. A family lists what it cannot do; it supports the rest."""
 
-    FULL = "full fine-tuning"
-    LORA = "LoRA"
-    QLORA = "QLoRA"
-    FP8_FROZEN = "frozen weights in fp8"
-    FP8_TRAINING = "training in fp8"
-    PACKING = "packed documents"
-    FULL_CHECKPOINTING = "full checkpointing"
-    SELECTIVE_CHECKPOINTING = "selective checkpointing"
-    FLASH_ATTENTION = "flash attention"
-    FLASH_ATTENTION_3 = "FlashAttention 3"
-    FLEX_ATTENTION = "flex attention"
-    VARLEN_ATTENTION = "variable-length attention"
-    CUDNN_ATTENTION = "cuDNN attention"
-    CUDA_GRAPHS = "CUDA graphs"
-    LIGER = "Liger fused kernels"
-    COMPILE = "torch.compile"
-    EIGHT_BIT_OPTIMIZER = "8-bit optimizer states"
-    TF32 = "tf32"
-    BF16 = "bf16"
-    FP16 = "fp16"
-    DDP = "DDP"
-    FSDP2 = "FSDP2"
-    ZERO = "DeepSpeed ZeRO"
-    OFFLOAD = "offload to host memory"
-    TENSOR_PARALLEL = "tensor parallel"
-    PIPELINE_PARALLEL = "pipeline parallel"
+    FULL = "full fine-tuning", lambda plan: plan.method is Method.FULL
+    LORA = "LoRA", lambda plan: plan.method is Method.LORA
+    QLORA = "QLoRA", lambda plan: plan.method is Method.QLORA
+    FP8_FROZEN = "frozen weights in fp8", lambda plan: plan.model.frozen_weights == "fp8"
+    FP8_TRAINING = "training in fp8", lambda plan: plan.model.fp8_training != "none"
+    PACKING = "packed documents", lambda plan: plan.data.packing and plan.data.document_borders
+    FULL_CHECKPOINTING = "full checkpointing", lambda plan: plan.model.gradient_checkpointing is Checkpointing.FULL
+    SELECTIVE_CHECKPOINTING = "selective checkpointing", lambda plan: plan.model.gradient_checkpointing is Checkpointing.SELECTIVE
+    FLASH_ATTENTION = "flash attention", lambda plan: plan.model.attention == "flash_attention_2"
+    FLASH_ATTENTION_3 = "FlashAttention 3", lambda plan: plan.model.attention == "flash_attention_3"
+    FLEX_ATTENTION = "flex attention", lambda plan: plan.model.attention == "flex_attention"
+    VARLEN_ATTENTION = "variable-length attention", lambda plan: plan.model.attention == VARLEN
+    CUDNN_ATTENTION = "cuDNN attention", lambda plan: plan.model.sdpa_kernel == "cudnn"
+    CUDA_GRAPHS = "CUDA graphs", lambda plan: plan.model.compile_mode == "reduce-overhead"
+    LIGER = "Liger fused kernels", lambda plan: plan.model.fused_kernels == "liger"
+    COMPILE = "torch.compile", lambda plan: plan.model.compile != "none"
+    EIGHT_BIT_OPTIMIZER = "8-bit optimizer states", lambda plan: plan.optimizer.name.endswith("8bit")
+    TF32 = "tf32", lambda plan: plan.precision.compute is Dtype.TF32
+    BF16 = "bf16", lambda plan: plan.precision.compute is Dtype.BF16
+    FP16 = "fp16", lambda plan: plan.precision.compute is Dtype.FP16
+    DDP = "DDP", lambda plan: plan.device.strategy is Strategy.DDP
+    FSDP2 = "FSDP2", lambda plan: plan.device.strategy is Strategy.FSDP2
+    ZERO = "DeepSpeed ZeRO", lambda plan: plan.device.strategy.value.startswith("zero")
+    OFFLOAD = "offload to host memory", lambda plan: plan.device.offload != "none"
+    TENSOR_PARALLEL = "tensor parallel", lambda plan: plan.device.tensor_parallel > 1
+    PIPELINE_PARALLEL = "pipeline parallel", lambda plan: plan.device.pipeline_parallel > 1
     PEAK_MEMORY = "peak memory of the allocator"
     UTILISATION = "device utilisation"
     ENERGY = "energy counter"
 
+    used_by: Callable[[Plan], bool]
+    """Return True if a plan uses it; nothing that is only measured is used."""
 
-USED: dict[Feature, Callable[[Plan], bool]] = {
-    Feature.FULL: lambda plan: plan.method is Method.FULL,
-    Feature.LORA: lambda plan: plan.method is Method.LORA,
-    Feature.QLORA: lambda plan: plan.method is Method.QLORA,
-    Feature.FP8_FROZEN: lambda plan: plan.model.frozen_weights == "fp8",
-    Feature.FP8_TRAINING: lambda plan: plan.model.fp8_training != "none",
-    Feature.PACKING: lambda plan: plan.data.packing and plan.data.document_borders,
-    Feature.FULL_CHECKPOINTING: lambda plan: plan.model.gradient_checkpointing is Checkpointing.FULL,
-    Feature.SELECTIVE_CHECKPOINTING: lambda plan: plan.model.gradient_checkpointing is Checkpointing.SELECTIVE,
-    Feature.FLASH_ATTENTION: lambda plan: plan.model.attention == "flash_attention_2",
-    Feature.FLASH_ATTENTION_3: lambda plan: plan.model.attention == "flash_attention_3",
-    Feature.FLEX_ATTENTION: lambda plan: plan.model.attention == "flex_attention",
-    Feature.VARLEN_ATTENTION: lambda plan: plan.model.attention == VARLEN,
-    Feature.CUDNN_ATTENTION: lambda plan: plan.model.sdpa_kernel == "cudnn",
-    Feature.CUDA_GRAPHS: lambda plan: plan.model.compile_mode == "reduce-overhead",
-    Feature.LIGER: lambda plan: plan.model.fused_kernels == "liger",
-    Feature.COMPILE: lambda plan: plan.model.compile != "none",
-    Feature.EIGHT_BIT_OPTIMIZER: lambda plan: plan.optimizer.name.endswith("8bit"),
-    Feature.TF32: lambda plan: plan.precision.compute is Dtype.TF32,
-    Feature.BF16: lambda plan: plan.precision.compute is Dtype.BF16,
-    Feature.FP16: lambda plan: plan.precision.compute is Dtype.FP16,
-    Feature.DDP: lambda plan: plan.device.strategy is Strategy.DDP,
-    Feature.FSDP2: lambda plan: plan.device.strategy is Strategy.FSDP2,
-    Feature.ZERO: lambda plan: plan.device.strategy.value.startswith("zero"),
-    Feature.OFFLOAD: lambda plan: plan.device.offload != "none",
-    Feature.TENSOR_PARALLEL: lambda plan: plan.device.tensor_parallel > 1,
-    Feature.PIPELINE_PARALLEL: lambda plan: plan.device.pipeline_parallel > 1,
-}
-"""Feature -> True if a plan uses it."""
+    def __new__(cls, name: str, used_by: Callable[[Plan], bool] = lambda _plan: False) -> Self:
+        """Return the feature of this name."""
+        feature = str.__new__(cls, name)
+        feature._value_, feature.used_by = name, used_by
+        return feature
+
+
 WITHOUT_FP8 = "use frozen_weights=plain and fp8_training=none"
 FEATURE_OF_FORMAT: dict[Dtype, Feature] = {Dtype.BF16: Feature.BF16, Dtype.FP16: Feature.FP16, Dtype.TF32: Feature.TF32}
 
@@ -164,3 +148,314 @@ class Machine(Environment):
     def target(self) -> str | None:
         """Compile target of the first device; None where unknown."""
         return self.devices[0].target
+
+
+# Can a plan run on a machine?
+
+SOFT_CAP = "the model soft-caps attention scores, which torch's {} kernel does not support{}; use attention=eager"
+SINKS = "the model attends to learned sinks, which torch's {} kernel does not support; use attention=eager"
+CHUNKS = "the model attends within chunks, which torch's varlen kernel does not support; use attention=sdpa"
+DROPOUT = "the model drops attention scores, which the kernel does not support; use attention=sdpa"
+ATTENTION_WITHOUT: dict[str, dict[str, str]] = {
+    "sdpa": {"gemma2": SOFT_CAP.format("sdpa", ", and transformers refuses to load it"), "gpt_oss": SINKS.format("sdpa")},
+    VARLEN: {"gemma2": SOFT_CAP.format("varlen", "") + " or flex_attention", "gpt2": DROPOUT, "gpt_oss": SINKS.format("varlen")}
+    | {"llama4_text": CHUNKS},
+    "flex_attention": {"gpt2": "transformers has no flex attention for it; use attention=sdpa", "bert": DROPOUT},
+}
+"""Attention implementation -> family of models that it cannot run -> the reason and what to use instead."""
+TORCH_WITH: dict[str, tuple[str, Callable[[Plan], bool], str]] = {
+    "varlen attention": ("2.11", lambda plan: plan.model.attention == VARLEN, "use attention=sdpa"),
+    "fp8 on a CPU": ("2.12", lambda plan: plan.model.fp8_products and plan.device.backend is Backend.CPU, WITHOUT_FP8),
+}
+"""What torch has since a release: windows in variable-length attention, and on CPUs scales of rows in fp8 products."""
+HEAD_MULTIPLE = 8
+"""FlashAttention's heads have a width that is a multiple of this."""
+WIDEST_HEAD = 256
+"""And at most this one."""
+WITHOUT_LIGER = ("gpt2", "bert", "apertus", "seed_oss", "ministral3", "minimax_m2", *DEEPSEEK)
+"""Model families that Liger 0.8.5 has no kernels for: it silently leaves them unchanged."""
+FUSED_EXPERTS = 5
+"""First major release of transformers that keeps the experts of a layer in one parameter."""
+WHOLE_LOSS: dict[str, Callable[[Plan, ModelCard], bool]] = {
+    "only causal language models have logits for each token": lambda plan, _: plan.model.task is not Task.CAUSAL_LM,
+    "chunks of soft-capped logits are not supported in this version": lambda _, card: FAMILIES[card.family].capped_logits,
+    "Liger has a loss of its own": lambda plan, _: plan.model.fused_kernels == "liger",
+    "torch.compile of the whole model compiles its loss too": lambda plan, _: plan.model.compile == "model",
+    "optimum-neuron has a loss of its own": lambda plan, _: plan.device.backend is Backend.NEURON_XLA,
+    "the head has an adapter": lambda plan, _: plan.lora is not None and "lm_head" in plan.lora.target_modules,
+}
+"""What excludes a loss in chunks of tokens."""
+NEURON_FAMILIES = ("llama", "granite", "qwen3")
+"""Model families that optimum-neuron can train."""
+PROCESSES_PER_CORE = 4
+"""More processes on each core only measure waiting, and exhaust the machine's memory."""
+
+
+def unsupported_reason(plan: Plan, model: ModelCard, machine: Machine, generation: Generation | None) -> str | None:
+    """Return the first reason why a plan cannot run on this machine, or None. `generation` is what its devices lack."""
+    checks = (
+        device_conflicts(plan.device),
+        _too_few_devices(plan.device, machine),
+        _missing_features(plan, machine, generation),
+        conflicting_settings(plan),
+        _missing_packages(plan, machine),
+        conflicts_with_model(plan, model, machine.packages),
+    )
+    return next((reason for check in checks for reason in check), None)
+
+
+def _too_few_devices(device: DeviceChoice, machine: Machine) -> Iterator[str]:
+    if (missing := missing_devices(device.count, device.nodes, machine)) is not None:
+        yield f"{device.count} devices{f' on {device.nodes} nodes' * (device.nodes > 1)}: {missing}"
+
+
+def missing_devices(count: int, nodes: int, machine: Machine) -> str | None:
+    """Return the number of devices that a machine has, with the option to give, if it has fewer than its part of all; else None."""
+    on_host, here = machine.family.on_host, len(machine.devices)
+    most = PROCESSES_PER_CORE * machine.cpu_usable_cores if on_host else here
+    if count // nodes <= most:
+        return None
+    has = f"{machine.cpu_usable_cores} cores" if on_host else f"{here} {machine.backend.value} device{'s' * (here != 1)}"
+    limit = f", with at most {PROCESSES_PER_CORE} processes per core" if on_host else ""
+    return f"this machine has {has}{limit}; give --devices {most * nodes} or less"
+
+
+def shared_cores(device: DeviceChoice, machine: Machine) -> str | None:
+    """Return a warning if the processes of a machine share its cores, which then run one after the other; None if they do not."""
+    processes, cores = device.count // device.nodes, machine.cpu_usable_cores
+    if not machine.family.on_host or processes <= cores:
+        return None
+    most = cores * device.nodes
+    return f"{processes} processes share {cores} cores and wait for each other, so they do not measure {processes} devices; give --devices {most} or less"
+
+
+def _missing_features(plan: Plan, machine: Machine, generation: Generation | None) -> Iterator[str]:
+    backend = plan.device.backend
+    used = [feature for feature in Feature if feature.used_by(plan)]
+    lacking = {backend.value: machine.family.cannot} | ({generation.name: generation.cannot} if generation else {})
+    for name, cannot in lacking.items():
+        yield from (f"{feature.value} on {name}: {cannot[feature]}" for feature in used if feature in cannot)
+    if plan.precision.compute not in machine.family.formats:
+        formats = ", ".join(dtype.value for dtype in machine.family.formats)
+        yield f"compute format {plan.precision.compute.value}: this device has {formats}"
+
+
+def _missing_packages(plan: Plan, machine: Machine) -> Iterator[str]:
+    if "torch" not in machine.packages:
+        yield "training needs torch, which is not installed: pip install 'tunemark[run]'"
+    yield from _torch_conflict(plan, machine.packages)
+    for feature, need in machine.family.needs.items():
+        found = machine.packages.get(need.package) if feature.used_by(plan) else need.oldest
+        if found is None:
+            yield f"{feature.value} needs {need.package}, which is not installed: {need.install}"
+        elif _release(found) < _release(need.oldest):
+            yield f"{feature.value} needs {need.package} {need.oldest} or newer, and this is {found}: {need.install}"
+
+
+# Settings that exclude each other, on any machine
+
+
+def device_conflicts(device: DeviceChoice) -> Iterator[str]:
+    """Yield numbers of devices that a strategy or a group of devices does not allow."""
+    several = [strategy.value for strategy in Strategy if strategy is not Strategy.SINGLE]
+    group = device.tensor_parallel * device.pipeline_parallel
+    if device.count == 1 and device.strategy is not Strategy.SINGLE:
+        yield f"{device.strategy.value} needs at least two devices; leave --sharding out, or give --devices 2"
+    if device.count > 1 and device.strategy is Strategy.SINGLE:
+        yield f"single: {device.count} devices need one of {', '.join(several)}"
+    if device.count % group:
+        yield f"{device.count} devices: tensor x pipeline parallel is {group}; give a multiple of it"
+
+
+def conflicting_settings(plan: Plan) -> Iterator[str]:
+    """Yield combinations of settings that no device can run."""
+    strategy = plan.device.strategy
+    yield from _adapter_conflicts(plan)
+    yield from _fp8_conflicts(plan)
+    yield from _kernel_conflicts(plan)
+    yield from _master_conflicts(plan)
+    yield from _rounding_conflicts(plan)
+    if plan.device.backend is Backend.NEURON_XLA:
+        yield from _neuron_conflicts(plan)
+    if plan.device.offload != "none" and strategy in {Strategy.SINGLE, Strategy.DDP}:
+        yield f"offload needs a strategy that shards: fsdp2 or zero1 to zero3, not {strategy.value}"
+    if plan.device.offload == "optimizer" and strategy is Strategy.FSDP2:
+        yield "fsdp2 keeps parameters and optimizer states together; use --set offload=all, or zero1 to zero3"
+    if plan.device.offload == "all" and strategy in {Strategy.ZERO1, Strategy.ZERO2}:
+        yield "only zero3 and fsdp2 can keep parameters in host memory; use --set offload=optimizer"
+    if plan.precision.compute is Dtype.FP16 and strategy is Strategy.FSDP2:
+        yield "fsdp2 shards weights of one format, and fp16 keeps trained ones in fp32; use ddp, zero1 to zero3, or compute=fp32"
+    if plan.data.packing and plan.model.task is not Task.CAUSAL_LM:
+        yield "only a causal language model can be trained on packed documents; use data.packing=false"
+    if plan.model.attention == VARLEN and not (plan.data.packing and plan.data.document_borders):
+        yield "varlen attention is for packed documents; use attention=sdpa, which has the same kernel for rows of one document"
+    if plan.model.attention == VARLEN and plan.precision.compute not in {Dtype.BF16, Dtype.FP16}:
+        yield f"the kernel of varlen attention takes bf16 and fp16, not {plan.precision.compute.value}; use compute=bf16 or attention=sdpa"
+
+
+def _kernel_conflicts(plan: Plan) -> Iterator[str]:
+    """Yield combinations of attention, its kernel and compilation that cannot run together."""
+    model, bordered = plan.model, plan.data.packing and plan.data.document_borders
+    if model.sdpa_kernel != "auto" and (model.attention != "sdpa" or plan.device.backend is not Backend.CUDA):
+        yield f"sdpa_kernel={model.sdpa_kernel} chooses among the kernels of attention=sdpa on NVIDIA GPUs; use sdpa_kernel=auto"
+    if model.sdpa_kernel == "flash" and bordered:
+        yield "the flash kernel of sdpa takes no mask, which packed documents need; use attention=varlen, or sdpa_kernel=auto"
+    if model.gradient_checkpointing is Checkpointing.SELECTIVE and model.compile == "blocks":
+        yield "inductor's products in a compiled block are not seen by selective checkpointing; use gradient_checkpointing=full or none"
+    if model.compile_mode != "default" and model.compile == "none":
+        yield f"compile_mode={model.compile_mode} is a mode of torch.compile; give compile=model or compile=blocks too"
+    if model.compile_mode == "reduce-overhead" and model.compile == "blocks":
+        yield "CUDA graphs of single blocks would copy each block's weights to one place; use compile=model with reduce-overhead"
+    if model.compile_mode == "reduce-overhead" and plan.batch.gradient_accumulation > 1:
+        yield "CUDA graphs write each gradient to the same place, where accumulation would lose it; use batch.gradient_accumulation=1"
+    if model.compile_mode == "reduce-overhead" and bordered and model.attention not in {"sdpa", "eager"}:
+        yield f"CUDA graphs need the same shapes in each step, and {model.attention} gets other lengths of documents; use compile_mode=default"
+
+
+def _master_conflicts(plan: Plan) -> Iterator[str]:
+    """Yield settings with which the harness keeps no fp32 copy of the weights."""
+    if not plan.optimizer.master_weights:
+        return
+    if plan.method is not Method.FULL or plan.optimizer.name != "adamw":
+        yield "master weights are for full fine-tuning with optimizer.name=adamw in this version; use optimizer.master_weights=false"
+    if plan.precision.parameters is not Dtype.BF16:
+        yield f"master weights are copies of bf16 weights, and these are stored in {plan.precision.parameters.value}; use compute=bf16"
+    if plan.device.strategy.value.startswith("zero") or plan.device.backend is Backend.NEURON_XLA:
+        yield f"{plan.device.strategy.value} on {plan.device.backend.value} has master weights of its own; use optimizer.master_weights=false"
+
+
+def _rounding_conflicts(plan: Plan) -> Iterator[str]:
+    """Yield settings that exclude stochastic rounding: another optimizer than AdamW, or updates that are not rounded to bf16."""
+    if not plan.optimizer.stochastic_rounding:
+        return
+    needless = needless_rounding(plan.precision.parameters, plan.device.strategy, master_weights=plan.optimizer.master_weights)
+    if plan.optimizer.name != "adamw":
+        yield f"stochastic rounding is for optimizer.name=adamw, not {plan.optimizer.name}; use optimizer.stochastic_rounding=false"
+    if needless is not None:
+        yield f"stochastic rounding applies to updated bf16 weights, but {needless}; use optimizer.stochastic_rounding=false"
+
+
+def _adapter_conflicts(plan: Plan) -> Iterator[str]:
+    model, strategy, quantised = plan.model, plan.device.strategy, plan.method is Method.QLORA
+    if quantised and strategy in {Strategy.FSDP2, Strategy.ZERO3}:
+        yield f"four-bit weights are not sharded by {strategy.value} in this version; use ddp, zero1 or zero2"
+    if quantised and model.task is Task.SEQUENCE_CLASSIFICATION:
+        yield "the head of a classifier is trained in full, and quantising the model would quantise it too; use method=lora"
+    checkpointed = model.gradient_checkpointing is not Checkpointing.NONE
+    if model.compile != "none" and plan.lora and plan.lora.dropout and checkpointed:
+        yield "adapter dropout with checkpointing crashes under torch.compile; set lora.dropout=0 or compile=none"
+
+
+def _fp8_conflicts(plan: Plan) -> Iterator[str]:
+    """Yield settings with which matrices cannot multiply in fp8."""
+    model, strategy = plan.model, plan.device.strategy
+    if model.frozen_weights == "fp8":
+        if plan.method is Method.FULL:
+            yield "full fine-tuning freezes no weights; use method=lora with frozen_weights=fp8, or fp8_training=rowwise"
+        if plan.method is Method.QLORA:
+            yield "QLoRA stores its frozen weights in four bits; use method=lora with frozen_weights=fp8"
+        if strategy in {Strategy.FSDP2, Strategy.ZERO3}:
+            yield f"frozen weights in fp8 are not sharded by {strategy.value} in this version; use ddp, zero1 or zero2"
+    if model.fp8_training != "none":
+        if plan.method is not Method.FULL:
+            yield "fp8_training applies to trained matrices, but LoRA freezes them; use frozen_weights=fp8"
+        if strategy.value.startswith("zero"):
+            yield f"fp8_training is tested with ddp and fsdp2, not with {strategy.value}; use ddp or fsdp2"
+        if model.compile_mode == "reduce-overhead":
+            yield "fp8_training is not tested with CUDA graphs; use compile_mode=default"
+    if model.fp8_products and plan.precision.compute is not Dtype.BF16:
+        yield f"products of fp8 numbers give bf16, but this plan has {plan.precision.compute.value}; use compute=bf16"
+
+
+def _torch_conflict(plan: Plan, packages: Mapping[str, str]) -> Iterator[str]:
+    """Yield the reason why this release of torch cannot run a plan."""
+    torch = packages.get("torch", "")
+    for what, (oldest, uses, instead) in TORCH_WITH.items():
+        if _release(torch) < _release(oldest) and uses(plan):
+            yield f"{what} needs torch {oldest} or newer, and this is {torch}; {instead}"
+
+
+def _release(version: str) -> tuple[float, float]:
+    """Return major and minor release of a version; that of a package that is still to be installed is the newest."""
+    numbers = re.match(r"(\d+)(?:\.(\d+))?", version)
+    return (int(numbers[1]), int(numbers[2] or 0)) if numbers else (math.inf, math.inf)
+
+
+def conflicts_with_model(plan: Plan, card: ModelCard, packages: Mapping[str, str]) -> Iterator[str]:
+    """Yield settings that the family or the shape of a model does not allow, with these packages."""
+    # A model with rotary positions can read rows longer than its context length.
+    if FAMILIES[card.family].learned_positions and plan.data.sequence_length > card.context_length:
+        yield f"{card.key} has positions for {card.context_length} tokens, data.sequence_length is {plan.data.sequence_length}"
+    cause = ATTENTION_WITHOUT.get(plan.model.attention, {}).get(card.family)
+    if cause is not None:
+        yield f"{card.key} with attention={plan.model.attention}: {cause}"
+    yield from _attention_conflicts(plan, card)
+    if plan.device.backend is Backend.NEURON_XLA and card.family not in NEURON_FAMILIES:
+        yield f"{plan.model.key} is of family {card.family}, and optimum-neuron trains {', '.join(NEURON_FAMILIES)}"
+    if plan.model.fused_kernels == "liger" and card.family in WITHOUT_LIGER:
+        yield f"Liger has no kernels for {card.family}; use fused_kernels=none"
+    if plan.model.loss == "chunked":
+        yield from (f"loss=chunked: {reason}; use loss=whole" for reason, applies in WHOLE_LOSS.items() if applies(plan, card))
+    yield from _weight_conflicts(plan, card, packages)
+    if plan.model.fp8_products:
+        yield from _fp8_shape_conflicts(card)
+
+
+def _attention_conflicts(plan: Plan, card: ModelCard) -> Iterator[str]:
+    """Yield what the heads and the kinds of attention of a model do not allow."""
+    heads = heads_of(card, card.layers - 1)
+    if plan.model.attention == VARLEN and heads.value_width != heads.width:
+        widths = f"keys of width {heads.width} and values of {heads.value_width}"
+        yield f"{card.key} has {widths}, and varlen attention takes one width; use attention=sdpa"
+    elif plan.model.attention == VARLEN and (heads.width % HEAD_MULTIPLE or heads.width > WIDEST_HEAD):
+        limits = f"multiples of {HEAD_MULTIPLE} up to {WIDEST_HEAD}"
+        yield f"{card.key} has heads of width {heads.width}, and varlen attention takes {limits}; use attention=sdpa"
+    if card.family in HYBRID and plan.data.packing and plan.data.document_borders:
+        cause = "layers with the gated delta rule carry their state from one packed document to the next"
+        yield f"{card.key}: {cause}; use data.packing=false, or data.document_borders=false"
+    if FAMILIES[card.family].chunked and plan.data.packing and plan.data.sequence_length > (card.sliding_window or 0):
+        chunk = f"{card.key} attends within chunks of {card.sliding_window} tokens, and data.sequence_length is {plan.data.sequence_length}"
+        yield f"{chunk}: packing has no mask for chunks yet; use data.packing=false, or rows of at most one chunk"
+
+
+def _weight_conflicts(plan: Plan, card: ModelCard, packages: Mapping[str, str]) -> Iterator[str]:
+    """Yield formats that weights do not allow: fp16, and 4 bits for experts, which transformers 5.23 with bitsandbytes 0.50 left in 16."""
+    if FAMILIES[card.family].overflows_fp16 and plan.precision.compute is Dtype.FP16 and plan.model.weights is Weights.PRETRAINED:
+        yield f"activations of {card.key} with its pretrained weights are beyond the range of fp16; use compute=bf16 where there is, else compute=fp32"
+    release = packages.get("transformers", "").partition(".")[0]
+    if plan.method is Method.QLORA and card.experts and not (release.isdecimal() and int(release) < FUSED_EXPERTS):
+        cause = "transformers 5 keeps all experts of a layer in one parameter, which bitsandbytes does not quantise"
+        yield f"qlora of {card.key}: {cause}, so they would stay in 16 bits; install transformers 4.57, or use method=lora"
+
+
+def _fp8_shape_conflicts(card: ModelCard) -> Iterator[str]:
+    """Yield a model whose matrices are in no linear layer, or have sides that fp8 products do not support."""
+    if card.family == "gpt2" or card.experts:
+        what = "experts of transformers 5" if card.experts else "layers of GPT-2"
+        yield f"{card.key}: the {what} are not linear layers of torch, and only those multiply in fp8; {WITHOUT_FP8}"
+        return
+    sides = {side for linear in block_linears(card) for side in (linear.inputs, linear.outputs)}
+    odd = next((side for side in sorted(sides) if side % FP8_LAYER_MULTIPLE), None)
+    if odd is not None:
+        yield f"{card.key} has a matrix with a side of {odd}, but fp8 products need multiples of {FP8_LAYER_MULTIPLE}; {WITHOUT_FP8}"
+
+
+def _neuron_conflicts(plan: Plan) -> Iterator[str]:
+    if plan.device.strategy in {Strategy.ZERO2, Strategy.ZERO3}:
+        yield f"{plan.device.strategy.value}: optimum-neuron shards optimizer states only; use zero1"
+    if plan.data.padding is Padding.DYNAMIC and not plan.data.packing:
+        yield "dynamic padding: each new length is another graph, which takes minutes to compile; use data.padding=static"
+    if plan.model.task is not Task.CAUSAL_LM:
+        yield "a classifier: optimum-neuron trains causal language models; install a Neuron SDK with the native device of torch, 2.33 or newer"
+    if plan.model.attention not in NEURON_ATTENTION:
+        yield f"attention {plan.model.attention}: optimum-neuron has {', '.join(NEURON_ATTENTION)}"
+    if plan.optimizer.name not in {"adamw", "sgd"}:
+        yield f"optimizer {plan.optimizer.name}: optimum-neuron's trainer has adamw and sgd"
+    if plan.optimizer.layer_decay is not None:
+        yield "layer_decay: optimum-neuron's trainer gives all blocks the same learning rate"
+    if plan.device.pipeline_parallel > 1 and plan.lora is not None:
+        yield "LoRA with pipeline parallel is not supported in this version; use tensor parallel"
+    if plan.measurement.save:
+        yield "save: each core holds a part of the weights, and this version cannot gather them from optimum-neuron; leave save=true out"
+    if plan.measurement.timing == "strict" and plan.device.pipeline_parallel > 1:
+        yield "timing=strict with pipeline parallel: a single pipeline stage cannot be synchronised"
