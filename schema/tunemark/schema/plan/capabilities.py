@@ -6,18 +6,19 @@ gate plans with.
 
 import math
 import re
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal, NamedTuple, Self
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Self
 
 from tunemark.schema.facts.cards import DEEPSEEK, HYBRID, ModelCard
 from tunemark.schema.physics.architecture import FAMILIES, block_linears, heads_of
 from tunemark.schema.records.base import Bytes, Frozen
-from tunemark.schema.records.plan import DeviceChoice, Plan, needless_rounding
+from tunemark.schema.records.plan import DeviceChoice, Plan
 from tunemark.schema.records.submission import Environment
-from tunemark.schema.records.trace import NEURON_ATTENTION
-from tunemark.schema.vocabulary import FP8_LAYER_MULTIPLE, VARLEN, Backend, Checkpointing, Dtype, Method, Padding, Strategy, Task, Weights
+from tunemark.schema.vocabulary import FP8_LAYER_MULTIPLE, VARLEN, Backend, Checkpointing, Dtype, Method, Strategy, Task, Weights
 
 
 class Feature(StrEnum):
@@ -197,7 +198,7 @@ def unsupported_reason(plan: Plan, model: ModelCard, machine: Machine, generatio
         device_conflicts(plan.device),
         _too_few_devices(plan.device, machine),
         _missing_features(plan, machine, generation),
-        conflicting_settings(plan),
+        (conflict.why.format(plan=plan) for conflict in CONFLICTS if conflict.excludes(plan)),
         _missing_packages(plan, machine),
         conflicts_with_model(plan, model, machine.packages),
     )
@@ -252,7 +253,7 @@ def _missing_packages(plan: Plan, machine: Machine) -> Iterator[str]:
             yield f"{feature.value} needs {need.package} {need.oldest} or newer, and this is {found}: {need.install}"
 
 
-# Settings that exclude each other, on any machine
+# Settings that exclude each other on any machine, or with a model
 
 
 def device_conflicts(device: DeviceChoice) -> Iterator[str]:
@@ -267,104 +268,34 @@ def device_conflicts(device: DeviceChoice) -> Iterator[str]:
         yield f"{device.count} devices: tensor x pipeline parallel is {group}; give a multiple of it"
 
 
-def conflicting_settings(plan: Plan) -> Iterator[str]:
-    """Yield combinations of settings that no device can run."""
-    strategy = plan.device.strategy
-    yield from _adapter_conflicts(plan)
-    yield from _fp8_conflicts(plan)
-    yield from _kernel_conflicts(plan)
-    yield from _master_conflicts(plan)
-    yield from _rounding_conflicts(plan)
-    if plan.device.backend is Backend.NEURON_XLA:
-        yield from _neuron_conflicts(plan)
-    if plan.device.offload != "none" and strategy in {Strategy.SINGLE, Strategy.DDP}:
-        yield f"offload needs a strategy that shards: fsdp2 or zero1 to zero3, not {strategy.value}"
-    if plan.device.offload == "optimizer" and strategy is Strategy.FSDP2:
-        yield "fsdp2 keeps parameters and optimizer states together; use --set offload=all, or zero1 to zero3"
-    if plan.device.offload == "all" and strategy in {Strategy.ZERO1, Strategy.ZERO2}:
-        yield "only zero3 and fsdp2 can keep parameters in host memory; use --set offload=optimizer"
-    if plan.precision.compute is Dtype.FP16 and strategy is Strategy.FSDP2:
-        yield "fsdp2 shards weights of one format, and fp16 keeps trained ones in fp32; use ddp, zero1 to zero3, or compute=fp32"
-    if plan.data.packing and plan.model.task is not Task.CAUSAL_LM:
-        yield "only a causal language model can be trained on packed documents; use data.packing=false"
-    if plan.model.attention == VARLEN and not (plan.data.packing and plan.data.document_borders):
-        yield "varlen attention is for packed documents; use attention=sdpa, which has the same kernel for rows of one document"
-    if plan.model.attention == VARLEN and plan.precision.compute not in {Dtype.BF16, Dtype.FP16}:
-        yield f"the kernel of varlen attention takes bf16 and fp16, not {plan.precision.compute.value}; use compute=bf16 or attention=sdpa"
+class Conflict(NamedTuple):
+    """Settings that exclude each other, one row of conflicts.toml."""
+
+    when: list[dict[str, Any]]
+    """Alternatives: fields of a plan and their values."""
+    why: str
+
+    def excludes(self, plan: Plan) -> bool:
+        """Return True for a plan with such settings."""
+        return any(all(_has(plan, name, wanted) for name, wanted in settings.items()) for settings in self.when)
 
 
-def _kernel_conflicts(plan: Plan) -> Iterator[str]:
-    """Yield combinations of attention, its kernel and compilation that cannot run together."""
-    model, bordered = plan.model, plan.data.packing and plan.data.document_borders
-    if model.sdpa_kernel != "auto" and (model.attention != "sdpa" or plan.device.backend is not Backend.CUDA):
-        yield f"sdpa_kernel={model.sdpa_kernel} chooses among the kernels of attention=sdpa on NVIDIA GPUs; use sdpa_kernel=auto"
-    if model.sdpa_kernel == "flash" and bordered:
-        yield "the flash kernel of sdpa takes no mask, which packed documents need; use attention=varlen, or sdpa_kernel=auto"
-    if model.gradient_checkpointing is Checkpointing.SELECTIVE and model.compile == "blocks":
-        yield "inductor's products in a compiled block are not seen by selective checkpointing; use gradient_checkpointing=full or none"
-    if model.compile_mode != "default" and model.compile == "none":
-        yield f"compile_mode={model.compile_mode} is a mode of torch.compile; give compile=model or compile=blocks too"
-    if model.compile_mode == "reduce-overhead" and model.compile == "blocks":
-        yield "CUDA graphs of single blocks would copy each block's weights to one place; use compile=model with reduce-overhead"
-    if model.compile_mode == "reduce-overhead" and plan.batch.gradient_accumulation > 1:
-        yield "CUDA graphs write each gradient to the same place, where accumulation would lose it; use batch.gradient_accumulation=1"
-    if model.compile_mode == "reduce-overhead" and bordered and model.attention not in {"sdpa", "eager"}:
-        yield f"CUDA graphs need the same shapes in each step, and {model.attention} gets other lengths of documents; use compile_mode=default"
+def _conflicts() -> list[Conflict]:
+    rows = tomllib.loads(Path(__file__).with_name("conflicts.toml").read_text(encoding="utf-8"))["conflict"]
+    return [Conflict(row["when"] if isinstance(row["when"], list) else [row["when"]], row["why"]) for row in rows]
 
 
-def _master_conflicts(plan: Plan) -> Iterator[str]:
-    """Yield settings with which the harness keeps no fp32 copy of the weights."""
-    if not plan.optimizer.master_weights:
-        return
-    if plan.method is not Method.FULL or plan.optimizer.name != "adamw":
-        yield "master weights are for full fine-tuning with optimizer.name=adamw in this version; use optimizer.master_weights=false"
-    if plan.precision.parameters is not Dtype.BF16:
-        yield f"master weights are copies of bf16 weights, and these are stored in {plan.precision.parameters.value}; use compute=bf16"
-    if plan.device.strategy.value.startswith("zero") or plan.device.backend is Backend.NEURON_XLA:
-        yield f"{plan.device.strategy.value} on {plan.device.backend.value} has master weights of its own; use optimizer.master_weights=false"
+CONFLICTS = _conflicts()
 
 
-def _rounding_conflicts(plan: Plan) -> Iterator[str]:
-    """Yield settings that exclude stochastic rounding: another optimizer than AdamW, or updates that are not rounded to bf16."""
-    if not plan.optimizer.stochastic_rounding:
-        return
-    needless = needless_rounding(plan.precision.parameters, plan.device.strategy, master_weights=plan.optimizer.master_weights)
-    if plan.optimizer.name != "adamw":
-        yield f"stochastic rounding is for optimizer.name=adamw, not {plan.optimizer.name}; use optimizer.stochastic_rounding=false"
-    if needless is not None:
-        yield f"stochastic rounding applies to updated bf16 weights, but {needless}; use optimizer.stochastic_rounding=false"
-
-
-def _adapter_conflicts(plan: Plan) -> Iterator[str]:
-    model, strategy, quantised = plan.model, plan.device.strategy, plan.method is Method.QLORA
-    if quantised and strategy in {Strategy.FSDP2, Strategy.ZERO3}:
-        yield f"four-bit weights are not sharded by {strategy.value} in this version; use ddp, zero1 or zero2"
-    if quantised and model.task is Task.SEQUENCE_CLASSIFICATION:
-        yield "the head of a classifier is trained in full, and quantising the model would quantise it too; use method=lora"
-    checkpointed = model.gradient_checkpointing is not Checkpointing.NONE
-    if model.compile != "none" and plan.lora and plan.lora.dropout and checkpointed:
-        yield "adapter dropout with checkpointing crashes under torch.compile; set lora.dropout=0 or compile=none"
-
-
-def _fp8_conflicts(plan: Plan) -> Iterator[str]:
-    """Yield settings with which matrices cannot multiply in fp8."""
-    model, strategy = plan.model, plan.device.strategy
-    if model.frozen_weights == "fp8":
-        if plan.method is Method.FULL:
-            yield "full fine-tuning freezes no weights; use method=lora with frozen_weights=fp8, or fp8_training=rowwise"
-        if plan.method is Method.QLORA:
-            yield "QLoRA stores its frozen weights in four bits; use method=lora with frozen_weights=fp8"
-        if strategy in {Strategy.FSDP2, Strategy.ZERO3}:
-            yield f"frozen weights in fp8 are not sharded by {strategy.value} in this version; use ddp, zero1 or zero2"
-    if model.fp8_training != "none":
-        if plan.method is not Method.FULL:
-            yield "fp8_training applies to trained matrices, but LoRA freezes them; use frozen_weights=fp8"
-        if strategy.value.startswith("zero"):
-            yield f"fp8_training is tested with ddp and fsdp2, not with {strategy.value}; use ddp or fsdp2"
-        if model.compile_mode == "reduce-overhead":
-            yield "fp8_training is not tested with CUDA graphs; use compile_mode=default"
-    if model.fp8_products and plan.precision.compute is not Dtype.BF16:
-        yield f"products of fp8 numbers give bf16, but this plan has {plan.precision.compute.value}; use compute=bf16"
+def _has(plan: Plan, name: str, wanted: Any) -> bool:  # noqa: ANN401 - values of settings
+    """Return True if a field has a wanted value, as conflicts.toml writes it. A field of settings that the plan does not have has none."""
+    value: Any = plan
+    for part in name.removeprefix("!").split("."):
+        value = getattr(value, part, None)
+    if isinstance(wanted, bool):
+        return bool(value) is wanted
+    return (value in (wanted if isinstance(wanted, list) else [wanted])) != name.startswith("!")
 
 
 def _torch_conflict(plan: Plan, packages: Mapping[str, str]) -> Iterator[str]:
@@ -438,24 +369,3 @@ def _fp8_shape_conflicts(card: ModelCard) -> Iterator[str]:
     odd = next((side for side in sorted(sides) if side % FP8_LAYER_MULTIPLE), None)
     if odd is not None:
         yield f"{card.key} has a matrix with a side of {odd}, but fp8 products need multiples of {FP8_LAYER_MULTIPLE}; {WITHOUT_FP8}"
-
-
-def _neuron_conflicts(plan: Plan) -> Iterator[str]:
-    if plan.device.strategy in {Strategy.ZERO2, Strategy.ZERO3}:
-        yield f"{plan.device.strategy.value}: optimum-neuron shards optimizer states only; use zero1"
-    if plan.data.padding is Padding.DYNAMIC and not plan.data.packing:
-        yield "dynamic padding: each new length is another graph, which takes minutes to compile; use data.padding=static"
-    if plan.model.task is not Task.CAUSAL_LM:
-        yield "a classifier: optimum-neuron trains causal language models; install a Neuron SDK with the native device of torch, 2.33 or newer"
-    if plan.model.attention not in NEURON_ATTENTION:
-        yield f"attention {plan.model.attention}: optimum-neuron has {', '.join(NEURON_ATTENTION)}"
-    if plan.optimizer.name not in {"adamw", "sgd"}:
-        yield f"optimizer {plan.optimizer.name}: optimum-neuron's trainer has adamw and sgd"
-    if plan.optimizer.layer_decay is not None:
-        yield "layer_decay: optimum-neuron's trainer gives all blocks the same learning rate"
-    if plan.device.pipeline_parallel > 1 and plan.lora is not None:
-        yield "LoRA with pipeline parallel is not supported in this version; use tensor parallel"
-    if plan.measurement.save:
-        yield "save: each core holds a part of the weights, and this version cannot gather them from optimum-neuron; leave save=true out"
-    if plan.measurement.timing == "strict" and plan.device.pipeline_parallel > 1:
-        yield "timing=strict with pipeline parallel: a single pipeline stage cannot be synchronised"

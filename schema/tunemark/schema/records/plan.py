@@ -432,6 +432,11 @@ class Plan(Frozen):
         return self.optimizer.stochastic_rounding and self.device.backend is not Backend.NEURON_XLA
 
     @property
+    def needless_rounding(self) -> str | None:
+        """Why no updated weight is rounded to bf16; None if weights are."""
+        return needless_rounding(self.precision.parameters, self.device.strategy, master_weights=self.optimizer.master_weights)
+
+    @property
     def product_formats(self) -> str:
         """Number formats of matrix products: `bf16`, or `bf16/fp8` where the matrices of the blocks multiply in fp8."""
         return f"{self.precision.compute.value}/fp8" if self.model.fp8_products else self.precision.compute.value
