@@ -433,31 +433,25 @@ def missing_card(name: str, backend: Backend) -> str:
 # `--set`: the card validates the value, and the submission declares the change
 
 ALIASES = {
-    "batch_size": "batch.micro_batch",
-    "micro_batch": "batch.micro_batch",
-    "batch": "batch.micro_batch",
-    "gradient_accumulation": "batch.gradient_accumulation",
-    "accumulation": "batch.gradient_accumulation",
-    "length": "data.sequence_length",
-    "max_length": "data.sequence_length",
-    "seq": "data.sequence_length",
-    "seq_len": "data.sequence_length",
-    "sequence_length": "data.sequence_length",
-    "packing": "data.packing",
-    "padding": "data.padding",
-    "learning_rate": "optimizer.learning_rate",
-    "lr": "optimizer.learning_rate",
-    "optim": "optimizer.name",
-    "optimizer": "optimizer.name",
-    "layer_decay": "optimizer.layer_decay",
-    "rank": "lora.rank",
-    "lora_rank": "lora.rank",
-    "lora_alpha": "lora.alpha",
-    "checkpointing": "gradient_checkpointing",
-    "precision": "compute",
-    "devices": "devices.count",
-    "sharding": "devices.strategy",
-    "offload": "devices.offload",
+    name: field
+    for field, names in {
+        "batch.micro_batch": "batch_size micro_batch batch",
+        "batch.gradient_accumulation": "gradient_accumulation accumulation",
+        "data.sequence_length": "length max_length seq seq_len sequence_length",
+        "data.packing": "packing",
+        "data.padding": "padding",
+        "optimizer.learning_rate": "learning_rate lr",
+        "optimizer.name": "optim optimizer",
+        "optimizer.layer_decay": "layer_decay",
+        "lora.rank": "rank lora_rank",
+        "lora.alpha": "lora_alpha",
+        "gradient_checkpointing": "checkpointing",
+        "compute": "precision",
+        "devices.count": "devices",
+        "devices.strategy": "sharding",
+        "devices.offload": "offload",
+    }.items()
+    for name in names.split()
 }
 """Common name of a setting -> its field in the workload card."""
 IDENTITY = ("key", "title", "description", "source", "tier", "not_stated", "axes", "points")

@@ -463,27 +463,22 @@ def needless_rounding(parameters: Dtype, strategy: Strategy, *, master_weights: 
 
 Value = Annotated[str, Field(max_length=2_000)] | float | int | bool | None
 
-FREE_SETTINGS: dict[str, str] = {
-    "attention": "attention kernel",
-    "sdpa_kernel": "attention kernel",
-    "fused_kernels": "fused kernels",
-    "loss": "fused kernels",
-    "gradient_checkpointing": "gradient checkpointing",
-    "compile": "compilation",
-    "compile_mode": "compilation",
-    "neuron.optimisation_level": "compiler level",
-    "batch.micro_batch": "split of the global batch",
-    "batch.gradient_accumulation": "split of the global batch",
-    "devices.count": "split of the global batch",
-    "devices.strategy": "sharding",
-    "devices.tensor_parallel": "sharding",
-    "devices.pipeline_parallel": "sharding",
-    "devices.offload": "offload",
-    "frozen_weights": "format of frozen weights",
-    "quantisation.format": "format of frozen weights",
-    "quantisation.double": "format of frozen weights",
+FREE_SETTINGS = {
+    setting: what
+    for what, settings in {
+        "attention kernel": "attention sdpa_kernel",
+        "fused kernels": "fused_kernels loss",
+        "gradient checkpointing": "gradient_checkpointing",
+        "compilation": "compile compile_mode",
+        "compiler level": "neuron.optimisation_level",
+        "split of the global batch": "batch.micro_batch batch.gradient_accumulation devices.count",
+        "sharding": "devices.strategy devices.tensor_parallel devices.pipeline_parallel",
+        "offload": "devices.offload",
+        "format of frozen weights": "frozen_weights quantisation.format quantisation.double",
+    }.items()
+    for setting in settings.split()
 }
-"""Settings of a card that a run of the tuned division may change, and what they choose. A changed split keeps the global batch."""
+"""Settings of a card that a run of the tuned division may change -> what they choose. A changed split keeps the global batch."""
 MEANING = {
     Division.STANDARD: "the workload card unchanged",
     Division.TUNED: "the card's training and global batch, with other kernels, checkpointing, compilation, batch split or sharding",
