@@ -18,7 +18,7 @@ from tunemark.schema.physics.architecture import FAMILIES, block_linears, heads_
 from tunemark.schema.records.base import Bytes, Frozen
 from tunemark.schema.records.plan import DeviceChoice, Plan
 from tunemark.schema.records.submission import Environment
-from tunemark.schema.vocabulary import FP8_LAYER_MULTIPLE, VARLEN, Backend, Checkpointing, Dtype, Method, Strategy, Task, Weights
+from tunemark.schema.vocabulary import FP8_LAYER_MULTIPLE, VARLEN, Backend, Checkpointing, Dtype, Method, Strategy
 
 
 class Feature(StrEnum):
@@ -153,17 +153,6 @@ class Machine(Environment):
 
 # Can a plan run on a machine?
 
-SOFT_CAP = "the model soft-caps attention scores, which torch's {} kernel does not support{}; use attention=eager"
-SINKS = "the model attends to learned sinks, which torch's {} kernel does not support; use attention=eager"
-CHUNKS = "the model attends within chunks, which torch's varlen kernel does not support; use attention=sdpa"
-DROPOUT = "the model drops attention scores, which the kernel does not support; use attention=sdpa"
-ATTENTION_WITHOUT: dict[str, dict[str, str]] = {
-    "sdpa": {"gemma2": SOFT_CAP.format("sdpa", ", and transformers refuses to load it"), "gpt_oss": SINKS.format("sdpa")},
-    VARLEN: {"gemma2": SOFT_CAP.format("varlen", "") + " or flex_attention", "gpt2": DROPOUT, "gpt_oss": SINKS.format("varlen")}
-    | {"llama4_text": CHUNKS},
-    "flex_attention": {"gpt2": "transformers has no flex attention for it; use attention=sdpa", "bert": DROPOUT},
-}
-"""Attention implementation -> family of models that it cannot run -> the reason and what to use instead."""
 TORCH_WITH: dict[str, tuple[str, Callable[[Plan], bool], str]] = {
     "varlen attention": ("2.11", lambda plan: plan.model.attention == VARLEN, "use attention=sdpa"),
     "fp8 on a CPU": ("2.12", lambda plan: plan.model.fp8_products and plan.device.backend is Backend.CPU, WITHOUT_FP8),
@@ -177,17 +166,6 @@ WITHOUT_LIGER = ("gpt2", "bert", "apertus", "seed_oss", "ministral3", "minimax_m
 """Model families that Liger 0.8.5 has no kernels for: it silently leaves them unchanged."""
 FUSED_EXPERTS = 5
 """First major release of transformers that keeps the experts of a layer in one parameter."""
-WHOLE_LOSS: dict[str, Callable[[Plan, ModelCard], bool]] = {
-    "only causal language models have logits for each token": lambda plan, _: plan.model.task is not Task.CAUSAL_LM,
-    "chunks of soft-capped logits are not supported in this version": lambda _, card: FAMILIES[card.family].capped_logits,
-    "Liger has a loss of its own": lambda plan, _: plan.model.fused_kernels == "liger",
-    "torch.compile of the whole model compiles its loss too": lambda plan, _: plan.model.compile == "model",
-    "optimum-neuron has a loss of its own": lambda plan, _: plan.device.backend is Backend.NEURON_XLA,
-    "the head has an adapter": lambda plan, _: plan.lora is not None and "lm_head" in plan.lora.target_modules,
-}
-"""What excludes a loss in chunks of tokens."""
-NEURON_FAMILIES = ("llama", "granite", "qwen3")
-"""Model families that optimum-neuron can train."""
 PROCESSES_PER_CORE = 4
 """More processes on each core only measure waiting, and exhaust the machine's memory."""
 
@@ -198,7 +176,7 @@ def unsupported_reason(plan: Plan, model: ModelCard, machine: Machine, generatio
         device_conflicts(plan.device),
         _too_few_devices(plan.device, machine),
         _missing_features(plan, machine, generation),
-        (conflict.why.format(plan=plan) for conflict in CONFLICTS if conflict.excludes(plan)),
+        (conflict.why.format(plan=plan, card=model) for conflict in CONFLICTS if conflict.excludes(plan, model)),
         _missing_packages(plan, machine),
         conflicts_with_model(plan, model, machine.packages),
     )
@@ -272,12 +250,12 @@ class Conflict(NamedTuple):
     """Settings that exclude each other, one row of conflicts.toml."""
 
     when: list[dict[str, Any]]
-    """Alternatives: fields of a plan and their values."""
+    """Alternatives: fields of a plan, its model's card and the traits of its family, and their values."""
     why: str
 
-    def excludes(self, plan: Plan) -> bool:
+    def excludes(self, plan: Plan, card: ModelCard) -> bool:
         """Return True for a plan with such settings."""
-        return any(all(_has(plan, name, wanted) for name, wanted in settings.items()) for settings in self.when)
+        return any(all(_has(plan, card, name, wanted) for name, wanted in settings.items()) for settings in self.when)
 
 
 def _conflicts() -> list[Conflict]:
@@ -288,14 +266,17 @@ def _conflicts() -> list[Conflict]:
 CONFLICTS = _conflicts()
 
 
-def _has(plan: Plan, name: str, wanted: Any) -> bool:  # noqa: ANN401 - values of settings
+def _has(plan: Plan, card: ModelCard, name: str, wanted: Any) -> bool:  # noqa: ANN401 - values of settings
     """Return True if a field has a wanted value, as conflicts.toml writes it. A field of settings that the plan does not have has none."""
-    value: Any = plan
-    for part in name.removeprefix("!").split("."):
+    root, _, rest = name.removeprefix("!").partition(".")
+    roots: dict[str, Any] = {"card": card, "traits": FAMILIES[card.family]}
+    value, path = (roots[root], rest) if root in roots else (plan, name.removeprefix("!"))
+    for part in path.split("."):
         value = getattr(value, part, None)
     if isinstance(wanted, bool):
         return bool(value) is wanted
-    return (value in (wanted if isinstance(wanted, list) else [wanted])) != name.startswith("!")
+    values, accepted = value if isinstance(value, tuple) else (value,), wanted if isinstance(wanted, list) else [wanted]
+    return any(each in accepted for each in values) != name.startswith("!")
 
 
 def _torch_conflict(plan: Plan, packages: Mapping[str, str]) -> Iterator[str]:
@@ -317,19 +298,17 @@ def conflicts_with_model(plan: Plan, card: ModelCard, packages: Mapping[str, str
     # A model with rotary positions can read rows longer than its context length.
     if FAMILIES[card.family].learned_positions and plan.data.sequence_length > card.context_length:
         yield f"{card.key} has positions for {card.context_length} tokens, data.sequence_length is {plan.data.sequence_length}"
-    cause = ATTENTION_WITHOUT.get(plan.model.attention, {}).get(card.family)
-    if cause is not None:
-        yield f"{card.key} with attention={plan.model.attention}: {cause}"
     yield from _attention_conflicts(plan, card)
-    if plan.device.backend is Backend.NEURON_XLA and card.family not in NEURON_FAMILIES:
-        yield f"{plan.model.key} is of family {card.family}, and optimum-neuron trains {', '.join(NEURON_FAMILIES)}"
     if plan.model.fused_kernels == "liger" and card.family in WITHOUT_LIGER:
         yield f"Liger has no kernels for {card.family}; use fused_kernels=none"
-    if plan.model.loss == "chunked":
-        yield from (f"loss=chunked: {reason}; use loss=whole" for reason, applies in WHOLE_LOSS.items() if applies(plan, card))
-    yield from _weight_conflicts(plan, card, packages)
-    if plan.model.fp8_products:
-        yield from _fp8_shape_conflicts(card)
+    release = packages.get("transformers", "").partition(".")[0]
+    if plan.method is Method.QLORA and card.experts and not (release.isdecimal() and int(release) < FUSED_EXPERTS):
+        # Read in transformers 5.23 with bitsandbytes 0.50.
+        cause = "transformers 5 keeps all experts of a layer in one parameter, which bitsandbytes does not quantise"
+        yield f"qlora of {card.key}: {cause}, so they would stay in 16 bits; install transformers 4.57, or use method=lora"
+    sides = {side for linear in block_linears(card) for side in (linear.inputs, linear.outputs)} if plan.model.fp8_products else set()
+    if odd := next((side for side in sorted(sides) if side % FP8_LAYER_MULTIPLE), None):
+        yield f"{card.key} has a matrix with a side of {odd}, but fp8 products need multiples of {FP8_LAYER_MULTIPLE}; {WITHOUT_FP8}"
 
 
 def _attention_conflicts(plan: Plan, card: ModelCard) -> Iterator[str]:
@@ -347,25 +326,3 @@ def _attention_conflicts(plan: Plan, card: ModelCard) -> Iterator[str]:
     if FAMILIES[card.family].chunked and plan.data.packing and plan.data.sequence_length > (card.sliding_window or 0):
         chunk = f"{card.key} attends within chunks of {card.sliding_window} tokens, and data.sequence_length is {plan.data.sequence_length}"
         yield f"{chunk}: packing has no mask for chunks yet; use data.packing=false, or rows of at most one chunk"
-
-
-def _weight_conflicts(plan: Plan, card: ModelCard, packages: Mapping[str, str]) -> Iterator[str]:
-    """Yield formats that weights do not allow: fp16, and 4 bits for experts, which transformers 5.23 with bitsandbytes 0.50 left in 16."""
-    if FAMILIES[card.family].overflows_fp16 and plan.precision.compute is Dtype.FP16 and plan.model.weights is Weights.PRETRAINED:
-        yield f"activations of {card.key} with its pretrained weights are beyond the range of fp16; use compute=bf16 where there is, else compute=fp32"
-    release = packages.get("transformers", "").partition(".")[0]
-    if plan.method is Method.QLORA and card.experts and not (release.isdecimal() and int(release) < FUSED_EXPERTS):
-        cause = "transformers 5 keeps all experts of a layer in one parameter, which bitsandbytes does not quantise"
-        yield f"qlora of {card.key}: {cause}, so they would stay in 16 bits; install transformers 4.57, or use method=lora"
-
-
-def _fp8_shape_conflicts(card: ModelCard) -> Iterator[str]:
-    """Yield a model whose matrices are in no linear layer, or have sides that fp8 products do not support."""
-    if card.family == "gpt2" or card.experts:
-        what = "experts of transformers 5" if card.experts else "layers of GPT-2"
-        yield f"{card.key}: the {what} are not linear layers of torch, and only those multiply in fp8; {WITHOUT_FP8}"
-        return
-    sides = {side for linear in block_linears(card) for side in (linear.inputs, linear.outputs)}
-    odd = next((side for side in sorted(sides) if side % FP8_LAYER_MULTIPLE), None)
-    if odd is not None:
-        yield f"{card.key} has a matrix with a side of {odd}, but fp8 products need multiples of {FP8_LAYER_MULTIPLE}; {WITHOUT_FP8}"
