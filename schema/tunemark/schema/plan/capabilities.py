@@ -153,19 +153,12 @@ class Machine(Environment):
 
 # Can a plan run on a machine?
 
-TORCH_WITH: dict[str, tuple[str, Callable[[Plan], bool], str]] = {
-    "varlen attention": ("2.11", lambda plan: plan.model.attention == VARLEN, "use attention=sdpa"),
-    "fp8 on a CPU": ("2.12", lambda plan: plan.model.fp8_products and plan.device.backend is Backend.CPU, WITHOUT_FP8),
-}
-"""What torch has since a release: windows in variable-length attention, and on CPUs scales of rows in fp8 products."""
 HEAD_MULTIPLE = 8
 """FlashAttention's heads have a width that is a multiple of this."""
 WIDEST_HEAD = 256
 """And at most this one."""
 WITHOUT_LIGER = ("gpt2", "bert", "apertus", "seed_oss", "ministral3", "minimax_m2", *DEEPSEEK)
 """Model families that Liger 0.8.5 has no kernels for: it silently leaves them unchanged."""
-FUSED_EXPERTS = 5
-"""First major release of transformers that keeps the experts of a layer in one parameter."""
 PROCESSES_PER_CORE = 4
 """More processes on each core only measure waiting, and exhaust the machine's memory."""
 
@@ -176,9 +169,13 @@ def unsupported_reason(plan: Plan, model: ModelCard, machine: Machine, generatio
         device_conflicts(plan.device),
         _too_few_devices(plan.device, machine),
         _missing_features(plan, machine, generation),
-        (conflict.why.format(plan=plan, card=model) for conflict in CONFLICTS if conflict.excludes(plan, model)),
+        (
+            row.why.format(plan=plan, card=model, packages=machine.packages)
+            for row in CONFLICTS
+            if row.excludes(plan, model, machine.packages)
+        ),
         _missing_packages(plan, machine),
-        conflicts_with_model(plan, model, machine.packages),
+        conflicts_with_model(plan, model),
     )
     return next((reason for check in checks for reason in check), None)
 
@@ -222,7 +219,6 @@ def _missing_features(plan: Plan, machine: Machine, generation: Generation | Non
 def _missing_packages(plan: Plan, machine: Machine) -> Iterator[str]:
     if "torch" not in machine.packages:
         yield "training needs torch, which is not installed: pip install 'tunemark[run]'"
-    yield from _torch_conflict(plan, machine.packages)
     for feature, need in machine.family.needs.items():
         found = machine.packages.get(need.package) if feature.used_by(plan) else need.oldest
         if found is None:
@@ -249,21 +245,27 @@ def device_conflicts(device: DeviceChoice) -> Iterator[str]:
 class Conflict(NamedTuple):
     """Settings that exclude each other, one row of conflicts.toml."""
 
-    when: list[dict[str, Any]]
-    """Alternatives: fields of a plan, its model's card and the traits of its family, and their values."""
     why: str
+    when: dict[str, Any] | list[dict[str, Any]]
+    """Fields of a plan, its model's card and the traits of its family, and their values; a list holds alternatives."""
+    before: Mapping[str, str] = {}
+    """Packages, and the first release of each without the conflict."""
+    since: Mapping[str, str] = {}
+    """Packages, and the first release of each with the conflict."""
 
-    def excludes(self, plan: Plan, card: ModelCard) -> bool:
-        """Return True for a plan with such settings."""
-        return any(all(_has(plan, card, name, wanted) for name, wanted in settings.items()) for settings in self.when)
+    @property
+    def alternatives(self) -> list[dict[str, Any]]:
+        """Combinations of settings, each of which excludes a plan."""
+        return self.when if isinstance(self.when, list) else [self.when]
+
+    def excludes(self, plan: Plan, card: ModelCard, packages: Mapping[str, str]) -> bool:
+        """Return True for a plan with such settings, on a machine with such packages."""
+        older = all(_release(packages.get(name, "")) < _release(first) for name, first in self.before.items())
+        newer = all(_release(packages.get(name, "")) >= _release(first) for name, first in self.since.items())
+        return older and newer and any(all(_has(plan, card, *setting) for setting in each.items()) for each in self.alternatives)
 
 
-def _conflicts() -> list[Conflict]:
-    rows = tomllib.loads(Path(__file__).with_name("conflicts.toml").read_text(encoding="utf-8"))["conflict"]
-    return [Conflict(row["when"] if isinstance(row["when"], list) else [row["when"]], row["why"]) for row in rows]
-
-
-CONFLICTS = _conflicts()
+CONFLICTS = [Conflict(**row) for row in tomllib.loads(Path(__file__).with_name("conflicts.toml").read_text(encoding="utf-8"))["conflict"]]
 
 
 def _has(plan: Plan, card: ModelCard, name: str, wanted: Any) -> bool:  # noqa: ANN401 - values of settings
@@ -279,33 +281,20 @@ def _has(plan: Plan, card: ModelCard, name: str, wanted: Any) -> bool:  # noqa: 
     return any(each in accepted for each in values) != name.startswith("!")
 
 
-def _torch_conflict(plan: Plan, packages: Mapping[str, str]) -> Iterator[str]:
-    """Yield the reason why this release of torch cannot run a plan."""
-    torch = packages.get("torch", "")
-    for what, (oldest, uses, instead) in TORCH_WITH.items():
-        if _release(torch) < _release(oldest) and uses(plan):
-            yield f"{what} needs torch {oldest} or newer, and this is {torch}; {instead}"
-
-
 def _release(version: str) -> tuple[float, float]:
     """Return major and minor release of a version; that of a package that is still to be installed is the newest."""
     numbers = re.match(r"(\d+)(?:\.(\d+))?", version)
     return (int(numbers[1]), int(numbers[2] or 0)) if numbers else (math.inf, math.inf)
 
 
-def conflicts_with_model(plan: Plan, card: ModelCard, packages: Mapping[str, str]) -> Iterator[str]:
-    """Yield settings that the family or the shape of a model does not allow, with these packages."""
+def conflicts_with_model(plan: Plan, card: ModelCard) -> Iterator[str]:
+    """Yield settings that the shape of a model does not allow."""
     # A model with rotary positions can read rows longer than its context length.
     if FAMILIES[card.family].learned_positions and plan.data.sequence_length > card.context_length:
         yield f"{card.key} has positions for {card.context_length} tokens, data.sequence_length is {plan.data.sequence_length}"
     yield from _attention_conflicts(plan, card)
     if plan.model.fused_kernels == "liger" and card.family in WITHOUT_LIGER:
         yield f"Liger has no kernels for {card.family}; use fused_kernels=none"
-    release = packages.get("transformers", "").partition(".")[0]
-    if plan.method is Method.QLORA and card.experts and not (release.isdecimal() and int(release) < FUSED_EXPERTS):
-        # Read in transformers 5.23 with bitsandbytes 0.50.
-        cause = "transformers 5 keeps all experts of a layer in one parameter, which bitsandbytes does not quantise"
-        yield f"qlora of {card.key}: {cause}, so they would stay in 16 bits; install transformers 4.57, or use method=lora"
     sides = {side for linear in block_linears(card) for side in (linear.inputs, linear.outputs)} if plan.model.fp8_products else set()
     if odd := next((side for side in sorted(sides) if side % FP8_LAYER_MULTIPLE), None):
         yield f"{card.key} has a matrix with a side of {odd}, but fp8 products need multiples of {FP8_LAYER_MULTIPLE}; {WITHOUT_FP8}"
