@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
+import tomllib
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
@@ -148,23 +149,7 @@ def visible_indexes(count: int, variable: str = "CUDA_VISIBLE_DEVICES", names: S
     return visible
 
 
-ARM_CORES = {
-    ("0x41", "0xd0c"): "Neoverse-N1",
-    ("0x41", "0xd40"): "Neoverse-V1",
-    ("0x41", "0xd49"): "Neoverse-N2",
-    ("0x41", "0xd4f"): "Neoverse-V2",
-    ("0x41", "0xd84"): "Neoverse-V3",
-    ("0x41", "0xd8e"): "Neoverse-N3",
-}
-"""Implementer and part in /proc/cpuinfo -> core, as util-linux names it (sys-utils/lscpu-arm.c)."""
-CLOUD_CPUS = {
-    ("Amazon EC2", "Neoverse-N1"): "AWS Graviton2",
-    ("Amazon EC2", "Neoverse-V1"): "AWS Graviton3",
-    ("Amazon EC2", "Neoverse-V2"): "AWS Graviton4",
-    ("Amazon EC2", "Neoverse-V3"): "AWS Graviton5",
-    ("Google", "Neoverse-N1"): "Ampere Altra Q64-30",
-}
-"""Maker of the machine and core -> CPU, by the lists of CPUs of AWS and Google Cloud. Elsewhere a core is part of several CPUs."""
+ARM_CPUS = tomllib.loads(Path(__file__).with_name("arm_cpus.toml").read_text(encoding="utf-8"))
 CPU_INFO, MACHINE_MAKER = Path("/proc/cpuinfo"), Path("/sys/class/dmi/id/sys_vendor")
 
 
@@ -174,10 +159,10 @@ def cpu_model(info: Path = CPU_INFO, maker: Path = MACHINE_MAKER) -> str:
         lines = (line.partition(":") for line in info.read_text(encoding="utf-8", errors="replace").splitlines())
         said = {name.strip(): value.strip() for name, _, value in lines}
         name = said.get("model name") or said.get("Model")
-        core = ARM_CORES.get((said.get("CPU implementer", ""), said.get("CPU part", "")))
+        core = ARM_CPUS["cores"].get(f"{said.get('CPU implementer')} {said.get('CPU part')}")
         if name is None and core is not None:
             made_by = maker.read_text(encoding="utf-8", errors="replace").strip() if maker.is_file() else ""
-            return CLOUD_CPUS.get((made_by, core), core)
+            return str(ARM_CPUS["clouds"].get(made_by, {}).get(core, core))
         if name:
             return name
     if platform.system() == "Darwin":
