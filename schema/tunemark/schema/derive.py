@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 
@@ -86,8 +87,7 @@ class MicroSteps:
     """True if they are those of the steady window. Otherwise they are those of all steps after the first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
+class Rates(NamedTuple):
     """Rates of a window of steps."""
 
     step_time: Spread
@@ -110,12 +110,8 @@ def derive(submission: Submission) -> Derived:
     held_out = submission.evaluation
     return Derived(
         window=window,
-        step_time=rates.step_time if rates else None,
+        **(rates._asdict() if rates else dict.fromkeys(Rates._fields)),
         micro_steps=micro_steps(trace, window),
-        tokens_per_s=rates.tokens_per_s if rates else None,
-        slot_tokens_per_s=rates.slot_tokens_per_s if rates else None,
-        samples_per_s=rates.samples_per_s if rates else None,
-        padding_efficiency=rates.padding_efficiency if rates else None,
         train_time_s=trace.completed_at_s[-1] - trace.started_at_s if len(trace) else None,
         phases=phases(submission, window, rates.step_time.p50 if rates else None),
         loss_start=float(np.mean(losses[:LOSS_WINDOW])) if losses else None,
