@@ -3,13 +3,11 @@
 import contextlib
 import json
 import os
-import platform
 import re
 import shutil
 import subprocess
 import tempfile
 import threading
-import tomllib
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
@@ -147,29 +145,6 @@ def visible_indexes(count: int, variable: str = "CUDA_VISIBLE_DEVICES", names: S
         fix = f"selects none of the {counted(count, 'device')} here; give {here}, unset it, or set it to '' to use the CPU"
         raise UnusableMask(variable, value, MIG_PART if parts[0].startswith("MIG-") else fix, exit_code=Exit.UNSUPPORTED)
     return visible
-
-
-ARM_CPUS = tomllib.loads(Path(__file__).with_name("arm_cpus.toml").read_text(encoding="utf-8"))
-CPU_INFO, MACHINE_MAKER = Path("/proc/cpuinfo"), Path("/sys/class/dmi/id/sys_vendor")
-
-
-def cpu_model(info: Path = CPU_INFO, maker: Path = MACHINE_MAKER) -> str:
-    """Return the CPU's model name. Arm systems report only the core, so a cloud's CPU is recognised by the maker of the machine."""
-    if info.exists():
-        lines = (line.partition(":") for line in info.read_text(encoding="utf-8", errors="replace").splitlines())
-        said = {name.strip(): value.strip() for name, _, value in lines}
-        name = said.get("model name") or said.get("Model")
-        core = ARM_CPUS["cores"].get(f"{said.get('CPU implementer')} {said.get('CPU part')}")
-        if name is None and core is not None:
-            made_by = maker.read_text(encoding="utf-8", errors="replace").strip() if maker.is_file() else ""
-            return str(ARM_CPUS["clouds"].get(made_by, {}).get(core, core))
-        if name:
-            return name
-    if platform.system() == "Darwin":
-        brand = (ask("/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string") or "").strip()
-        if brand:
-            return brand
-    return platform.processor() or platform.machine() or "unknown CPU"
 
 
 class LineStream:
