@@ -8,14 +8,16 @@ import math
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
+from pydantic import Field
+
 from tunemark.schema.facts.cards import DEEPSEEK, HYBRID, ModelCard
 from tunemark.schema.physics.architecture import FAMILIES, block_linears, heads_of
-from tunemark.schema.records.base import Bytes, Frozen
+from tunemark.schema.records.base import Bytes, Frozen, Pattern
 from tunemark.schema.records.plan import DeviceChoice, Plan
 from tunemark.schema.records.submission import Environment
 from tunemark.schema.vocabulary import FP8_LAYER_MULTIPLE, VARLEN, Backend, Checkpointing, Dtype, Method, Strategy
@@ -95,8 +97,7 @@ class Generation:
         return tuple(dtype for dtype in family_formats if FEATURE_OF_FORMAT.get(dtype) not in self.cannot)
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+class Family(Frozen):
     """What the devices of a family can do. The harness declares it per vendor and writes all of them to data/support.json."""
 
     found_by: str
@@ -105,13 +106,13 @@ class Family:
     """Number formats of the matrix units, fastest first; a generation may lack some."""
     cannot: dict[Feature, str]
     """Features that no device of the family has, each with the reason and what to use instead."""
-    needs: dict[Feature, Need] = field(default_factory=dict)
+    needs: dict[Feature, Need] = Field(default_factory=dict)
     """Packages that features need."""
     generations: tuple[Generation, ...] = ()
     """Generations that lack more than the family does."""
     on_host: bool = False
     """True where all processes of a machine share the CPU."""
-    cards: str | None = None
+    cards: Pattern | None = None
     """Pattern of maker and architecture on its accelerator cards, for plans of other machines."""
 
     def generation(self, target: str | None, architecture: str | None) -> Generation | None:
