@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
@@ -166,15 +167,12 @@ PROCESSES_PER_CORE = 4
 
 def unsupported_reason(plan: Plan, model: ModelCard, machine: Machine, generation: Generation | None) -> str | None:
     """Return the first reason why a plan cannot run on this machine, or None. `generation` is what its devices lack."""
+    facts = {"plan": plan, "card": model, "traits": FAMILIES[model.family]}
     checks = (
         device_conflicts(plan.device),
         _too_few_devices(plan.device, machine),
         _missing_features(plan, machine, generation),
-        (
-            row.why.format(plan=plan, card=model, packages=machine.packages)
-            for row in CONFLICTS
-            if row.excludes(plan, model, machine.packages)
-        ),
+        (row.why.format(packages=machine.packages, **facts) for row in CONFLICTS if row.excludes(facts, machine.packages)),
         _missing_packages(plan, machine),
         conflicts_with_model(plan, model),
     )
@@ -259,27 +257,36 @@ class Conflict(NamedTuple):
         """Combinations of settings, each of which excludes a plan."""
         return self.when if isinstance(self.when, list) else [self.when]
 
-    def excludes(self, plan: Plan, card: ModelCard, packages: Mapping[str, str]) -> bool:
-        """Return True for a plan with such settings, on a machine with such packages."""
-        older = all(_release(packages.get(name, "")) < _release(first) for name, first in self.before.items())
-        newer = all(_release(packages.get(name, "")) >= _release(first) for name, first in self.since.items())
-        return older and newer and any(all(_has(plan, card, *setting) for setting in each.items()) for each in self.alternatives)
+    def excludes(self, facts: Mapping[str, Any], packages: Mapping[str, str]) -> bool:
+        """Return True for settings of `facts`, a plan, its model's card and the traits of its family, on a machine with such packages."""
+        return (
+            any(all(_has(facts, *setting) for setting in each.items()) for each in self.alternatives)
+            and all(_release(packages.get(name, "")) < _release(first) for name, first in self.before.items())
+            and all(_release(packages.get(name, "")) >= _release(first) for name, first in self.since.items())
+        )
 
 
 CONFLICTS = [Conflict(**row) for row in tomllib.loads(Path(__file__).with_name("conflicts.toml").read_text(encoding="utf-8"))["conflict"]]
 
 
-def _has(plan: Plan, card: ModelCard, name: str, wanted: Any) -> bool:  # noqa: ANN401 - values of settings
+@cache
+def _path(name: str) -> tuple[str, tuple[str, ...]]:
+    """Return what a field in conflicts.toml belongs to, and the names that lead to it."""
+    first, *rest = name.removeprefix("!").split(".")
+    return (first, tuple(rest)) if first in {"card", "traits"} else ("plan", (first, *rest))
+
+
+def _has(facts: Mapping[str, Any], name: str, wanted: Any) -> bool:  # noqa: ANN401 - values of settings
     """Return True if a field has a wanted value, as conflicts.toml writes it. A field of settings that the plan does not have has none."""
-    root, _, rest = name.removeprefix("!").partition(".")
-    roots: dict[str, Any] = {"card": card, "traits": FAMILIES[card.family]}
-    value, path = (roots[root], rest) if root in roots else (plan, name.removeprefix("!"))
-    for part in path.split("."):
+    root, path = _path(name)
+    value = facts[root]
+    for part in path:
         value = getattr(value, part, None)
     if isinstance(wanted, bool):
         return bool(value) is wanted
-    values, accepted = value if isinstance(value, tuple) else (value,), wanted if isinstance(wanted, list) else [wanted]
-    return any(each in accepted for each in values) != name.startswith("!")
+    accepted = wanted if isinstance(wanted, list) else (wanted,)
+    found = any(each in accepted for each in value) if isinstance(value, tuple) else value in accepted
+    return found != name.startswith("!")
 
 
 def _release(version: str) -> tuple[float, float]:
