@@ -271,7 +271,7 @@ CONFLICTS = [Conflict(**row) for row in tomllib.loads(Path(__file__).with_name("
 
 @cache
 def _path(name: str) -> tuple[str, tuple[str, ...]]:
-    """Return what a field in conflicts.toml belongs to, and the names that lead to it."""
+    """Return the root of a field in conflicts.toml, and the names that lead to it from there."""
     first, *rest = name.removeprefix("!").split(".")
     return (first, tuple(rest)) if first in {"card", "traits"} else ("plan", (first, *rest))
 
