@@ -7,8 +7,8 @@ Run it after a change that is meant to change losses, and give the reason in the
 import sys
 from pathlib import Path
 
+from tunemark.schema.derive import smoothed_loss
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.measurement_warnings import smoothed_loss
 from tunemark.schema.records.reading import read_record
 from tunemark.schema.records.submission import Submission
 

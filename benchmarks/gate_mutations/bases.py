@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from gate_mutations.simulated import H100, ROOT, Ending, Scenario, gpu_machine, simulate
-from tunemark.harness.plan.options import Options
-from tunemark.harness.run.run_log import LESS_MEMORY
+from tunemark.harness.plan.resolve import Options
+from tunemark.harness.run.run_log import FAILURES
 from tunemark.schema.records.base import canonical_json, content_id
 
 Content = dict[str, Any]
@@ -82,7 +82,8 @@ def two_h100(seed: int = 0) -> Content:
 
 def out_of_memory(seed: int = 0) -> Content:
     """Return full fine-tuning of an 8B model with two rows, for which one H100 is too small: the second step fails."""
-    failure = {"status": "oom_device", "message": OUT_OF_MEMORY, "fix": LESS_MEMORY}
+    rule = next(rule for rule in FAILURES if rule["status"] == "oom_device")
+    failure = {"status": rule["status"], "message": OUT_OF_MEMORY, "fix": rule["fix"]}
     started_at = datetime(2026, 11, 21, 11, 31, 2, 700_501, tzinfo=UTC)
     options = Options(overrides=("batch.micro_batch=2",))
     return simulate(

@@ -11,9 +11,8 @@ import numpy as np
 from gate_mutations.bases import Content, h100_lora, identity_of
 from gate_mutations.corruptions import corrupt, retime, sets
 from gate_mutations.simulated import H100, Ending, Scenario, gpu_machine, simulate
-from tunemark.harness.plan.options import Options
-from tunemark.schema.derive import derive
-from tunemark.schema.measurement_warnings import warnings_of_record
+from tunemark.harness.plan.resolve import Options
+from tunemark.schema.derive import derive, warnings_of_record
 from tunemark.schema.records.base import canonical_json, content_id
 from tunemark.schema.records.submission import Submission
 

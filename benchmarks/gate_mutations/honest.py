@@ -16,7 +16,7 @@ import numpy as np
 
 from gate_mutations.bases import Content, base, identity_of
 from gate_mutations.simulated import H100, PACKAGES, Ending, Gpu, Scenario, gpu_machine, machine_of, simulate, step_time
-from tunemark.harness.plan.options import Options
+from tunemark.harness.plan.resolve import Options
 from tunemark.harness.run.record import Superseded
 from tunemark.schema.formats import GIB
 from tunemark.schema.plan.capabilities import Machine

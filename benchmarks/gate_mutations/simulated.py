@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tunemark.collector.gate import derive
-from tunemark.harness.plan.options import Options
-from tunemark.harness.plan.resolve import Resolved, resolve
+from tunemark.harness.plan.resolve import Options, Resolved, resolve
 from tunemark.harness.run.launch import SteadinessJudge
 from tunemark.harness.run.record import Finished, Superseded, assemble, refused_run
 from tunemark.harness.run.run_log import RunLog
@@ -31,10 +30,9 @@ from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.memory_states import count_weights
 from tunemark.schema.physics.training_shape import shape_of_plan
 from tunemark.schema.plan.capabilities import Machine
-from tunemark.schema.records.effective import OPTIMIZER_LIBRARIES, optimizer_class
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.submission import DeviceFacts, Harness, Submission
-from tunemark.schema.records.trace import Study
+from tunemark.schema.records.trace import OPTIMIZER_LIBRARIES, Study, optimizer_class
 from tunemark.schema.vocabulary import BLOCK_OFFSET, BLOCK_SCALES, SCALES_OF_BLOCK_SCALES, VARLEN, Backend, Method, Strategy
 
 ROOT = Path(__file__).parents[2]

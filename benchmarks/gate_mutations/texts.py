@@ -13,7 +13,7 @@ from gate_mutations.bases import Content, base, identity_of
 from gate_mutations.corruptions import replace_at
 from gate_mutations.honest import cpu, gpu
 from gate_mutations.simulated import Ending
-from tunemark.harness.plan.options import Options
+from tunemark.harness.plan.resolve import Options
 from tunemark.harness.run.record import Superseded
 from tunemark.harness.run.run_log import judge
 from tunemark.schema.vocabulary import Status

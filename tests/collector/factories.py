@@ -23,9 +23,8 @@ from tunemark.collector.predict import calibration_rows
 from tunemark.collector.predict.calibration_rows import Calibration
 from tunemark.collector.predict.cross_validation import HeldOut
 from tunemark.collector.predict.fit import fit
-from tunemark.harness.plan.options import Options
-from tunemark.harness.plan.resolve import resolve
-from tunemark.schema.measurement_warnings import RANDOM_WEIGHTS
+from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.schema.derive import RANDOM_WEIGHTS
 from tunemark.schema.option_rates import Evidence
 from tunemark.schema.records.base import canonical_json
 from tunemark.schema.records.published import PublishedResult

@@ -12,7 +12,7 @@ from tunemark.collector.store import loading
 from tunemark.collector.store.database import Rows
 from tunemark.collector.store.loading import collect
 from tunemark.collector.store.sql_query import run_query
-from tunemark.harness.plan.options import Options
+from tunemark.harness.plan.resolve import Options
 from tunemark.schema.records.base import canonical_json, content_id
 from tunemark.schema.records.submission import Submission
 

@@ -17,12 +17,11 @@ from transformers import AutoModelForCausalLM
 from typer.main import get_command
 
 from tunemark.cli import COMMANDS
-from tunemark.harness.plan.options import Options
-from tunemark.harness.plan.resolve import resolve
+from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.studies.series import read_submission
 from tunemark.harness.worker.models import config_of
 from tunemark.schema.formats import MISSING
-from tunemark.schema.plan.overrides import apply_overrides
+from tunemark.schema.plan.resolve import apply_overrides
 
 CONTENT = gpu_campaign.campaign()
 STAGES = gpu_campaign.stages(CONTENT)

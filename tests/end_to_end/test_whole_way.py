@@ -161,6 +161,6 @@ def test_a_second_demo_measures_nothing_and_changes_nothing(checkout, demo):
     every = "select count(*) as n, sum(hash(result_id)) as h from results"
     before = rows(checkout, every)
     again = tunemark(checkout, "demo", "--no-serve")
-    assert again.stderr.count("measured by an earlier demo") == 3
+    assert again.stderr.count("measured by an earlier run here") == 3
     assert again.stdout.splitlines()[-1] == demo.splitlines()[-1]
     assert rows(checkout, every) == before

@@ -51,7 +51,7 @@ def make_machine(**changes):
     plain |= changes
     formats, target = plain.pop("compute_dtypes", None), plain.pop("target", None)
     family = vendor_of(plain["backend"]).family
-    plain["family"] = replace(family, formats=formats) if formats else family
+    plain["family"] = family.model_copy(update={"formats": formats}) if formats else family
     if target:
         plain["devices"] = tuple(device.model_copy(update={"target": target}) for device in plain["devices"])
     return Machine(**plain)

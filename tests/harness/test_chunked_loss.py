@@ -14,7 +14,7 @@ from tunemark.harness.worker import chunked_loss
 from tunemark.harness.worker.optimizers import fused_adamw
 from tunemark.schema.physics.activations import head_line
 from tunemark.schema.physics.training_shape import FUSED_ADAMW, TrainingShape
-from tunemark.schema.records.effective import DEVICE_TYPES
+from tunemark.schema.records.trace import DEVICE_TYPES
 from tunemark.schema.vocabulary import Dtype, Method
 
 PACKED = ("data.packing=true", "data.name=random-documents")

@@ -8,7 +8,7 @@ from study_making import make_log
 
 from tunemark.harness.run.record import LOW_DISK_BYTES, assemble, outcome_of
 from tunemark.harness.run.telemetry import Sample, Telemetry
-from tunemark.schema.measurement_warnings import BUSY_HOST_CORES, SLOW_RANK
+from tunemark.schema.derive import BUSY_HOST_CORES, SLOW_RANK
 from tunemark.schema.records.plan import Measurement
 from tunemark.schema.vocabulary import Status, WarningKind
 

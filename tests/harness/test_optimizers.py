@@ -10,7 +10,7 @@ from tunemark.harness.run.record import observed_warnings
 from tunemark.harness.worker import optimizers
 from tunemark.harness.worker.levers import compiled_graphs
 from tunemark.harness.worker.optimizers import MasterAdamW, StochasticAdamW, key, random_bits, rounded_stochastically, rounding_seed
-from tunemark.schema.records.division import division_of
+from tunemark.schema.records.plan import division_of
 from tunemark.schema.vocabulary import EAGER_UPDATE, Division, WarningKind
 
 

@@ -9,8 +9,7 @@ import pytest
 from harness_making import FACTS, run_of, tunemark
 from study_making import ScriptedBench, make_run
 
-from tunemark.harness.plan.options import Options, with_own_cards
-from tunemark.harness.plan.resolve import resolve
+from tunemark.harness.plan.resolve import Options, resolve, with_own_cards
 from tunemark.harness.run.record import is_submission, write
 from tunemark.harness.studies.frontier import run_frontier
 from tunemark.schema.errors import TunemarkError

@@ -5,8 +5,13 @@ from pathlib import Path
 
 import pytest
 from harness_making import gpus, make_machine
+from pydantic import TypeAdapter
 
 from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.schema.facts.cards import ModelCard
+from tunemark.schema.physics.architecture import Traits
+from tunemark.schema.plan.capabilities import CONFLICTS
+from tunemark.schema.records.plan import LoraSettings, Plan
 from tunemark.schema.vocabulary import Backend
 
 PACKAGES = {"torch": "2.13.0", "transformers": "5.23.0", "deepspeed": "0.19.8", "bitsandbytes": "0.50.2", "torchao": "0.18.0"}
@@ -49,3 +54,19 @@ def test_a_plan_is_refused_where_it_cannot_run_and_says_why(facts, row):
     settings = [setting for word in words.split() for setting in TABLE["short"].get(word, word).split()]
     found = resolve(workload, facts, MACHINES[machine], Options(overrides=tuple(settings), **dict(*options))).unsupported
     assert found is not None and said in found if said else found is None, found
+
+
+def test_conflicts_name_fields_that_exist_and_values_that_these_can_have():
+    roots = {"card": ModelCard, "traits": Traits}
+    for name, wanted in (
+        (name.removeprefix("!"), wanted) for row in CONFLICTS for each in row.alternatives for name, wanted in each.items()
+    ):
+        root, _, rest = name.partition(".")
+        model, (*path, last) = (roots[root], [rest]) if root in roots else (Plan, name.split("."))
+        for part in path:
+            model = {"lora": LoraSettings}.get(part) or model.model_fields[part].annotation
+        if isinstance(wanted, bool):
+            assert last in getattr(model, "model_fields", ()) or hasattr(model, last)
+            continue
+        for value in wanted if isinstance(wanted, list) else [wanted]:
+            assert last == "target_modules" or TypeAdapter(model.model_fields[last].annotation).validate_python(value) == value

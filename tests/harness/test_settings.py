@@ -11,8 +11,7 @@ from tunemark.harness.run import launch
 from tunemark.harness.vendors import cuda
 from tunemark.harness.worker import levers
 from tunemark.harness.worker.levers import effective, watch_compute
-from tunemark.schema.records.effective import compared
-from tunemark.schema.records.trace import Effective
+from tunemark.schema.records.trace import Effective, compared
 
 GPU = gpus(target="9.0")
 

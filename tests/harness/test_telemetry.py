@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -135,7 +134,7 @@ def test_a_run_holds_what_its_devices_were_seen_to_do_and_ends_once_its_throughp
     before = [(DeviceReading(0.0, 90.0, 300.0, 40.0, 2 * GIB, 0.0),)] * 5
     monitor = FakeMonitor([*before, *counted], [frozenset({999_999_999})])
     monitor.interval_s = 0.1
-    monkeypatch.setattr(cpu, "VENDOR", replace(cpu.VENDOR, monitor=lambda _: monitor))
+    monkeypatch.setattr(cpu, "VENDOR", cpu.VENDOR.model_copy(update={"monitor": lambda _: monitor}))
     monkeypatch.setattr(SteadinessJudge, "sure", lambda _, log: len(log.steps) >= 40)
     machine = make_machine(indexes=(0,), packages={"torch": "2", "peft": "0"})
     resolved = resolve(

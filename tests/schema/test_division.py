@@ -8,8 +8,7 @@ from pydantic import ValidationError
 
 from tunemark.schema.facts.workloads import WorkloadCard
 from tunemark.schema.records.base import flattened
-from tunemark.schema.records.division import FREE_SETTINGS, Override, card_global_batch, division_of
-from tunemark.schema.records.plan import Plan
+from tunemark.schema.records.plan import FREE_SETTINGS, Override, Plan, card_global_batch, division_of
 from tunemark.schema.vocabulary import Division
 
 CARD = FACTS.workloads["smoke-lora"]

@@ -9,9 +9,8 @@ from pydantic import ValidationError
 from tunemark.schema.comparability import COMPARABILITY_KEYS, comparability_group
 from tunemark.schema.derive import derive
 from tunemark.schema.records.base import canonical_json, content_id
-from tunemark.schema.records.json_schema import field_reference, schema_files
 from tunemark.schema.records.published import DocumentTable, PublishedResult, PublishedSet
-from tunemark.schema.records.reading import InvalidRecord, read_record
+from tunemark.schema.records.reading import InvalidRecord, field_reference, read_record, schema_files
 from tunemark.schema.records.submission import MemoryReading, Submission
 from tunemark.schema.records.trace import StepTrace
 

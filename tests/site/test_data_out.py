@@ -20,7 +20,7 @@ from fixture_database import H100
 from huggingface_hub import DatasetCard
 
 import tunemark
-from tunemark.schema.records.json_schema import ID_BASE, schema_files
+from tunemark.schema.records.reading import ID_BASE, schema_files
 from tunemark.site import data_files, heads
 from tunemark.site.data_files import API, MAIN, TABLES
 from tunemark.site.page import DEFAULT_URL, FEED

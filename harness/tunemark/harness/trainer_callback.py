@@ -13,7 +13,7 @@ import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from tunemark.harness.plan.machine import package_versions
-from tunemark.harness.vendors.vendor_tools import cpu_model
+from tunemark.harness.vendors.cpu import cpu_model
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import write_atomically

@@ -148,7 +148,7 @@ class TrainPhase(StrEnum):
 
 
 class Division(StrEnum):
-    """`standard`: the workload card unchanged. `tuned`: only free settings changed (records/division.py). `open`: any other override."""
+    """`standard`: the workload card unchanged. `tuned`: only free settings changed (records/plan.py). `open`: any other override."""
 
     STANDARD = "standard"
     TUNED = "tuned"
@@ -267,6 +267,8 @@ DEVICE_ROUNDING_CHUNK = 2**24
 """The same on other devices, unless one compiled kernel updates a weight."""
 COMPILED_UPDATE = (Backend.CUDA, Backend.ROCM, Backend.XPU)
 """Devices on which one compiled kernel updates a weight and rounds it stochastically, without fp32 copies in memory."""
+NEURON_ROUNDING = "NEURON_RT_STOCHASTIC_ROUNDING_EN"
+"""Environment variable by which the Neuron runtime rounds stochastically."""
 EAGER_UPDATE = "update of the weights"
 """Subject of the warning that this kernel could not be compiled."""
 PACKING_NOISE = {"fp32": 1e-4, "tf32": 1e-2, "bf16": 5e-2, "fp16": 1e-2}

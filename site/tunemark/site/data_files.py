@@ -17,7 +17,7 @@ import duckdb
 
 from tunemark.schema import VERSION
 from tunemark.schema.quantities import QUANTITIES
-from tunemark.schema.records.json_schema import schema_files
+from tunemark.schema.records.reading import schema_files
 from tunemark.schema.safe_text import is_formula
 from tunemark.site.database import Database, grouped
 from tunemark.site.page import ENDING, NAME, QUESTION, Row, address, result_path

@@ -8,8 +8,7 @@ import typer
 from tunemark.collector.commands.terminal import AsJson, chosen, print_json, print_table, say
 from tunemark.schema.errors import Exit
 from tunemark.schema.files import is_checkout, project_root, write_atomically
-from tunemark.schema.records.json_schema import field_reference, schema_files
-from tunemark.schema.records.reading import MODELS
+from tunemark.schema.records.reading import MODELS, field_reference, schema_files
 
 FOLDER = Path("schema") / "json"
 

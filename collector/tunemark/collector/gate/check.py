@@ -24,8 +24,8 @@ from tunemark.collector.gate.text_checks import text_problems
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.files import in_processes
 from tunemark.schema.formats import MIB
-from tunemark.schema.processes import in_processes
 from tunemark.schema.records.base import canonical_json, content_id
 from tunemark.schema.records.reading import InvalidRecord, Problem, read_record
 from tunemark.schema.records.submission import LATER_FIELDS, Submission, submission_name

@@ -10,16 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tunemark.schema import VERSION
-from tunemark.schema.derive import Derived
+from tunemark.schema.derive import Derived, loss_band, warnings_of_record
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.measurement_warnings import loss_band, warnings_of_record
 from tunemark.schema.plan.capabilities import Machine
 from tunemark.schema.plan.resolve import Resolution, resolve
 from tunemark.schema.records.base import flattened
-from tunemark.schema.records.division import division_of
-from tunemark.schema.records.plan import DataChoice, Plan
+from tunemark.schema.records.plan import DataChoice, Plan, division_of
 from tunemark.schema.records.reading import Problem
 from tunemark.schema.records.submission import LATER_FIELDS, Submission
 from tunemark.schema.synthetic_data import FULL_ROWS, GENERATORS

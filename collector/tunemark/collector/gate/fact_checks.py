@@ -28,7 +28,7 @@ from tunemark.schema.facts.names import cpu_name
 from tunemark.schema.facts.workloads import GoldenLosses, WorkloadCard
 from tunemark.schema.facts.world_facts import WorldFacts
 from tunemark.schema.physics.architecture import count_parameters, targets_in
-from tunemark.schema.plan.overrides import apply_overrides
+from tunemark.schema.plan.resolve import apply_overrides
 from tunemark.schema.records.reading import Problem
 from tunemark.schema.safe_text import is_visible
 from tunemark.schema.vocabulary import PriceKind, Task, Weights

@@ -15,9 +15,8 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.memory_states import Weights, count_weights
 from tunemark.schema.physics.training_shape import BYTES, TrainingShape, shape_of_plan, shape_problem
 from tunemark.schema.physics.utilisation import executed_peak, flops_of_steps, probed_flop_per_s
-from tunemark.schema.records.effective import SHORT_NAMES
 from tunemark.schema.records.submission import Submission
-from tunemark.schema.records.trace import Gate
+from tunemark.schema.records.trace import SHORT_NAMES, Gate
 from tunemark.schema.vocabulary import (
     HOST_INTERVAL_S,
     NATIVE,

@@ -27,7 +27,7 @@ from tunemark.collector.store.published_rows import converted_rows, document_row
 from tunemark.schema.comparability import configuration
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.processes import in_processes
+from tunemark.schema.files import in_processes
 from tunemark.schema.records.converted import ConvertedResult
 from tunemark.schema.records.published import SourceDocument, published_results
 from tunemark.schema.records.reading import Problem

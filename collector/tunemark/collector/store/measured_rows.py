@@ -10,13 +10,12 @@ import numpy as np
 from tunemark.collector.predict.predicted_vs_measured import compare_memory
 from tunemark.collector.store.database import Row, Rows, as_text, columns_of, fact
 from tunemark.schema.comparability import comparability_group
-from tunemark.schema.derive import Derived, step_labels
+from tunemark.schema.derive import Derived, step_labels, warnings_now
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.measurement_warnings import warnings_now
 from tunemark.schema.physics.utilisation import physics, units_per_node
 from tunemark.schema.records.base import flattened
-from tunemark.schema.records.effective import compared
 from tunemark.schema.records.submission import Submission
+from tunemark.schema.records.trace import compared
 from tunemark.schema.statistics.intervals import Interval
 from tunemark.schema.vocabulary import Trust
 

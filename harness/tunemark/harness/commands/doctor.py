@@ -15,8 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from tunemark.harness.plan.machine import detect, hub
-from tunemark.harness.plan.options import Json, Options
-from tunemark.harness.plan.resolve import StepMemory, resolve, step_memory
+from tunemark.harness.plan.resolve import Json, Options, StepMemory, resolve, step_memory
 from tunemark.harness.run.run_log import describe, judge
 from tunemark.harness.run.show import answers, print_json
 from tunemark.harness.vendors.protocol import DeviceUnavailable, vendor_of
@@ -27,7 +26,7 @@ from tunemark.schema.physics.flops import flops_ledger
 from tunemark.schema.physics.training_shape import shape_of_plan, shape_problem
 from tunemark.schema.plan.capabilities import Machine
 from tunemark.schema.plan.resolve import missing_card
-from tunemark.schema.records.effective import TORCH_NAMES
+from tunemark.schema.records.trace import TORCH_NAMES
 from tunemark.schema.vocabulary import PACKAGES, Backend, Dtype
 
 app = typer.Typer(rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]})

@@ -7,15 +7,24 @@ import typer
 from rich.table import Column, Table
 
 from tunemark.harness.plan.machine import detect, machine_with, too_large
-from tunemark.harness.plan.options import Json, Options, Out, Workload, takes_run_options
-from tunemark.harness.plan.resolve import Resolved, refuse_missing_devices, refuse_unsupported, resolve, step_memory
+from tunemark.harness.plan.resolve import (
+    Json,
+    Options,
+    Out,
+    Resolved,
+    Workload,
+    refuse_missing_devices,
+    refuse_unsupported,
+    resolve,
+    step_memory,
+    takes_run_options,
+)
 from tunemark.harness.run.report import TRACKERS, refuse_missing_tracker, report
 from tunemark.harness.run.show import answers, as_text, print_json, say, summary, table
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.plan.capabilities import Machine
-from tunemark.schema.plan.conflicts import shared_cores
+from tunemark.schema.plan.capabilities import Machine, shared_cores
 from tunemark.schema.records.base import flattened
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.vocabulary import Status

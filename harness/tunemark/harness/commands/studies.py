@@ -8,7 +8,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.markup import escape
 
-from tunemark.harness.plan.options import Json, Options, Out, Workload, count, fraction, takes_run_options
+from tunemark.harness.plan.resolve import Json, Options, Out, Workload, count, fraction, takes_run_options
 from tunemark.harness.run.show import answers, print_json, say, table
 from tunemark.harness.studies.ab_test import run_ab
 from tunemark.harness.studies.frontier import Over, run_frontier

@@ -12,14 +12,15 @@ from urllib.request import Request, urlopen
 
 import psutil
 
+from tunemark.harness.vendors.cpu import cpu_model
 from tunemark.harness.vendors.protocol import FoundDevice, Vendor, all_vendors
-from tunemark.harness.vendors.vendor_tools import UnusableMask, cpu_model, hides_all
+from tunemark.harness.vendors.vendor_tools import UnusableMask, hides_all
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.any_model import hub_address
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.files import usable_cores
 from tunemark.schema.plan.capabilities import Machine
-from tunemark.schema.processes import usable_cores
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import PACKAGES, VENDOR_PACKAGES, Backend
 

@@ -19,17 +19,15 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from tunemark.harness.run.run_log import RunLog, judge
 from tunemark.harness.run.telemetry import Telemetry, memory_used, utilisation, window_times
 from tunemark.schema import VERSION
-from tunemark.schema.derive import derive
+from tunemark.schema.derive import derive, loss_band, warnings_of_record
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.workloads import GoldenLosses
 from tunemark.schema.files import project_root, write_atomically
 from tunemark.schema.formats import GIB, counted
-from tunemark.schema.measurement_warnings import loss_band, warnings_of_record
 from tunemark.schema.plan.capabilities import Machine
 from tunemark.schema.privacy import identity_leaks, machine_names, scrub
 from tunemark.schema.records.base import canonical_json
-from tunemark.schema.records.division import division_of
-from tunemark.schema.records.plan import Measurement, Plan
+from tunemark.schema.records.plan import Measurement, Plan, division_of
 from tunemark.schema.records.submission import (
     RECOVERED,
     Environment,

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import sys
+import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -174,58 +175,7 @@ class LogReader:
 
 MESSAGE_LINES = 4
 LOOK = "read the worker's output above; `tunemark doctor` shows this machine's software"
-LESS_MEMORY = "lower batch.micro_batch or data.sequence_length, or use --set gradient_checkpointing=full"
-WEIGHTS = (
-    "--weights needs a folder or hub repository with config.json, safetensors and, for text, a tokenizer, all of the card's model; "
-    "--set model=KEY names another card of data/models, --set labels=N the classes of a head"
-)
-RULES: tuple[tuple[str, Status, str], ...] = (
-    ("lossnotfinite", Status.NAN, "lower optimizer.learning_rate, or use a wider number format"),
-    (
-        "no kernel image is available|is not compatible with the current pytorch installation",
-        Status.UNSUPPORTED,
-        "this build of torch has no kernels for this GPU; install one that lists its compute capability in torch.cuda.get_arch_list()",
-    ),
-    (
-        "driver version is insufficient|driver on your system is too old|unsupported toolchain",
-        Status.UNSUPPORTED,
-        "update the driver, or install a build of torch for an older CUDA",
-    ),
-    ("deviceunavailable", Status.UNSUPPORTED, "run `tunemark doctor`; install a torch build for this device"),
-    (
-        r"outofmemoryerror|(cuda|mps backend|error:)\sout\sof\smemory|'out\sof\smemory'|alloc_failed|nrt_resource|resource_exhausted",
-        Status.OOM_DEVICE,
-        LESS_MEMORY,
-    ),
-    (
-        r"memoryerror: |\nmemoryerror|(can't|cannot) allocate memory|defaultcpuallocator|memory allocation still failed",
-        Status.OOM_HOST,
-        LESS_MEMORY,
-    ),
-    ("no space left on device|disk quota exceeded|file too large", Status.CRASH, "free disk space, or name another folder with TMPDIR"),
-    (
-        "is not a valid model identifier|repositorynotfound|datasetnotfound|doesn't exist on the hub",
-        Status.CRASH,
-        "no such repository on the hub, or it is private: check its name, or log in with `hf auth login`",
-    ),
-    (
-        "gatedrepoerror|gated repo|401 client error",
-        Status.CRASH,
-        "accept the model's licence on its hub page and log in with `hf auth login`, or use --weights random",
-    ),
-    (
-        "couldn't connect|offline|connecterror|connectionerror|localentrynotfound|cannot find the requested files|max retries|failed to resolve",
-        Status.CRASH,
-        "no network, or HF_HUB_OFFLINE is set: use --weights pretrained:DIRECTORY, --weights random, or --data file:PATH",
-    ),
-    (
-        r"instantiate the backend tokenizer|unrecognized model in|no file named (model\.safe|pytorch_model)|are not those of model card|ignore_mismatched",
-        Status.CRASH,
-        WEIGHTS,
-    ),
-    ("modulenotfounderror|importerror", Status.UNSUPPORTED, "install the missing package; `tunemark doctor` lists the installed ones"),
-)
-"""Pattern in an exception's name and text, in any case, the status that it means, and what to do. The first match counts."""
+FAILURES = tomllib.loads(Path(__file__).with_name("failures.toml").read_text(encoding="utf-8"))["failure"]
 
 
 def describe(error: BaseException) -> dict[str, str]:
@@ -239,4 +189,5 @@ def describe(error: BaseException) -> dict[str, str]:
 
 def judge(text: str) -> tuple[Status, str] | None:
     """Return the meaning of an error's name and text, with the fix; None if no rule matches."""
-    return next(((status, fix) for pattern, status, fix in RULES if re.search(pattern, text, re.IGNORECASE)), None)
+    rule = next((rule for rule in FAILURES if re.search(rule["pattern"], text, re.IGNORECASE)), None)
+    return (Status(rule["status"]), rule["fix"]) if rule else None

@@ -18,7 +18,6 @@ from tunemark.schema.derive import Derived, derive
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.utilisation import Physics, physics
-from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.vocabulary import Status
@@ -171,7 +170,8 @@ def _lines(submission: Submission, derived: Derived) -> Iterator[tuple[str, str]
     if micro:
         which = "steady steps" if micro.steady else "steps after the first, not steady"
         yield "micro-step time", f"{formats.duration(micro.time.p50)} median of {micro.count} in {which}"
-    yield "peak memory", f"{QUANTITIES['peak_memory_bytes'].text(memory.peak_bytes)} ({memory.method or memory.reason})"
+    peak = formats.MISSING if memory.peak_bytes is None else formats.gib(memory.peak_bytes)
+    yield "peak memory", f"{peak} ({memory.method or memory.reason})"
     if derived.train_loss is not None and derived.loss_start is not None:
         yield "loss", f"{derived.loss_start:.3f} -> {derived.train_loss:.3f}"
     held_out, error = submission.evaluation, derived.accuracy_standard_error
@@ -186,7 +186,7 @@ def _evidence(submission: Submission, derived: Derived) -> Iterator[tuple[str, s
     # MFU where the device's peak is known, else the fraction of its measured matrix rate.
     known = next(((name, figure) for name in ("mfu", "mafu") if (figure := figures.figures()[name]).value is not None), None)
     if known:
-        yield QUANTITIES[known[0]].label, f"{formats.percent(known[1].value or 0.0)} ({known[1].reason.rpartition(': ')[2]})"
+        yield known[0].upper(), f"{formats.percent(known[1].value or 0.0)} ({known[1].reason.rpartition(': ')[2]})"
     if figures.energy_per_sample_j.value is not None:
         yield "energy", f"{formats.joules(figures.energy_per_sample_j.value)} per sample"
     if derived.compile_overhead_s:

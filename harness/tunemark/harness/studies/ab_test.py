@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import mean, median
 from typing import Any
 
-from tunemark.harness.plan.options import Options
+from tunemark.harness.plan.resolve import Options
 from tunemark.harness.run.show import say
 from tunemark.harness.studies.series import Bench, Series, Stopped, StudyResult, card_with, settings_of
 from tunemark.schema import formats

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 from rich.table import Table
 
-from tunemark.harness.plan.options import Options
-from tunemark.harness.plan.resolve import Resolved, refuse_unsupported, step_memory
+from tunemark.harness.plan.resolve import Options, Resolved, refuse_unsupported, step_memory
 from tunemark.harness.run.show import say, table
 from tunemark.harness.studies.series import Bench, Point, Series, Stopped, StudyResult, card_with, short
 from tunemark.harness.vendors.protocol import vendor_of

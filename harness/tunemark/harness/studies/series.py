@@ -21,8 +21,7 @@ from filelock import FileLock, Timeout
 from rich.table import Table
 
 from tunemark.harness.plan.machine import detect
-from tunemark.harness.plan.options import SETTINGS, Options
-from tunemark.harness.plan.resolve import Resolved, refuse_missing_devices, resolve
+from tunemark.harness.plan.resolve import SETTINGS, Options, Resolved, refuse_missing_devices, resolve
 from tunemark.harness.run.record import environment, source_content, submissions, tries
 from tunemark.harness.run.show import say
 from tunemark.schema import formats
@@ -31,7 +30,7 @@ from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.workloads import WorkloadCard
 from tunemark.schema.plan.capabilities import Machine
-from tunemark.schema.plan.overrides import ALIASES, apply_overrides, similar_settings
+from tunemark.schema.plan.resolve import ALIASES, apply_overrides, similar_settings
 from tunemark.schema.records.base import canonical_json, content_id, flattened
 from tunemark.schema.records.reading import InvalidRecord, read_record
 from tunemark.schema.records.submission import Submission

@@ -6,8 +6,7 @@ from statistics import median
 
 from rich.table import Table
 
-from tunemark.harness.plan.options import Options
-from tunemark.harness.plan.resolve import Resolved
+from tunemark.harness.plan.resolve import Options, Resolved
 from tunemark.harness.run.show import say, table
 from tunemark.harness.studies.series import Bench, Kind, Point, Run, Series, StudyResult, axis_of, card_with, grid, star_of_card
 from tunemark.schema import formats

@@ -14,8 +14,7 @@ from typing import Literal, get_args
 
 from rich.table import Table
 
-from tunemark.harness.plan.options import Options
-from tunemark.harness.plan.resolve import step_memory
+from tunemark.harness.plan.resolve import Options, step_memory
 from tunemark.harness.run.show import say, table
 from tunemark.harness.studies.ab_test import Comparison, run_ab
 from tunemark.harness.studies.frontier import DOES_NOT_FIT, host_limit, limit_words, limited

@@ -22,12 +22,11 @@ from tunemark.schema.facts.names import CORE_OF_CHIP
 from tunemark.schema.plan.capabilities import Feature
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.submission import DeviceFacts
-from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, Backend, Dtype
+from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, NEURON_ROUNDING, Backend, Dtype
 
 DRIVER_INFO = Path("/sys/devices/virtual/neuron_device/neuron0/info/architecture")
 DRIVER_VERSION = Path("/sys/module/neuron/version")
 MASK = "NEURON_RT_VISIBLE_CORES"
-STOCHASTIC_ROUNDING = "NEURON_RT_STOCHASTIC_ROUNDING_EN"
 CACHE_FLAG = re.compile(r"--cache_dir[= ]\s*(\S+)")
 """In NEURON_CC_FLAGS, where it overrides NEURON_COMPILE_CACHE_URL."""
 
@@ -129,7 +128,7 @@ def environment(plan: Plan, already: Mapping[str, str]) -> dict[str, str]:
         flags.append("--auto-cast none")
     if settings and settings.optimisation_level is not None:
         flags.append(f"-O{settings.optimisation_level}")
-    return {"NEURON_CC_FLAGS": " ".join(filter(None, flags)), STOCHASTIC_ROUNDING: str(int(plan.rounds_stochastically))}
+    return {"NEURON_CC_FLAGS": " ".join(filter(None, flags)), NEURON_ROUNDING: str(int(plan.rounds_stochastically))}
 
 
 METRICS = [{"type": "neuroncore_counters"}, {"type": "memory_used"}]

@@ -9,7 +9,7 @@ import pkgutil
 import time
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
@@ -18,11 +18,10 @@ from pydantic import Field
 
 from tunemark.harness.vendors.vendor_tools import LineStream
 from tunemark.schema.facts.fact_base import validated
-from tunemark.schema.plan.capabilities import Family, Feature, Generation, Need
-from tunemark.schema.records.base import Frozen, Pattern
+from tunemark.schema.plan.capabilities import Family, Feature, Need
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.submission import DeviceFacts, MemoryReading
-from tunemark.schema.vocabulary import Backend, Dtype
+from tunemark.schema.vocabulary import Backend
 
 # What a family can do, by the table families.toml
 
@@ -41,16 +40,11 @@ class Chip(NamedTuple):
     devices: int
 
 
-class Row(Frozen):
-    """The table of a family. Most fields are those of `Vendor`; the last five are for packages that add a device to torch."""
+class Row(Family):
+    """The table of a family. The last five fields are for packages that add a device to torch."""
 
-    found_by: str
-    formats: tuple[Dtype, ...]
-    on_host: bool = False
-    cards: Pattern | None = None
     tools: tuple[str, ...] = ()
-    cannot: dict[Feature, str]
-    generations: tuple[Generation, ...]
+    """Commands of which a machine with such devices has one; empty where finding them needs none."""
     need: Need | None = None
     also_needed_for: tuple[Feature, ...] = ()
     modules: tuple[str, ...] = ()
@@ -79,8 +73,7 @@ def declared(backend: Backend) -> dict[str, Any]:
     """Return the fields of a family's `Vendor` that the table holds."""
     row = TABLE[backend]
     own = dict.fromkeys((Feature.FULL, Feature.LORA, *row.also_needed_for), row.need) if row.need else {}
-    taken = ("found_by", "formats", "on_host", "cards", "tools", "cannot", "generations")
-    return {name: getattr(row, name) for name in taken} | {"backend": backend, "needs": NEEDS | own}
+    return dict(row) | {"backend": backend, "needs": NEEDS | own}
 
 
 # Find devices
@@ -464,17 +457,14 @@ class LineMonitor(DeviceMonitor):
 # A vendor
 
 
-@dataclass(frozen=True, kw_only=True)
-class Vendor(Family):
+class Vendor(Row):
     """Everything the harness knows about one device family: what its devices can do, and how it uses them."""
 
     backend: Backend
     device: type[Device]
-    needs: dict[Feature, Need] = field(default_factory=lambda: NEEDS)
+    needs: dict[Feature, Need] = Field(default_factory=lambda: NEEDS)
     find: Callable[[], list[FoundDevice]] = list
     """Return the visible devices of this machine; empty without a driver."""
-    tools: Sequence[str] = ()
-    """Commands of which a machine with such devices has one; empty where `find` needs none."""
     masks: tuple[str, ...] = ()
     """Environment variables that choose among its devices."""
     missing_tool: Callable[[], str | None] = lambda: None
@@ -494,7 +484,7 @@ class Vendor(Family):
     def family(self) -> Family:
         """What its devices can do, as data/support.json holds it."""
         needs = {feature: need for feature, need in self.needs.items() if feature not in self.cannot}
-        return Family(**{each.name: getattr(self, each.name) for each in fields(Family)} | {"needs": needs})
+        return Family(**{name: getattr(self, name) for name in Family.model_fields} | {"needs": needs})
 
 
 PACKAGE = "tunemark.harness.vendors"

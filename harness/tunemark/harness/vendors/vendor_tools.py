@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import platform
 import re
 import shutil
 import subprocess
@@ -146,45 +145,6 @@ def visible_indexes(count: int, variable: str = "CUDA_VISIBLE_DEVICES", names: S
         fix = f"selects none of the {counted(count, 'device')} here; give {here}, unset it, or set it to '' to use the CPU"
         raise UnusableMask(variable, value, MIG_PART if parts[0].startswith("MIG-") else fix, exit_code=Exit.UNSUPPORTED)
     return visible
-
-
-ARM_CORES = {
-    ("0x41", "0xd0c"): "Neoverse-N1",
-    ("0x41", "0xd40"): "Neoverse-V1",
-    ("0x41", "0xd49"): "Neoverse-N2",
-    ("0x41", "0xd4f"): "Neoverse-V2",
-    ("0x41", "0xd84"): "Neoverse-V3",
-    ("0x41", "0xd8e"): "Neoverse-N3",
-}
-"""Implementer and part in /proc/cpuinfo -> core, as util-linux names it (sys-utils/lscpu-arm.c)."""
-CLOUD_CPUS = {
-    ("Amazon EC2", "Neoverse-N1"): "AWS Graviton2",
-    ("Amazon EC2", "Neoverse-V1"): "AWS Graviton3",
-    ("Amazon EC2", "Neoverse-V2"): "AWS Graviton4",
-    ("Amazon EC2", "Neoverse-V3"): "AWS Graviton5",
-    ("Google", "Neoverse-N1"): "Ampere Altra Q64-30",
-}
-"""Maker of the machine and core -> CPU, by the lists of CPUs of AWS and Google Cloud. Elsewhere a core is part of several CPUs."""
-CPU_INFO, MACHINE_MAKER = Path("/proc/cpuinfo"), Path("/sys/class/dmi/id/sys_vendor")
-
-
-def cpu_model(info: Path = CPU_INFO, maker: Path = MACHINE_MAKER) -> str:
-    """Return the CPU's model name. Arm systems report only the core, so a cloud's CPU is recognised by the maker of the machine."""
-    if info.exists():
-        lines = (line.partition(":") for line in info.read_text(encoding="utf-8", errors="replace").splitlines())
-        said = {name.strip(): value.strip() for name, _, value in lines}
-        name = said.get("model name") or said.get("Model")
-        core = ARM_CORES.get((said.get("CPU implementer", ""), said.get("CPU part", "")))
-        if name is None and core is not None:
-            made_by = maker.read_text(encoding="utf-8", errors="replace").strip() if maker.is_file() else ""
-            return CLOUD_CPUS.get((made_by, core), core)
-        if name:
-            return name
-    if platform.system() == "Darwin":
-        brand = (ask("/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string") or "").strip()
-        if brand:
-            return brand
-    return platform.processor() or platform.machine() or "unknown CPU"
 
 
 class LineStream:

@@ -12,12 +12,11 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
-from tunemark.harness.vendors.neuron import STOCHASTIC_ROUNDING
 from tunemark.harness.worker import chunked_loss
 from tunemark.harness.worker.fp8 import FrozenFp8Linear
-from tunemark.schema.records.effective import STOCHASTIC_OPTIMIZER, TORCH_NAMES, short
 from tunemark.schema.records.plan import Plan
-from tunemark.schema.vocabulary import ATTENTION_KERNELS, NATIVE, SDPA_KERNELS, Backend, Checkpointing
+from tunemark.schema.records.trace import STOCHASTIC_OPTIMIZER, TORCH_NAMES, short
+from tunemark.schema.vocabulary import ATTENTION_KERNELS, NATIVE, NEURON_ROUNDING, SDPA_KERNELS, Backend, Checkpointing
 
 KEPT = frozenset(
     {
@@ -144,7 +143,7 @@ def effective(plan: Plan, model: Any, optimizer: Any, processes: int, process_gr
     rounding: bool | None = type(bare).__name__ == STOCHASTIC_OPTIMIZER
     if plan.device.backend is Backend.NEURON_XLA:
         # The setting of the runtime; None if it has none.
-        rounding = {"0": False, "1": True}.get(os.environ.get(STOCHASTIC_ROUNDING, ""))
+        rounding = {"0": False, "1": True}.get(os.environ.get(NEURON_ROUNDING, ""))
     return {
         "attention": str(getattr(inner.config, "_attn_implementation", "unknown")),
         "fused_kernels": "liger" if any(name.startswith("liger_kernel.") for name in origins) else "none",

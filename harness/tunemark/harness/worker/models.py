@@ -19,8 +19,8 @@ from tunemark.harness.worker.levers import blocks, fuse, layers_in_fp8, limit_sd
 from tunemark.schema.facts.any_model import fields_of
 from tunemark.schema.facts.cards import HYBRID, ModelCard
 from tunemark.schema.physics.architecture import blocks_with_experts, limited_blocks
-from tunemark.schema.records.effective import TORCH_NAMES, short
 from tunemark.schema.records.plan import LoraSettings, Plan, Precision, Quantisation
+from tunemark.schema.records.trace import TORCH_NAMES, short
 from tunemark.schema.vocabulary import (
     BLOCK_OFFSET,
     BLOCK_SCALES,

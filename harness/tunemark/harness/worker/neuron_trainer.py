@@ -25,8 +25,8 @@ from tunemark.harness.worker.levers import cache_state, compiled_graphs, effecti
 from tunemark.harness.worker.loop import ENDLESS, StepReader, SubmittedStep, Trainer, agree, stop_rule
 from tunemark.harness.worker.models import NO_GRADIENTS, config_of, gradients_of, lora_keywords, model_facts
 from tunemark.schema.facts.cards import ModelCard
-from tunemark.schema.records.effective import NEURON_ATTENTION, TORCH_NAMES
 from tunemark.schema.records.plan import Plan
+from tunemark.schema.records.trace import NEURON_ATTENTION, TORCH_NAMES
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Phase, Strategy, Weights
 
 OPTIMIZERS = {"adamw": "adamw_torch", "sgd": "sgd"}

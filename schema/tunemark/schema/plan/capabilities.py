@@ -1,84 +1,72 @@
-"""What devices can do, what a plan uses, and the machine of a plan.
+"""What devices can do, and if a plan can run on a machine, before any time is spent: the harness refuses such a plan, and the gate its result.
 
 Families list what their devices cannot do. The harness declares them per vendor and writes all of them to data/support.json, which the
 gate plans with.
 """
 
+import math
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal, NamedTuple
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Self
 
-from tunemark.schema.records.base import Bytes, Frozen
-from tunemark.schema.records.plan import Plan
+from pydantic import Field
+
+from tunemark.schema.facts.cards import DEEPSEEK, HYBRID, ModelCard
+from tunemark.schema.physics.architecture import FAMILIES, block_linears, heads_of
+from tunemark.schema.records.base import Bytes, Frozen, Pattern
+from tunemark.schema.records.plan import DeviceChoice, Plan
 from tunemark.schema.records.submission import Environment
-from tunemark.schema.vocabulary import VARLEN, Backend, Checkpointing, Dtype, Method, Strategy
+from tunemark.schema.vocabulary import FP8_LAYER_MULTIPLE, VARLEN, Backend, Checkpointing, Dtype, Method, Strategy
 
 
 class Feature(StrEnum):
-    """A capability, as the support matrix names it. A family lists what it cannot do; it supports the rest."""
+    """A capability, as the support matrix names it, and if a plan uses it. A family lists what it cannot do; it supports the rest."""
 
-    FULL = "full fine-tuning"
-    LORA = "LoRA"
-    QLORA = "QLoRA"
-    FP8_FROZEN = "frozen weights in fp8"
-    FP8_TRAINING = "training in fp8"
-    PACKING = "packed documents"
-    FULL_CHECKPOINTING = "full checkpointing"
-    SELECTIVE_CHECKPOINTING = "selective checkpointing"
-    FLASH_ATTENTION = "flash attention"
-    FLASH_ATTENTION_3 = "FlashAttention 3"
-    FLEX_ATTENTION = "flex attention"
-    VARLEN_ATTENTION = "variable-length attention"
-    CUDNN_ATTENTION = "cuDNN attention"
-    CUDA_GRAPHS = "CUDA graphs"
-    LIGER = "Liger fused kernels"
-    COMPILE = "torch.compile"
-    EIGHT_BIT_OPTIMIZER = "8-bit optimizer states"
-    TF32 = "tf32"
-    BF16 = "bf16"
-    FP16 = "fp16"
-    DDP = "DDP"
-    FSDP2 = "FSDP2"
-    ZERO = "DeepSpeed ZeRO"
-    OFFLOAD = "offload to host memory"
-    TENSOR_PARALLEL = "tensor parallel"
-    PIPELINE_PARALLEL = "pipeline parallel"
+    FULL = "full fine-tuning", lambda plan: plan.method is Method.FULL
+    LORA = "LoRA", lambda plan: plan.method is Method.LORA
+    QLORA = "QLoRA", lambda plan: plan.method is Method.QLORA
+    FP8_FROZEN = "frozen weights in fp8", lambda plan: plan.model.frozen_weights == "fp8"
+    FP8_TRAINING = "training in fp8", lambda plan: plan.model.fp8_training != "none"
+    PACKING = "packed documents", lambda plan: plan.data.packing and plan.data.document_borders
+    FULL_CHECKPOINTING = "full checkpointing", lambda plan: plan.model.gradient_checkpointing is Checkpointing.FULL
+    SELECTIVE_CHECKPOINTING = "selective checkpointing", lambda plan: plan.model.gradient_checkpointing is Checkpointing.SELECTIVE
+    FLASH_ATTENTION = "flash attention", lambda plan: plan.model.attention == "flash_attention_2"
+    FLASH_ATTENTION_3 = "FlashAttention 3", lambda plan: plan.model.attention == "flash_attention_3"
+    FLEX_ATTENTION = "flex attention", lambda plan: plan.model.attention == "flex_attention"
+    VARLEN_ATTENTION = "variable-length attention", lambda plan: plan.model.attention == VARLEN
+    CUDNN_ATTENTION = "cuDNN attention", lambda plan: plan.model.sdpa_kernel == "cudnn"
+    CUDA_GRAPHS = "CUDA graphs", lambda plan: plan.model.compile_mode == "reduce-overhead"
+    LIGER = "Liger fused kernels", lambda plan: plan.model.fused_kernels == "liger"
+    COMPILE = "torch.compile", lambda plan: plan.model.compile != "none"
+    EIGHT_BIT_OPTIMIZER = "8-bit optimizer states", lambda plan: plan.optimizer.name.endswith("8bit")
+    TF32 = "tf32", lambda plan: plan.precision.compute is Dtype.TF32
+    BF16 = "bf16", lambda plan: plan.precision.compute is Dtype.BF16
+    FP16 = "fp16", lambda plan: plan.precision.compute is Dtype.FP16
+    DDP = "DDP", lambda plan: plan.device.strategy is Strategy.DDP
+    FSDP2 = "FSDP2", lambda plan: plan.device.strategy is Strategy.FSDP2
+    ZERO = "DeepSpeed ZeRO", lambda plan: plan.device.strategy.value.startswith("zero")
+    OFFLOAD = "offload to host memory", lambda plan: plan.device.offload != "none"
+    TENSOR_PARALLEL = "tensor parallel", lambda plan: plan.device.tensor_parallel > 1
+    PIPELINE_PARALLEL = "pipeline parallel", lambda plan: plan.device.pipeline_parallel > 1
     PEAK_MEMORY = "peak memory of the allocator"
     UTILISATION = "device utilisation"
     ENERGY = "energy counter"
 
+    used_by: Callable[[Plan], bool]
+    """Return True if a plan uses it; nothing that is only measured is used."""
 
-USED: dict[Feature, Callable[[Plan], bool]] = {
-    Feature.FULL: lambda plan: plan.method is Method.FULL,
-    Feature.LORA: lambda plan: plan.method is Method.LORA,
-    Feature.QLORA: lambda plan: plan.method is Method.QLORA,
-    Feature.FP8_FROZEN: lambda plan: plan.model.frozen_weights == "fp8",
-    Feature.FP8_TRAINING: lambda plan: plan.model.fp8_training != "none",
-    Feature.PACKING: lambda plan: plan.data.packing and plan.data.document_borders,
-    Feature.FULL_CHECKPOINTING: lambda plan: plan.model.gradient_checkpointing is Checkpointing.FULL,
-    Feature.SELECTIVE_CHECKPOINTING: lambda plan: plan.model.gradient_checkpointing is Checkpointing.SELECTIVE,
-    Feature.FLASH_ATTENTION: lambda plan: plan.model.attention == "flash_attention_2",
-    Feature.FLASH_ATTENTION_3: lambda plan: plan.model.attention == "flash_attention_3",
-    Feature.FLEX_ATTENTION: lambda plan: plan.model.attention == "flex_attention",
-    Feature.VARLEN_ATTENTION: lambda plan: plan.model.attention == VARLEN,
-    Feature.CUDNN_ATTENTION: lambda plan: plan.model.sdpa_kernel == "cudnn",
-    Feature.CUDA_GRAPHS: lambda plan: plan.model.compile_mode == "reduce-overhead",
-    Feature.LIGER: lambda plan: plan.model.fused_kernels == "liger",
-    Feature.COMPILE: lambda plan: plan.model.compile != "none",
-    Feature.EIGHT_BIT_OPTIMIZER: lambda plan: plan.optimizer.name.endswith("8bit"),
-    Feature.TF32: lambda plan: plan.precision.compute is Dtype.TF32,
-    Feature.BF16: lambda plan: plan.precision.compute is Dtype.BF16,
-    Feature.FP16: lambda plan: plan.precision.compute is Dtype.FP16,
-    Feature.DDP: lambda plan: plan.device.strategy is Strategy.DDP,
-    Feature.FSDP2: lambda plan: plan.device.strategy is Strategy.FSDP2,
-    Feature.ZERO: lambda plan: plan.device.strategy.value.startswith("zero"),
-    Feature.OFFLOAD: lambda plan: plan.device.offload != "none",
-    Feature.TENSOR_PARALLEL: lambda plan: plan.device.tensor_parallel > 1,
-    Feature.PIPELINE_PARALLEL: lambda plan: plan.device.pipeline_parallel > 1,
-}
-"""Feature -> True if a plan uses it."""
+    def __new__(cls, name: str, used_by: Callable[[Plan], bool] = lambda _plan: False) -> Self:
+        """Return the feature of this name."""
+        feature = str.__new__(cls, name)
+        feature._value_, feature.used_by = name, used_by
+        return feature
+
+
 WITHOUT_FP8 = "use frozen_weights=plain and fp8_training=none"
 FEATURE_OF_FORMAT: dict[Dtype, Feature] = {Dtype.BF16: Feature.BF16, Dtype.FP16: Feature.FP16, Dtype.TF32: Feature.TF32}
 
@@ -110,8 +98,7 @@ class Generation:
         return tuple(dtype for dtype in family_formats if FEATURE_OF_FORMAT.get(dtype) not in self.cannot)
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+class Family(Frozen):
     """What the devices of a family can do. The harness declares it per vendor and writes all of them to data/support.json."""
 
     found_by: str
@@ -120,13 +107,13 @@ class Family:
     """Number formats of the matrix units, fastest first; a generation may lack some."""
     cannot: dict[Feature, str]
     """Features that no device of the family has, each with the reason and what to use instead."""
-    needs: dict[Feature, Need] = field(default_factory=dict)
+    needs: dict[Feature, Need] = Field(default_factory=dict)
     """Packages that features need."""
     generations: tuple[Generation, ...] = ()
     """Generations that lack more than the family does."""
     on_host: bool = False
     """True where all processes of a machine share the CPU."""
-    cards: str | None = None
+    cards: Pattern | None = None
     """Pattern of maker and architecture on its accelerator cards, for plans of other machines."""
 
     def generation(self, target: str | None, architecture: str | None) -> Generation | None:
@@ -164,3 +151,175 @@ class Machine(Environment):
     def target(self) -> str | None:
         """Compile target of the first device; None where unknown."""
         return self.devices[0].target
+
+
+# Can a plan run on a machine?
+
+HEAD_MULTIPLE = 8
+"""FlashAttention's heads have a width that is a multiple of this."""
+WIDEST_HEAD = 256
+"""And at most this one."""
+WITHOUT_LIGER = ("gpt2", "bert", "apertus", "seed_oss", "ministral3", "minimax_m2", *DEEPSEEK)
+"""Model families that Liger 0.8.5 has no kernels for: it silently leaves them unchanged."""
+PROCESSES_PER_CORE = 4
+"""More processes on each core only measure waiting, and exhaust the machine's memory."""
+
+
+def unsupported_reason(plan: Plan, model: ModelCard, machine: Machine, generation: Generation | None) -> str | None:
+    """Return the first reason why a plan cannot run on this machine, or None. `generation` is what its devices lack."""
+    facts = {"plan": plan, "card": model, "traits": FAMILIES[model.family]}
+    checks = (
+        device_conflicts(plan.device),
+        _too_few_devices(plan.device, machine),
+        _missing_features(plan, machine, generation),
+        (row.why.format(packages=machine.packages, **facts) for row in CONFLICTS if row.excludes(facts, machine.packages)),
+        _missing_packages(plan, machine),
+        conflicts_with_model(plan, model),
+    )
+    return next((reason for check in checks for reason in check), None)
+
+
+def _too_few_devices(device: DeviceChoice, machine: Machine) -> Iterator[str]:
+    if (missing := missing_devices(device.count, device.nodes, machine)) is not None:
+        yield f"{device.count} devices{f' on {device.nodes} nodes' * (device.nodes > 1)}: {missing}"
+
+
+def missing_devices(count: int, nodes: int, machine: Machine) -> str | None:
+    """Return the number of devices that a machine has, with the option to give, if it has fewer than its part of all; else None."""
+    on_host, here = machine.family.on_host, len(machine.devices)
+    most = PROCESSES_PER_CORE * machine.cpu_usable_cores if on_host else here
+    if count // nodes <= most:
+        return None
+    has = f"{machine.cpu_usable_cores} cores" if on_host else f"{here} {machine.backend.value} device{'s' * (here != 1)}"
+    limit = f", with at most {PROCESSES_PER_CORE} processes per core" if on_host else ""
+    return f"this machine has {has}{limit}; give --devices {most * nodes} or less"
+
+
+def shared_cores(device: DeviceChoice, machine: Machine) -> str | None:
+    """Return a warning if the processes of a machine share its cores, which then run one after the other; None if they do not."""
+    processes, cores = device.count // device.nodes, machine.cpu_usable_cores
+    if not machine.family.on_host or processes <= cores:
+        return None
+    most = cores * device.nodes
+    return f"{processes} processes share {cores} cores and wait for each other, so they do not measure {processes} devices; give --devices {most} or less"
+
+
+def _missing_features(plan: Plan, machine: Machine, generation: Generation | None) -> Iterator[str]:
+    backend = plan.device.backend
+    used = [feature for feature in Feature if feature.used_by(plan)]
+    lacking = {backend.value: machine.family.cannot} | ({generation.name: generation.cannot} if generation else {})
+    for name, cannot in lacking.items():
+        yield from (f"{feature.value} on {name}: {cannot[feature]}" for feature in used if feature in cannot)
+    if plan.precision.compute not in machine.family.formats:
+        formats = ", ".join(dtype.value for dtype in machine.family.formats)
+        yield f"compute format {plan.precision.compute.value}: this device has {formats}"
+
+
+def _missing_packages(plan: Plan, machine: Machine) -> Iterator[str]:
+    if "torch" not in machine.packages:
+        yield "training needs torch, which is not installed: pip install 'tunemark[run]'"
+    for feature, need in machine.family.needs.items():
+        found = machine.packages.get(need.package) if feature.used_by(plan) else need.oldest
+        if found is None:
+            yield f"{feature.value} needs {need.package}, which is not installed: {need.install}"
+        elif _release(found) < _release(need.oldest):
+            yield f"{feature.value} needs {need.package} {need.oldest} or newer, and this is {found}: {need.install}"
+
+
+# Settings that exclude each other on any machine, or with a model
+
+
+def device_conflicts(device: DeviceChoice) -> Iterator[str]:
+    """Yield numbers of devices that a strategy or a group of devices does not allow."""
+    several = [strategy.value for strategy in Strategy if strategy is not Strategy.SINGLE]
+    group = device.tensor_parallel * device.pipeline_parallel
+    if device.count == 1 and device.strategy is not Strategy.SINGLE:
+        yield f"{device.strategy.value} needs at least two devices; leave --sharding out, or give --devices 2"
+    if device.count > 1 and device.strategy is Strategy.SINGLE:
+        yield f"single: {device.count} devices need one of {', '.join(several)}"
+    if device.count % group:
+        yield f"{device.count} devices: tensor x pipeline parallel is {group}; give a multiple of it"
+
+
+class Conflict(NamedTuple):
+    """Settings that exclude each other, one row of conflicts.toml."""
+
+    why: str
+    when: dict[str, Any] | list[dict[str, Any]]
+    """Fields of a plan, its model's card and the traits of its family, and their values; a list holds alternatives."""
+    before: Mapping[str, str] = {}
+    """Packages, and the first release of each without the conflict."""
+    since: Mapping[str, str] = {}
+    """Packages, and the first release of each with the conflict."""
+
+    @property
+    def alternatives(self) -> list[dict[str, Any]]:
+        """Combinations of settings, each of which excludes a plan."""
+        return self.when if isinstance(self.when, list) else [self.when]
+
+    def excludes(self, facts: Mapping[str, Any], packages: Mapping[str, str]) -> bool:
+        """Return True for settings of `facts`, a plan, its model's card and the traits of its family, on a machine with such packages."""
+        return (
+            any(all(_has(facts, *setting) for setting in each.items()) for each in self.alternatives)
+            and all(_release(packages.get(name, "")) < _release(first) for name, first in self.before.items())
+            and all(_release(packages.get(name, "")) >= _release(first) for name, first in self.since.items())
+        )
+
+
+CONFLICTS = [Conflict(**row) for row in tomllib.loads(Path(__file__).with_name("conflicts.toml").read_text(encoding="utf-8"))["conflict"]]
+
+
+@cache
+def _path(name: str) -> tuple[str, tuple[str, ...]]:
+    """Return the root of a field in conflicts.toml, and the names that lead to it from there."""
+    first, *rest = name.removeprefix("!").split(".")
+    return (first, tuple(rest)) if first in {"card", "traits"} else ("plan", (first, *rest))
+
+
+def _has(facts: Mapping[str, Any], name: str, wanted: Any) -> bool:  # noqa: ANN401 - values of settings
+    """Return True if a field has a wanted value, as conflicts.toml writes it. A field of settings that the plan does not have has none."""
+    root, path = _path(name)
+    value = facts[root]
+    for part in path:
+        value = getattr(value, part, None)
+    if isinstance(wanted, bool):
+        return bool(value) is wanted
+    accepted = wanted if isinstance(wanted, list) else (wanted,)
+    found = any(each in accepted for each in value) if isinstance(value, tuple) else value in accepted
+    return found != name.startswith("!")
+
+
+def _release(version: str) -> tuple[float, float]:
+    """Return major and minor release of a version; that of a package that is still to be installed is the newest."""
+    numbers = re.match(r"(\d+)(?:\.(\d+))?", version)
+    return (int(numbers[1]), int(numbers[2] or 0)) if numbers else (math.inf, math.inf)
+
+
+def conflicts_with_model(plan: Plan, card: ModelCard) -> Iterator[str]:
+    """Yield settings that the shape of a model does not allow."""
+    # A model with rotary positions can read rows longer than its context length.
+    if FAMILIES[card.family].learned_positions and plan.data.sequence_length > card.context_length:
+        yield f"{card.key} has positions for {card.context_length} tokens, data.sequence_length is {plan.data.sequence_length}"
+    yield from _attention_conflicts(plan, card)
+    if plan.model.fused_kernels == "liger" and card.family in WITHOUT_LIGER:
+        yield f"Liger has no kernels for {card.family}; use fused_kernels=none"
+    sides = {side for linear in block_linears(card) for side in (linear.inputs, linear.outputs)} if plan.model.fp8_products else set()
+    if odd := next((side for side in sorted(sides) if side % FP8_LAYER_MULTIPLE), None):
+        yield f"{card.key} has a matrix with a side of {odd}, but fp8 products need multiples of {FP8_LAYER_MULTIPLE}; {WITHOUT_FP8}"
+
+
+def _attention_conflicts(plan: Plan, card: ModelCard) -> Iterator[str]:
+    """Yield what the heads and the kinds of attention of a model do not allow."""
+    heads = heads_of(card, card.layers - 1)
+    if plan.model.attention == VARLEN and heads.value_width != heads.width:
+        widths = f"keys of width {heads.width} and values of {heads.value_width}"
+        yield f"{card.key} has {widths}, and varlen attention takes one width; use attention=sdpa"
+    elif plan.model.attention == VARLEN and (heads.width % HEAD_MULTIPLE or heads.width > WIDEST_HEAD):
+        limits = f"multiples of {HEAD_MULTIPLE} up to {WIDEST_HEAD}"
+        yield f"{card.key} has heads of width {heads.width}, and varlen attention takes {limits}; use attention=sdpa"
+    if card.family in HYBRID and plan.data.packing and plan.data.document_borders:
+        cause = "layers with the gated delta rule carry their state from one packed document to the next"
+        yield f"{card.key}: {cause}; use data.packing=false, or data.document_borders=false"
+    if FAMILIES[card.family].chunked and plan.data.packing and plan.data.sequence_length > (card.sliding_window or 0):
+        chunk = f"{card.key} attends within chunks of {card.sliding_window} tokens, and data.sequence_length is {plan.data.sequence_length}"
+        yield f"{chunk}: packing has no mask for chunks yet; use data.packing=false, or rows of at most one chunk"

@@ -5,21 +5,20 @@ record holds.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from tunemark.schema.errors import TunemarkError, did_you_mean
+from pydantic import ValidationError
+
+from tunemark.schema.errors import TunemarkError, did_you_mean, must_be
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.names import CORE_OF_CHIP, names_cpu_model
 from tunemark.schema.facts.workloads import WorkloadCard
 from tunemark.schema.physics.architecture import targets_in
-from tunemark.schema.plan.capabilities import FEATURE_OF_FORMAT, Feature, Generation, Machine
-from tunemark.schema.plan.conflicts import unsupported_reason
-from tunemark.schema.plan.overrides import apply_overrides
+from tunemark.schema.plan.capabilities import FEATURE_OF_FORMAT, Feature, Generation, Machine, unsupported_reason
 from tunemark.schema.records.base import flattened
-from tunemark.schema.records.division import Override
 from tunemark.schema.records.plan import (
     Attention,
     Batch,
@@ -32,8 +31,10 @@ from tunemark.schema.records.plan import (
     ModelChoice,
     Offload,
     Optimizer,
+    Override,
     Plan,
     Precision,
+    Quantisation,
     Requested,
     needless_rounding,
 )
@@ -427,3 +428,99 @@ def missing_card(name: str, backend: Backend) -> str:
     if backend is Backend.CPU and not names_cpu_model(name):
         return f"the CPU reports the name {name!r}, which many models share; peaks and prices are unknown"
     return f"no card in data/accelerators has the alias {name!r}; peaks and prices are unknown"
+
+
+# `--set`: the card validates the value, and the submission declares the change
+
+ALIASES = {
+    name: field
+    for field, names in {
+        "batch.micro_batch": "batch_size micro_batch batch",
+        "batch.gradient_accumulation": "gradient_accumulation accumulation",
+        "data.sequence_length": "length max_length seq seq_len sequence_length",
+        "data.packing": "packing",
+        "data.padding": "padding",
+        "optimizer.learning_rate": "learning_rate lr",
+        "optimizer.name": "optim optimizer",
+        "optimizer.layer_decay": "layer_decay",
+        "lora.rank": "rank lora_rank",
+        "lora.alpha": "lora_alpha",
+        "gradient_checkpointing": "checkpointing",
+        "compute": "precision",
+        "devices.count": "devices",
+        "devices.strategy": "sharding",
+        "devices.offload": "offload",
+    }.items()
+    for name in names.split()
+}
+"""Common name of a setting -> its field in the workload card."""
+IDENTITY = ("key", "title", "description", "source", "tier", "not_stated", "axes", "points")
+"""Fields of the card that describe it and are not settings."""
+
+
+def apply_overrides(card: WorkloadCard, assignments: tuple[str, ...]) -> tuple[WorkloadCard, tuple[Override, ...]]:
+    """Return the changed card and the overrides. A value that the card or its source has is not an override.
+
+    Of several values for one setting, the last counts.
+    """
+    content = card.model_dump(mode="json")
+    changes: dict[str, Override] = {}
+    of_card: dict[str, Any] = {}
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        if not equals:
+            raise TunemarkError("--set", assignment, "give field=value, such as batch.micro_batch=16")
+        alias = ALIASES.get(name, name)
+        # Devices are chosen with options of their own, so those aliases are only for messages and series.
+        if name not in _settings(content) and not alias.startswith("devices."):
+            name = alias
+        parent, last = _parent(content, name)
+        before = of_card.setdefault(name, parent[last])
+        try:
+            parent[last] = json.loads(text)
+        except ValueError:
+            parent[last] = [part.strip() for part in text.split(",")] if isinstance(before, list) else text
+        if name == "method":
+            # A changed method gets its settings: the card's, or the defaults if the card has none.
+            adapted, quantised = content["method"] in {"lora", "qlora"}, content["method"] == "qlora"
+            content["lora"] = (content["lora"] or LoraSettings().model_dump(mode="json")) if adapted else None
+            content["quantisation"] = (content["quantisation"] or Quantisation().model_dump(mode="json")) if quantised else None
+        changes.pop(name, None)
+        if parent[last] != before and parent[last] not in card.own_values(name):
+            changes[name] = Override(field=name, card=_scalar(before), run=_scalar(parent[last]))
+    overrides = tuple(changes.values())
+    try:
+        return WorkloadCard.model_validate(content), overrides
+    except ValidationError as error:
+        problem = error.errors()[0]
+        place, fix = ".".join(map(str, problem["loc"])), must_be(problem["msg"])
+        if place:
+            raise TunemarkError(f"--set {place}", problem.get("input"), fix) from error
+        # A rule over several settings names no field, so the message lists those that were set.
+        values = ", ".join(json.dumps(override.run) for override in overrides)
+        raise TunemarkError(f"--set {', '.join(override.field for override in overrides)}", values, fix) from error
+
+
+def similar_settings(name: str, known: Iterable[str]) -> str:
+    """Return a sentence with the settings most similar to a name, and where to see all."""
+    similar = did_you_mean(name, known)
+    return f"{similar}{'' if similar.endswith('?') else ';'} `tunemark workloads --json` shows each card with its settings"
+
+
+def _settings(content: dict[str, Any]) -> list[str]:
+    return [path for path, _ in flattened(content) if path.split(".")[0] not in IDENTITY]
+
+
+def _parent(content: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:
+    """Return the dictionary that holds a field, and the field's key in it."""
+    *path, last = name.split(".")
+    parent: Any = content
+    for part in path:
+        parent = parent.get(part) if isinstance(parent, dict) else None
+    if not isinstance(parent, dict) or last not in parent or name in IDENTITY:
+        raise TunemarkError("--set", name, f"not a setting of the workload card; {similar_settings(name, _settings(content))}")
+    return parent, last
+
+
+def _scalar(value: Any) -> str | float | int | bool | None:  # noqa: ANN401 - any JSON value
+    return value if isinstance(value, str | float | int | bool) or value is None else json.dumps(value)

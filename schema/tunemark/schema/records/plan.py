@@ -1,6 +1,7 @@
-"""The request of a run, and its frozen plan: every setting resolved, with the reason for each derived value."""
+"""The request of a run, its frozen plan with the reason for each derived value, and the division that follows from its overrides."""
 
 import math
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -11,6 +12,7 @@ from tunemark.schema.vocabulary import (
     Backend,
     Checkpointing,
     DataSource,
+    Division,
     Dtype,
     Method,
     Padding,
@@ -430,6 +432,11 @@ class Plan(Frozen):
         return self.optimizer.stochastic_rounding and self.device.backend is not Backend.NEURON_XLA
 
     @property
+    def needless_rounding(self) -> str | None:
+        """Why no updated weight is rounded to bf16; None if weights are."""
+        return needless_rounding(self.precision.parameters, self.device.strategy, master_weights=self.optimizer.master_weights)
+
+    @property
     def product_formats(self) -> str:
         """Number formats of matrix products: `bf16`, or `bf16/fp8` where the matrices of the blocks multiply in fp8."""
         return f"{self.precision.compute.value}/fp8" if self.model.fp8_products else self.precision.compute.value
@@ -448,3 +455,78 @@ def needless_rounding(parameters: Dtype, strategy: Strategy, *, master_weights: 
     if parameters is not Dtype.BF16:
         return "fp32 weights keep small updates"
     return f"optimizer.master_weights {copies}" if master_weights else None
+
+
+# The division of a run, a function of its overrides. A run of the tuned division trains what its card says: the same mathematics, data,
+# sequence length and global batch, with losses inside the card's band. It chooses freely how this is computed, as in MLPerf's closed division.
+# The harness, the gate, the card check and the site read this table of free settings.
+
+Value = Annotated[str, Field(max_length=2_000)] | float | int | bool | None
+
+FREE_SETTINGS = {
+    setting: what
+    for what, settings in {
+        "attention kernel": "attention sdpa_kernel",
+        "fused kernels": "fused_kernels loss",
+        "gradient checkpointing": "gradient_checkpointing",
+        "compilation": "compile compile_mode",
+        "compiler level": "neuron.optimisation_level",
+        "split of the global batch": "batch.micro_batch batch.gradient_accumulation devices.count",
+        "sharding": "devices.strategy devices.tensor_parallel devices.pipeline_parallel",
+        "offload": "devices.offload",
+        "format of frozen weights": "frozen_weights quantisation.format quantisation.double",
+    }.items()
+    for setting in settings.split()
+}
+"""Settings of a card that a run of the tuned division may change -> what they choose. A changed split keeps the global batch."""
+MEANING = {
+    Division.STANDARD: "the workload card unchanged",
+    Division.TUNED: "the card's training and global batch, with other kernels, checkpointing, compilation, batch split or sharding",
+    Division.OPEN: "any other declared override, such as another sequence length, global batch or optimizer",
+}
+"""What a run of each division may change."""
+
+
+class Override(Frozen):
+    """A setting that differs from the workload card."""
+
+    field: Text
+    """Dotted path in the card, such as `batch.micro_batch`."""
+    card: Value
+    """Value in the card."""
+    run: Value
+    """Value in this run."""
+
+
+def division_of(plan: Plan, overrides: Sequence[Override]) -> Division:
+    """Return the division of a run with this plan and these overrides."""
+    if not overrides:
+        return Division.STANDARD
+    return Division.TUNED if fixed_setting_changed(plan, overrides) is None else Division.OPEN
+
+
+def fixed_setting_changed(plan: Plan, overrides: Sequence[Override]) -> str | None:
+    """Return the first change that only the open division allows, in words; None if all changes are free."""
+    fixed = next((override.field for override in overrides if override.field not in FREE_SETTINGS), None)
+    if fixed is not None:
+        return f"{fixed} is fixed by the card"
+    rows, card_rows = plan.batch.global_batch, card_global_batch(plan, overrides)
+    return None if rows == card_rows else f"plan.batch.global_batch is {rows}, and the card has {card_rows} rows per step on these devices"
+
+
+def card_global_batch(plan: Plan, overrides: Sequence[Override]) -> int | None:
+    """Return the rows per optimizer step that the card has on the devices of a run: its batch on each replica.
+
+    None if an override gives a value of the card that is not a number.
+    """
+    of_card = {override.field: override.card for override in overrides}
+
+    def number(field: str, of_plan: int) -> int:
+        value = of_card.get(field, of_plan)
+        return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+    device, batch = plan.device, plan.batch
+    rows = number("batch.micro_batch", batch.micro_batch) * number("batch.gradient_accumulation", batch.gradient_accumulation)
+    devices = number("devices.count", device.count)
+    group = number("devices.tensor_parallel", device.tensor_parallel) * number("devices.pipeline_parallel", device.pipeline_parallel)
+    return rows * max(1, devices // group) if rows and devices and group > 0 else None

@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AwareDatetime, Field
 
 from tunemark.schema.records.base import Bytes, Count, Frozen, Key, PositiveCount, ResultId, Seconds, Text, absent, consistency, content_id
-from tunemark.schema.records.division import Override, division_of, fixed_setting_changed
-from tunemark.schema.records.plan import Plan, Requested
+from tunemark.schema.records.plan import Override, Plan, Requested, division_of, fixed_setting_changed
 from tunemark.schema.records.trace import DeviceUse, Effective, Energy, Gate, Probe, RankRecord, StepEvent, StepTrace, Study
 from tunemark.schema.vocabulary import Backend, Division, Phase, Status, WarningKind
 

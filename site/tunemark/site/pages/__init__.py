@@ -11,9 +11,9 @@ from pydantic import BaseModel
 from tunemark.schema.comparability import COMPARABILITY_KEYS
 from tunemark.schema.privacy import PATTERNS
 from tunemark.schema.quantities import QUANTITIES
-from tunemark.schema.records.division import FREE_SETTINGS, MEANING
-from tunemark.schema.records.json_schema import field_reference
+from tunemark.schema.records.plan import FREE_SETTINGS, MEANING
 from tunemark.schema.records.published import PublishedResult
+from tunemark.schema.records.reading import field_reference
 from tunemark.schema.records.submission import Environment, Submission
 from tunemark.schema.vocabulary import MLPERF_LABEL, Status, WarningKind
 from tunemark.site import charts, data_files, home, python_module, studies, wording
