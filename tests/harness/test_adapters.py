@@ -12,6 +12,7 @@ from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.worker.gates import adapter_gradient
 from tunemark.harness.worker.models import model_facts
 from tunemark.schema.errors import TunemarkError
+from tunemark.schema.facts.cards import TAKEN_FOR_EXPERTS
 from tunemark.schema.physics.architecture import GROUPS, NAMES, endings, group, layer_names
 from tunemark.schema.physics.training_shape import shape_of_plan
 from tunemark.schema.records.reading import read_record
@@ -44,23 +45,23 @@ def test_adapters_are_put_on_the_layers_that_transformers_builds_counted_by_the_
     assert model_facts(model)["trainable_parameters"] == shape_of_plan(plan, card).adapter_weights + head
     assert plan.lora.target_modules == group(card, which)
     if which == "all-linear":
-        inside, ends, outside = layers_of(model.get_base_model())
+        inside, ends, outside = layers_of(model.get_base_model(), family)
         assert inside - ends == set(layer_names(card)) - set(NAMES[family].outside)
         assert all(any(name in endings(path) for path in outside) for name in NAMES[family].outside)
         gate = adapter_gradient(plan, model, next(batches).tensors)
         assert gate["passed"], gate["detail"]
 
 
-def layers_of(model):
+def layers_of(model, family):
     """Return the names of the linear layers and tables inside of blocks, those outside, and the paths outside."""
     from torch import nn
     from transformers.pytorch_utils import Conv1D
 
     paths = [path.replace(".base_layer", "") for path, one in model.named_modules() if isinstance(one, nn.Linear | Conv1D | nn.Embedding)]
     # Experts and their gate are linear layers in transformers 4 and plain tensors in 5: neither takes adapters by name. Nor do the other
-    # feed-forward layers of DeepSeek, which peft takes for experts.
-    deepseek = [".mlp."] if ".shared_experts." in str(paths) else []
-    without = ["lora_", "classifier", ".experts.", "block_sparse_moe.gate", ".router", *deepseek]
+    # feed-forward layers of some families, which peft takes for experts.
+    taken = [".mlp."] if family in TAKEN_FOR_EXPERTS else []
+    without = ["lora_", "classifier", ".experts.", "block_sparse_moe.gate", ".router", ".shared_expert_gate", *taken]
     paths = [path for path in paths if not (any(part in path for part in without) or path.endswith(".mlp.gate"))]
     outside = {path for path in paths if not re.search(r"\.\d+\.", path)}
     inside = {end for path in paths for found in re.findall(r"\.\d+\.(.+)", path) for end in endings(found)}
