@@ -41,7 +41,7 @@ class Budget:
 PYTHON = (".py",)
 BUDGETS = (
     # Raised by 160 on 2026-11-27: Qwen3.5, Qwen3-Next and Gemma 4, whose layers are of several kinds; names of devices with their memory.
-    Budget("schema", "schema", PYTHON, 12_329, 8_000),
+    Budget("schema", "schema", PYTHON, 12_328, 8_000),
     # What is left has no second copy and no dead code: less would be fewer device families, studies or settings.
     Budget("harness", "harness", PYTHON, 9_530, 7_000),
     Budget("collector", "collector", PYTHON, 14_237, 12_000),

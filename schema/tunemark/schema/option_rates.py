@@ -347,7 +347,7 @@ def _overflow(model: ModelCard, card: AcceleratorCard) -> str | None:
     if not overflows:
         return None
     why = f"activations of {model.name} exceed the range of fp16, and {card.name} has no bf16"
-    return f"{why}; Unsloth computes them in fp32 there, at a rate of which there is no result"
+    return f"{why}; Unsloth computes them in fp32 there, and no result says how fast"
 
 
 # Rates ---------------------------------------------------------------------------------------------

@@ -249,7 +249,7 @@ def estimates(
             memory,
             size,
             rate.memory or verdict,
-            memory.fit_on(size)[1],
+            None if asked.stack or verdict in FITS else memory.leanest(plan.other_stacks(card)),
             rate,
             speed,
             _range(of_tuned[card.key]),

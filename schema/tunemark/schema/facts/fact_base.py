@@ -197,7 +197,7 @@ class FactBase:
         fix = f"not in data/accelerators; {suggest_accelerator(name, self.accelerators)}"
         if len(sharing) == 1:
             fix = f"not in data/accelerators; another model of it is {sharing[0]!r}"
-        elif 0 < len(sharing) <= MOST_SHARING:
+        elif 1 < len(sharing) <= MOST_SHARING:
             fix = f"may be {' or '.join(sharing)}; give one of them"
         raise TunemarkError(option, name, fix if words else "give the name of an accelerator, such as 'RTX 4090'")
 

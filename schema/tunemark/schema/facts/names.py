@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Mapping
 from tunemark.schema.errors import bare, nearest, suggested
 from tunemark.schema.facts.cards import APPLE, AcceleratorCard, ModelCard
 
-WITH_MEMORY = re.compile(r"(?P<name>.{1,200}?)[\s,-]*\(?\s*(?P<memory>\d{1,5})\s*(?:GB|GiB)\)?", re.IGNORECASE)
 AWS = re.compile(r"(?P<family>(?:dl|gr|g|inf|p|trn|vt)\d[a-z0-9]*(?:-[a-z0-9]+)?)\.(?P<size>[a-z0-9-]*(?:large|metal)[a-z0-9-]*)")
 """Names of AWS instances with accelerators. No other provider uses this form."""
 VARIANTS = frozenset(("instruct", "it", "chat", "base", "hf", "bnb", "4bit", "8bit", "unsloth", "gptq", "awq", "fp8", "dynamic"))
@@ -16,7 +15,7 @@ VARIANT = re.compile(r"[0-9]+(gb|gib)|pcie|sxm[0-9]*|nvl|hbm[0-9]*|nvidia|amd|in
 MEMORY = re.compile(r"\b(\d{1,5})[\s-]?(?:gb|gib)\b")
 MACHINE = re.compile(r"\b(mac ?book (pro|air)|mac (studio|mini|pro)|imac|nvl\d+)\b")
 """Machines that an accelerator is built into."""
-MODELS_APART = frozenset(("max", "pro", "ultra", "ti", "super", "xt", "xtx", "gre", "mini", "laptop", "cpu"))
+MODELS_APART = frozenset(("max", "pro", "ultra", "ti", "super", "xt", "xtx", "gre", "mini", "laptop"))
 """Words that tell models of one number apart: a name without them is not theirs."""
 APART = r"[ae]?(\d+x)?\d+(\.\d+)?[bm]|.*(draft|eagle|embed|mamba|medusa|minitron|moe|omni|prune|specul|vision).*|vl"
 """Words in names of models that tell architectures apart: sizes, and what was added to a model or taken from it."""
@@ -114,10 +113,10 @@ def suggest_card(name: str, cards: Collection[ModelCard]) -> str:
 
 def suggest_accelerator(name: str, cards: Mapping[str, AcceleratorCard], instances: Collection[str] = ()) -> str:
     """Return a sentence that suggests accelerators and instances, or corrects the memory size in a known name."""
-    printed = WITH_MEMORY.fullmatch(name.strip())
-    card = _card_of(printed["name"], cards) if printed else None
-    if printed and card is not None and card.memory_gib is not None and not agrees(float(printed["memory"]), card):
-        return _other_memory(card, int(printed["memory"]), cards)
+    memory = memory_in(name)
+    card = _card_of(MEMORY.sub("", name.lower()), cards)
+    if memory is not None and card is not None and not agrees(memory, card):
+        return _other_memory(card, int(memory), cards)
     if instances and AWS.fullmatch(name.strip().lower()):
         return suggest_instance(name, instances)
     near = nearest(name, spellings(cards.values()) | {instance: (instance,) for instance in instances})

@@ -122,6 +122,7 @@ class ParameterCount:
         return self.attention + self.active_feed_forward + self.router + self.head
 
 
+@lru_cache(maxsize=256)
 def count_parameters(card: ModelCard) -> ParameterCount:
     """Count the parameters of a model from its card."""
     traits, hidden, linears = FAMILIES[card.family], card.hidden_size, block_linears(card)
@@ -217,6 +218,7 @@ def blocks_with_experts(card: ModelCard) -> tuple[int, ...]:
     return tuple(place for place in range(first, card.layers) if card.experts and (place - first) % every == 0)
 
 
+@lru_cache(maxsize=256)
 def sharing_blocks(card: ModelCard) -> tuple[int, ...]:
     """Return the places of the blocks that attend to the keys and values of an earlier one."""
     return tuple(range(card.layers - (card.sharing_layers or 0), card.layers))

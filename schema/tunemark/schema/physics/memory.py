@@ -1,5 +1,6 @@
 """The memory of a training step, predicted from shapes: states, activations, logits, gathered shards and framework."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -10,7 +11,6 @@ from tunemark.schema.physics.memory_states import (
     Group,
     MemoryLedger,
     MemoryLine,
-    MemoryVerdict,
     Moment,
     block_weights,
     count_weights,
@@ -20,7 +20,7 @@ from tunemark.schema.physics.memory_states import (
 )
 from tunemark.schema.physics.stacks import STACKS, USUAL_STACK, on_stack
 from tunemark.schema.physics.training_shape import BYTES, TrainingShape
-from tunemark.schema.vocabulary import FITS, Checkpointing, Method, SoftwareLevel
+from tunemark.schema.vocabulary import Checkpointing, Method, SoftwareLevel
 
 LIVE_PARAMETERS = 1_000_000_000
 """Default of DeepSpeed's `stage3_max_live_parameters`."""
@@ -212,11 +212,9 @@ class StackedMemory:
         """The 90% interval of the bytes of a device that are needed with this stack."""
         return self.ledger.needed_low, self.ledger.needed_high
 
-    def fit_on(self, device_bytes: int) -> tuple[MemoryVerdict, str | None]:
-        """Return the verdict on a device of this memory, and unless the step fits the leanest stack with which it does, vendors' own left out."""
-        verdict = self.ledger.fit_on(device_bytes)
-        others = {name: each for name, each in self.ledgers.items() if name != USUAL_STACK["vendor"] and each.fit_on(device_bytes) in FITS}
-        return verdict, None if verdict in FITS else min(others, key=lambda name: others[name].needed_high, default=None)
+    def leanest(self, stacks: Iterable[str]) -> str | None:
+        """Return the one of some stacks on which the step needs the least memory, or None of none."""
+        return min(stacks, key=lambda name: self.ledgers[name].needed_high, default=None)
 
 
 def memory_on(

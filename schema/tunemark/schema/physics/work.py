@@ -77,7 +77,7 @@ def work_of_tokens(shape: TrainingShape) -> dict[Term, float]:
     tile = 2 ** math.ceil(math.log2(width)) / width
     inner = sum(len(kind) * inner_width(model, kind[0]) for kind in block_kinds(model))
     # What selective checkpointing does not keep is computed again, too.
-    again = passes if shape.checkpointing is Checkpointing.NONE else 4
+    again = 3 if shape.checkpointing is Checkpointing.NONE else 4
     elementwise = ((10 * model.layers * model.hidden_size + 4 * inner) * again + 3 * model.vocabulary * 2) * BYTES[shape.activations]
     # Adapters: input cast and dropped out, output added, in their format.
     widths = sum(((3 if shape.lora_dropout else 1) * each.inputs + 2 * each.outputs) * each.times() for each in shape.adapted)
