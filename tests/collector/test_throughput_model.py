@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from factories import FACTS, summarise
+from factories import FACTS, calibration_of_checkout, summarise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +13,7 @@ from tunemark.collector.predict.cross_validation import leave_out
 from tunemark.collector.predict.estimate import Throughput, predict
 from tunemark.collector.predict.fit import Observed, fit, observe
 from tunemark.schema.physics.training_shape import TrainingShape
-from tunemark.schema.physics.work import TERMS, Missing, work_of_weights, work_seconds
+from tunemark.schema.physics.work import TERMS, Missing, work_of_tokens, work_of_weights, work_seconds
 from tunemark.schema.throughput import NOISE, Combination, LogPrediction, interval_of
 from tunemark.schema.vocabulary import Checkpointing, Method
 
@@ -89,6 +89,15 @@ def test_what_is_held_out_changes_nothing_in_its_own_prediction(way: str) -> Non
             assert again[row.id].error != first[row.id].error
 
 
+def test_the_fit_of_all_results_comes_to_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole steps would turn in a circle above the best fit."""
+    rows = calibration_of_checkout().rows
+    found = fit(rows).posterior
+    monkeypatch.setattr("tunemark.collector.predict.fit.CLOSE", 1e-4)
+    moved = (fit(rows).posterior.mean - found.mean) / np.sqrt(np.diag(found.covariance))
+    assert np.abs(moved).max() < 0.1
+
+
 def test_no_interval_passes_the_peak_of_the_matrix_products() -> None:
     uncertain = LogPrediction(math.log(1e-3), 1.0, least=0.8e-3)
     assert interval_of(uncertain, 2).high == pytest.approx(2 / 0.8e-3)
@@ -141,6 +150,19 @@ def test_four_bit_weights_are_expanded_once_per_micro_step_however_many_rows_it_
     assert one["dequantisation"] == pytest.approx(8 * eight["dequantisation"])
     assert lora["dequantisation"] == 0.0
     assert one["matmul"] == pytest.approx(lora["matmul"])
+
+
+def test_each_expert_that_computes_a_token_copies_it_and_only_transformers_runs_those_of_llama_4_that_it_did_not_choose() -> None:
+    llama_4 = shape_of("llama-4-scout", Method.FULL)
+    every, chosen = (work_of_tokens(replace(llama_4, grouped_experts=grouped)) for grouped in (False, True))
+    assert every["matmul"] > 4 * chosen["matmul"]
+    one, two = (
+        work_of_tokens(replace(shape_of("mixtral-8x7b", Method.FULL, grouped_experts=True), model=model))["elementwise"]
+        for mixtral in [FACTS.models["mixtral-8x7b"]]
+        for model in (mixtral.model_copy(update={"active_experts": 1}), mixtral)
+    )
+    # Per block and pass: two reads and two writes of the residual stream, and four of the feed-forward layer, in 2 bytes.
+    assert two - one == 4 * 32 * (4 * 4096 + 4 * 14336) * 2
 
 
 def test_weights_are_read_by_each_product_and_updated_by_the_optimizer_of_full_fine_tuning_on_its_own_shard() -> None:

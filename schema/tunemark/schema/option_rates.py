@@ -286,10 +286,14 @@ def plans_of(step: TrainingShape, fixed: tuple[str, ...], *, shared: bool) -> It
 
 
 def with_software(step: TrainingShape, card: AcceleratorCard, level: SoftwareLevel, asked: Asked = NOTHING) -> TrainingShape:
-    """Return a step as software of a level runs it: tuned loops have a fused loss and a kernel of attention, and vendors' own ones keep frozen weights in fp8 and adapters in 16 bits."""
+    """Return a step as software of a level runs it.
+
+    Tuned loops have a fused loss, a kernel of attention and grouped experts; vendors' own ones keep frozen weights in fp8 and adapters in 16 bits.
+    """
     if level == "plain":
         return step
-    step = replace(step, loss=step.loss if "loss" in asked.given else "fused", attention=asked.given.get("attention", "sdpa"))
+    loss, attention = step.loss if "loss" in asked.given else "fused", asked.given.get("attention", "sdpa")
+    step = replace(step, loss=loss, attention=attention, grouped_experts=True)
     if level == "tuned" or step.method is not Method.LORA:
         return step
     adapters = step.adapters if "adapters" in asked.given else step.activations

@@ -71,6 +71,11 @@ class Combination:
         return generation_of(self.accelerator)
 
     @property
+    def line(self) -> str:
+        """The line of products, where it matters. GeForce cards sum products in fp32 at half the rate of their units, which is the listed peak."""
+        return "GeForce" if self.accelerator.name.startswith("GeForce") else ""
+
+    @property
     def chip(self) -> str:
         """The compute units and their clock: cards that differ in memory or power, such as A100 40GB and 80GB, or H100 and H200, share them."""
         peaks = self.accelerator.peak_tflops
@@ -133,6 +138,7 @@ EFFECTS: dict[str, float] = {
     "stack, method": 0.12,
     "release": 0.1,
     "generation": 0.15,
+    "line": 0.2,
     "stack, generation": 0.1,
     "chip": 0.06,
     "accelerator": 0.05,
@@ -142,8 +148,8 @@ EFFECTS: dict[str, float] = {
 """Effect -> standard deviation among its levels, in log space; their mean is zero.
 
 Software differs by how far it is tuned (`level`), by training loop (`stack`), by method, and from round to round (`release`). How
-close to the peak a device gets depends on its generation and on the kernels that a loop has for it (`stack, generation`). Devices of
-one generation differ in units and clocks (`chip`), in power and cooling (`accelerator`), and shapes suit kernels more or less (`model`).
+close to the peak a device gets depends on its generation, on its `line` of products, and on the kernels that a loop has for it
+(`stack, generation`). Devices of one generation differ in units and clocks (`chip`), in power and cooling (`accelerator`), and shapes suit kernels more or less (`model`).
 That cards with one chip share an effect keeps a card without results from being faster than one that it is inferior to.
 """
 SLOPES: dict[str, Prior] = {
@@ -184,6 +190,8 @@ def effects_of(config: Combination) -> dict[str, float]:
         "slope: devices doubled": math.log2(config.devices),
         "slope: devices per row doubled": math.log2(config.devices_per_row),
     }
+    if config.line:
+        effects[f"line: {config.line}"] = 1.0
     if config.release:
         effects[f"release: {software}, {config.release}"] = 1.0
     return {name: weight for name, weight in effects.items() if weight}

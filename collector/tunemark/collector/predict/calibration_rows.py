@@ -152,8 +152,10 @@ def excluded_readings(findings: Iterable[Finding]) -> dict[str, frozenset[str]]:
 def shape_as_run(shape: TrainingShape, run: AuditedResult, facts: FactBase, level: SoftwareLevel) -> TrainingShape:
     """Return the shape as the software runs it.
 
-    transformers computes the attention of Gemma 2 and gpt-oss eagerly, tuned loops have kernels for it. Quantised layers multiply in fp32 if that is known, else in 16 bits.
+    transformers computes the attention of Gemma 2 and gpt-oss eagerly and all experts of Llama 4, tuned loops have kernels for both. Quantised
+    layers multiply in fp32 if that is known, else in 16 bits.
     """
+    shape = replace(shape, grouped_experts=level != "plain")
     if FAMILIES[shape.model.family].eager and level == "plain":
         shape = replace(shape, attention="eager")
     if shape.method is Method.QLORA and not facts.known.memory_reading(run.source).because:

@@ -118,8 +118,8 @@ def no_data(results: Sequence[KnownRate], config: Combination) -> Missing | None
 
 Array = NDArray[np.floating[Any]]
 STEPS = 60
-CLOSE = 3e-3
-"""Steps end when no parameter moves by more than this; predictions of fitted rows are then within 0.7% of where they would end."""
+CLOSE = 0.03
+"""Steps end when one moves by less than this many standard deviations of the posterior."""
 MOST_ROWS = 40
 """Rows of one training loop count at most as this many."""
 
@@ -221,18 +221,26 @@ def posterior_of(fitted: Fit, lines: NDArray[np.integer[Any]]) -> Posterior:
     group = np.array([columns.setdefault(column.tobytes(), len(columns)) for column in fitted.design.linear(middle, lines)[1].T])
     first = np.unique(group, return_index=True)[1]
     sums = np.bincount(group, variance)
-    share, precision = variance / sums[group], np.diag(1 / sums)
-    moved = np.zeros(len(sums))
+    share, precision = variance / sums[group], 1 / sums
+    moved = step = np.zeros(len(sums))
+    lowest = math.inf
     for _ in range(STEPS):
-        predicted, slopes = fitted.design.linear(middle + share * moved[group], lines)
-        residuals, slopes = observed - predicted, slopes[:, first]
-        weights = capped * (FREEDOM + 1) / (FREEDOM + (residuals / NOISE) ** 2) / NOISE**2
+        predicted, slopes = fitted.design.linear(middle + share * (moved + step)[group], lines)
+        residuals = observed - predicted
+        spread = FREEDOM + (residuals / NOISE) ** 2
+        loss = (FREEDOM + 1) * float(capped @ np.log(spread)) + float(precision @ (moved + step) ** 2)
+        if loss > lowest:
+            # Too far along a direction in which the model bends: half of the step.
+            step = step / 2
+            continue
+        moved, lowest = moved + step, loss
+        weights, slopes = capped * (FREEDOM + 1) / spread / NOISE**2, slopes[:, first]
         # A product of a matrix with its own transpose takes half of the time.
         weighed = slopes * np.sqrt(weights)[:, None]
-        curvature = weighed.T @ weighed + precision
-        step = np.linalg.solve(curvature, slopes.T @ (weights * residuals) - precision @ moved)
-        moved = moved + step
-        if float(np.abs(share * step[group]).max()) < CLOSE:
+        curvature = weighed.T @ weighed + np.diag(precision)
+        downhill = slopes.T @ (weights * residuals) - precision * moved
+        step = np.linalg.solve(curvature, downhill)
+        if float(downhill @ step) < CLOSE**2:
             break
     apart = np.where(group[:, None] == group, np.outer(variance, share), 0.0)
     covariance = np.outer(share, share) * np.linalg.inv(curvature)[np.ix_(group, group)] + np.diag(variance) - apart

@@ -240,21 +240,21 @@ def _by_kind(card: ModelCard, mixed: tuple[int, ...]) -> tuple[tuple[int, ...], 
     return tuple(tuple(places) for places in kinds.values())
 
 
-def inner_width(card: ModelCard, place: int) -> int:
-    """Return the width of the feed-forward layers that a token is multiplied with in a block."""
+def inner_width(card: ModelCard, place: int, *, grouped: bool = False) -> int:
+    """Return the width of the feed-forward layers that a token is multiplied with in a block; for `grouped` see `experts_run`."""
     if place not in blocks_with_experts(card):
         sharing = card.sharing_intermediate_size if place in sharing_blocks(card) else None
         return sharing or card.dense_intermediate_size or card.intermediate_size
-    return card.intermediate_size * (experts_run(card) + (card.shared_experts or 0))
+    return card.intermediate_size * (experts_run(card, grouped=grouped) + (card.shared_experts or 0))
 
 
-def experts_run(card: ModelCard) -> int:
-    """Return the number of experts that transformers multiplies each token with."""
-    return (card.experts if FAMILIES[card.family].every_expert else card.active_experts) or 1
+def experts_run(card: ModelCard, *, grouped: bool = False) -> int:
+    """Return the number of experts that transformers multiplies each token with, or loops that group the tokens of each expert."""
+    return (card.experts if FAMILIES[card.family].every_expert and not grouped else card.active_experts) or 1
 
 
 def idle_experts(card: ModelCard) -> float:
-    """Return the FLOPs of experts that were not chosen, per model FLOP of the matrices of the blocks."""
+    """Return the FLOPs that transformers spends on experts that were not chosen, per model FLOP of the matrices of the blocks."""
     experts = [linear for linear in block_linears(card) if linear.part == "experts"]
     idle = sum(linear.inputs * linear.outputs * (experts_run(card) - linear.active) * linear.times() for linear in experts)
     return idle / sum(linear.active_weights * linear.times() for linear in block_linears(card))

@@ -89,6 +89,8 @@ class TrainingShape:
     """True for torch's older, re-entrant checkpointing."""
     activation_offload: bool = False
     """The inputs of checkpointed blocks wait for their backward pass in host memory."""
+    grouped_experts: bool = False
+    """Experts compute only the tokens that chose them, also in the models of which transformers runs all experts."""
     compiled: bool = False
     """torch.compile: element-wise results are recomputed in fused kernels instead of kept."""
     loss: Loss = "upcast"

@@ -9,7 +9,15 @@ from functools import lru_cache
 from typing import Literal, get_args
 
 from tunemark.schema.facts.cards import AcceleratorCard
-from tunemark.schema.physics.architecture import block_kinds, block_linears, heads_of, idle_experts, inner_width
+from tunemark.schema.physics.architecture import (
+    block_kinds,
+    block_linears,
+    blocks_with_experts,
+    experts_run,
+    heads_of,
+    idle_experts,
+    inner_width,
+)
 from tunemark.schema.physics.flops import flops_ledger
 from tunemark.schema.physics.training_shape import BYTES, TrainingShape
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
@@ -66,19 +74,22 @@ def work_of_tokens(shape: TrainingShape) -> dict[Term, float]:
     """Return the FLOPs and the moved bytes per token, by class of work, that are the same for any micro-batch and sharding.
 
     A block reads and writes about ten tensors as wide as the model (two norms, two residuals, rotations) and four as wide as
-    its feed-forward layer (gate, activation, product); the head three as wide as the vocabulary.
+    its feed-forward layer (gate, activation, product); the head three as wide as the vocabulary. For each expert that it is multiplied with,
+    a token is copied, and the result added to the others: two reads and two writes.
     """
     # All s^2 pairs count, recomputed ones included. Kernels work in tiles: a head of 96 takes as long as one of 128.
     model, ledger, passes = shape.model, flops_ledger(shape, "square"), _passes(shape)
     attention = ledger.of("forward_attention", "backward_attention") + (passes - 3) * ledger.of("forward_attention")
     in_blocks = ledger.in_block_matrices(recomputed=True)
-    narrow, idle = 0 if shape.block_format is None else in_blocks, in_blocks * idle_experts(model)
+    narrow, grouped = 0 if shape.block_format is None else in_blocks, shape.grouped_experts
+    idle = 0.0 if grouped else in_blocks * idle_experts(model)
     width = heads_of(model, model.layers - 1).width
     tile = 2 ** math.ceil(math.log2(width)) / width
-    inner = sum(len(kind) * inner_width(model, kind[0]) for kind in block_kinds(model))
+    inner = sum(len(kind) * inner_width(model, kind[0], grouped=grouped) for kind in block_kinds(model))
+    wide = 10 * model.layers + 4 * experts_run(model, grouped=grouped) * len(blocks_with_experts(model))
     # What selective checkpointing does not keep is computed again, too.
     again = 3 if shape.checkpointing is Checkpointing.NONE else 4
-    elementwise = ((10 * model.layers * model.hidden_size + 4 * inner) * again + 3 * model.vocabulary * 2) * BYTES[shape.activations]
+    elementwise = ((wide * model.hidden_size + 4 * inner) * again + 3 * model.vocabulary * 2) * BYTES[shape.activations]
     # Adapters: input cast and dropped out, output added, in their format.
     widths = sum(((3 if shape.lora_dropout else 1) * each.inputs + 2 * each.outputs) * each.times() for each in shape.adapted)
     # An eager kernel writes and reads all scores: product, mask, softmax in fp32, cast.
