@@ -133,6 +133,16 @@ def test_the_best_option_with_results_is_named_beside_a_prediction_that_is_cheap
     assert any(line.startswith("Best with results: SLOW \N{MULTIPLICATION SIGN} 1") for line in alternatives(QUESTION, answer))
 
 
+@pytest.mark.parametrize(("usd_per_hour", "first"), [(1.1, "known"), (1.5, "unseen")])
+def test_an_accelerator_without_any_result_is_not_first_if_another_one_is_within_error(usd_per_hour: float, first: str) -> None:
+    rates = [rate("unseen", 1_000.0, seen=False, own_spread=1.25), rate("known", 1_000.0, own_spread=1.25)]
+    answer = recommend(QUESTION, rates, [offer("unseen", 1.0), offer("known", usd_per_hour)])
+    assert answer.best is not None
+    assert answer.best.rate.accelerator == first
+    cheapest = [line for line in alternatives(QUESTION, answer) if line.startswith("Cheapest: UNSEEN")]
+    assert [line.endswith("; no result of any kind is of this accelerator.") for line in cheapest] == [True] * (first == "known")
+
+
 def test_several_instances_are_rented_only_where_a_fabric_joins_them() -> None:
     rates = [rate("large", 60_000.0 * nodes, 8 * nodes) for nodes in NODES]
     alone, joined = (recommend(QUESTION, rates, [offer("large", 40.0, 8, fabric=fabric)]) for fabric in (False, True))
@@ -144,8 +154,8 @@ def test_several_instances_are_rented_only_where_a_fabric_joins_them() -> None:
     assert sorted(option.devices for option in limited.ranked) == [8, 16]
 
 
-def test_options_whose_intervals_overlap_share_a_rank_range() -> None:
-    rates = [rate("slow", 1_000.0), rate("fast", 1_100.0), rate("large", 100.0)]
+def test_options_whose_intervals_overlap_without_what_they_share_have_a_range_of_ranks() -> None:
+    rates = [rate(name, middle, own_spread=1.25) for name, middle in (("slow", 1_000.0), ("fast", 1_100.0), ("large", 100.0))]
     ranks = [
         (option.rank_low, option.rank_high)
         for option in recommend(QUESTION, rates, [offer(name, 1.0) for name in ("slow", "fast", "large")]).ranked

@@ -27,7 +27,7 @@ from tunemark.schema.physics.training_shape import Sharding, TrainingShape
 from tunemark.schema.physics.work import TERMS, Missing, Term, limits_of, work_of_tokens, work_of_weights
 from tunemark.schema.recommendation import LEVELS, DisputedRate, Offer, Question, Rate, places_of
 from tunemark.schema.recommendation_words import METHODS
-from tunemark.schema.throughput import Combination, Effects, architecture_of, factor_of, interval_of, predict
+from tunemark.schema.throughput import QUANTILE, Combination, Effects, architecture_of, factor_of, interval_of, predict
 from tunemark.schema.vocabulary import FITS, Checkpointing, Dtype, Method, SoftwareLevel
 
 TRAINED = (Method.FULL, Method.LORA, Method.QLORA)
@@ -433,7 +433,7 @@ def option_rates(
             else:
                 speed = interval_of(estimate, devices)
                 rate = replace(rate, tokens_per_s=speed.value, tokens_per_s_low=speed.low, tokens_per_s_high=speed.high)
-                rate = replace(_cited(rate, direct, found), seen=card.key in seen)
+                rate = replace(_cited(rate, direct, found), seen=card.key in seen, own_spread=math.exp(QUANTILE * estimate.own_sd))
         rates.append(rate if missing is None else replace(rate, reason=missing))
     return consistent(rates)
 

@@ -75,6 +75,8 @@ class Rate:
     """Of all devices; None without evidence."""
     tokens_per_s_low: float | None = None
     tokens_per_s_high: float | None = None
+    own_spread: float = 1.0
+    """Factor from the middle to an end of the interval without what all rates of the same software share: options are compared by it."""
     memory: str | None = None
     """fits | probably | tight | no; None without any similar result."""
     other_stacks: tuple[str, ...] = ()
@@ -249,7 +251,7 @@ class Answer:
     other_kinds: tuple[str, ...] = ()
     """Kinds of price that were not asked for and have an offer, if those asked for have none."""
     picks: dict[str, int] = field(default_factory=dict)
-    """Objective -> place in `ranked` of its best option; `proven`: of the first one that is based on results."""
+    """Objective -> place in `ranked` of its best option; `proven`: of the first one with results of this model, method and accelerator."""
 
     @property
     def best(self) -> Option | None:
@@ -298,7 +300,8 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
     """Return the options for a question from the rates of its model and row length, and the offers.
 
     Every offer is combined with one instance, or with several that a fabric joins. Recommended options meet the limits at the pessimistic end of the
-    90% interval; the order follows the middle.
+    90% interval; the order follows the middle. An accelerator that no result is of is not the first option if another one is within the
+    error of comparing them.
     """
     rates, offers = list(rates), list(offers)
     methods = sorted({rate.method for rate in rates}) if question.method == ANY else [question.method]
@@ -310,12 +313,15 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
     priced = [option for option in options if option.offer.usd_per_hour]
     unpriced = [option for option in options if not option.offer.usd_per_hour]
     recommended = [option for option in priced if not option.limits]
-    ranked = diverse(in_order(recommended, question.objective))
-    picks: dict[str, int] = {objective: ranked.index(in_order(recommended, objective)[0]) for objective in OBJECTIVES} if ranked else {}
+    ranked = with_ranks(diverse(in_order(recommended, question.objective)), question.objective)
+    first = next((option for option in ranked if option.rate.seen), None)
+    if first is not None and compared(first, question.objective) <= compared(ranked[0], question.objective) * ranked[0].rate.own_spread:
+        ranked = [first, *(option for option in ranked if option is not first)]
     proven = next((number for number, option in enumerate(ranked) if option.rate.evidence in PROVEN), None)
+    picks: dict[str, int] = {objective: ranked.index(in_order(ranked, objective)[0]) for objective in OBJECTIVES} if ranked else {}
     allowed = sum(_few_enough(question, offer.devices) for offer in chosen)
     return Answer(
-        tuple(with_ranks(ranked, question.objective)),
+        tuple(ranked),
         tuple(in_order([option for option in priced if option.limits and not option.exceeds], question.objective)),
         tuple(in_order([option for option in priced if option.exceeds], question.objective)),
         tuple(too_large),
@@ -427,9 +433,9 @@ def _option(question: Question, rate: Rate, offer: Offer, instances: int, fittin
     speeds = (rate.tokens_per_s, rate.tokens_per_s_high, rate.tokens_per_s_low)
     middle, low, high = (question.startup_s + question.tokens / speed for speed in speeds)
     usd_per_s = offer.usd_per_hour * instances / HOUR_S
-    compared = (("deadline", question.deadline_s, middle, high), ("budget", question.budget_usd, middle * usd_per_s, high * usd_per_s))
-    limits = [name for name, limit, _, pessimistic in compared if limit is not None and pessimistic > limit]
-    exceeds = [name for name, limit, likely, _ in compared if limit is not None and likely > limit]
+    limited = (("deadline", question.deadline_s, middle, high), ("budget", question.budget_usd, middle * usd_per_s, high * usd_per_s))
+    limits = [name for name, limit, _, pessimistic in limited if limit is not None and pessimistic > limit]
+    exceeds = [name for name, limit, likely, _ in limited if limit is not None and likely > limit]
     if rate.memory == "tight":
         limits.append("memory")
     usd, usd_low, usd_high = (each * usd_per_s for each in (middle, low, high))
@@ -454,6 +460,11 @@ def in_order(options: Sequence[Option], objective: Objective) -> list[Option]:
     return sorted(options, key=key)
 
 
+def compared(option: Option, objective: Objective) -> float:
+    """Return what the options are ranked by: time or cost."""
+    return option.seconds if objective == "fastest" else option.usd
+
+
 def diverse(options: Sequence[Option]) -> list[Option]:
     """Return options in their order, but with at most two of one accelerator among the first five."""
     first: list[Option] = []
@@ -470,10 +481,9 @@ def diverse(options: Sequence[Option]) -> list[Option]:
 
 
 def with_ranks(options: Sequence[Option], objective: Objective) -> list[Option]:
-    """Return options with the places that their intervals allow: options whose intervals overlap share a range."""
-    pairs = [
-        (option.seconds_low, option.seconds_high) if objective == "fastest" else (option.usd_low, option.usd_high) for option in options
-    ]
+    """Return options with the places that their intervals allow, without what all of them share: those that overlap share a range of places."""
+    middles = [(compared(option, objective), option.rate.own_spread) for option in options]
+    pairs = [(middle / spread, middle * spread) for middle, spread in middles]
     lows, highs = sorted(low for low, _ in pairs), sorted(high for _, high in pairs)
     return [
         replace(option, rank_low=1 + bisect_left(highs, low), rank_high=bisect_right(lows, high))

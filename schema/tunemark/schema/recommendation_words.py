@@ -21,7 +21,10 @@ LISTED = "on_demand"
 """Kind of price that is not named."""
 LIMITS = {"deadline": "the deadline", "budget": "the budget", "memory": "the memory of the device"}
 PICKS = {"cheapest": "Cheapest", "fastest": "Fastest", "value": "Best value", "proven": "Best with results"}
-ORDER = "At most two of the first five options have the same accelerator. A range of ranks means that the 90% intervals overlap."
+ORDER = (
+    "At most two of the first five options have the same accelerator, and the first one has results where the difference is within error. "
+    "A range of ranks means that 90% intervals overlap, without what options with the same software share."
+)
 NOT_INCLUDED = "Evaluation, saving, minimum billing and data transfer are not included."
 NO_ROOM = "does not fit: "
 """Start of the reason of hardware that is too small."""
@@ -326,7 +329,8 @@ def alternatives(question: Question, answer: Answer) -> list[str]:
         option = answer.ranked[number]
         if number:
             where = f"{hardware(option)} ({place(option)}, {hourly(option)}){with_method(question, option)}"
-            lines.append(f"{PICKS[pick]}: {where}, {time_and_cost(option)}.")
+            unseen = "" if option.rate.seen else "; no result of any kind is of this accelerator"
+            lines.append(f"{PICKS[pick]}: {where}, {time_and_cost(option)}{unseen}.")
     return lines
 
 

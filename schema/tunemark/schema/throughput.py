@@ -152,6 +152,8 @@ close to the peak a device gets depends on its generation, on its `line` of prod
 (`stack, generation`). Devices of one generation differ in units and clocks (`chip`), in power and cooling (`accelerator`), and shapes suit kernels more or less (`model`).
 That cards with one chip share an effect keeps a card without results from being faster than one that it is inferior to.
 """
+OWN_EFFECTS = ("generation", "line", "stack, generation", "chip", "accelerator", "stack, accelerator", "slope")
+"""Effects that rates of one model and method with the same software do not share."""
 SLOPES: dict[str, Prior] = {
     "devices doubled": Prior(0.03, 0.03, "a few percent for each doubling of the devices"),
     "devices per row doubled": Prior(0.05, 0.05, "devices that share a row lose more than devices with separate rows"),
@@ -250,6 +252,8 @@ class LogPrediction:
     """Standard deviation of one further row: parameters, unseen levels, and noise."""
     least: float = 0.0
     """Device-seconds per token of the matrix products alone at the dense peak: nothing is faster."""
+    own_sd: float = 0.0
+    """The part of the standard deviation that it does not share with predictions for other devices and the same software."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,4 +307,6 @@ def predict(effects: Effects, config: Combination, work: Iterable[float] | None 
     of_factors = [(name, part / total) for term, part in parts for name in factors_of(config, term)]
     log_seconds = math.log(total) + sum(weight * effects.mean_of(name) for name, weight in weights.items())
     least = sum(part / factor_of(effects, config, term) for term, part in parts if term in PRODUCTS)
-    return LogPrediction(log_seconds, math.sqrt(effects.variance([*weights.items(), *of_factors]) + ROW_VARIANCE), least)
+    own = effects.variance((name, weight) for name, weight in weights.items() if name.partition(": ")[0] in OWN_EFFECTS)
+    every = effects.variance([*weights.items(), *of_factors])
+    return LogPrediction(log_seconds, math.sqrt(every + ROW_VARIANCE), least, math.sqrt(own + ROW_VARIANCE))

@@ -258,7 +258,7 @@ def _print(card: ModelCard, question: Question, answer: Answer, remarks: Iterabl
     for line in (*own, words.headline(question, answer), *grounds, *others):
         typer.echo(line)
     for title, options in (
-        (f"Options, {question.objective} first", answer.ranked),
+        ("Options, best first", answer.ranked),
         ("May exceed a limit", answer.may_exceed),
         ("Over a limit", answer.exceeding),
     ):
