@@ -27,7 +27,7 @@ from tunemark.schema.physics.training_shape import Sharding, TrainingShape
 from tunemark.schema.physics.work import TERMS, Missing, Term, limits_of, work_of_tokens, work_of_weights
 from tunemark.schema.recommendation import LEVELS, DisputedRate, Offer, Question, Rate, places_of
 from tunemark.schema.recommendation_words import METHODS
-from tunemark.schema.throughput import QUANTILE, Combination, Effects, architecture_of, factor_of, interval_of, predict
+from tunemark.schema.throughput import QUANTILE, Combination, Effects, architecture_of, factor_of, interval_of, line_of, predict
 from tunemark.schema.vocabulary import FITS, Checkpointing, Dtype, Method, SoftwareLevel
 
 TRAINED = (Method.FULL, Method.LORA, Method.QLORA)
@@ -214,7 +214,7 @@ class Candidate:
 
 
 def plans_with_work(effects: Effects, config: Combination, asked: Asked) -> list[Candidate]:
-    """Return the plans of a step, the usual ones first. Their work is the same on all accelerators that compute in its formats."""
+    """Return the plans of a step, the usual ones first. Their work is the same on all accelerators of one line that compute in its formats."""
     plans: list[Candidate] = []
     fixed = tuple(asked.given)
     of_tokens: dict[Checkpointing, dict[Term, float]] = {}
@@ -415,7 +415,7 @@ def option_rates(
         missing = missing or too_long or _overflow(model, card) or (None if direct else reason(method, card, USUAL_SLOTS))
         if missing is None:
             formats = (has_bf16(card), Dtype.FP8 in card.peak_tflops, Dtype.FP4 in card.peak_tflops)
-            alike_plans = (method, devices, card.devices_per_unit, level, *formats)
+            alike_plans = (method, devices, card.devices_per_unit, level, line_of(card), *formats)
             if alike_plans not in plans:
                 step = with_software(step_on(card, model, method, length, devices, asked), card, level, asked)
                 plans[alike_plans] = plans_with_work(evidence.effects, combination_on(card, step, level, asked), asked)

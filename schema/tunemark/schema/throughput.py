@@ -71,11 +71,6 @@ class Combination:
         return generation_of(self.accelerator)
 
     @property
-    def line(self) -> str:
-        """The line of products, where it matters. GeForce cards sum products in fp32 at half the rate of their units, which is the listed peak."""
-        return "GeForce" if self.accelerator.name.startswith("GeForce") else ""
-
-    @property
     def chip(self) -> str:
         """The compute units and their clock: cards that differ in memory or power, such as A100 40GB and 80GB, or H100 and H200, share them."""
         peaks = self.accelerator.peak_tflops
@@ -85,6 +80,11 @@ class Combination:
     def architecture(self) -> str:
         """The numbers of the model that determine the time per token."""
         return architecture_of(self.shape.model)
+
+
+def line_of(card: AcceleratorCard) -> str:
+    """Return the line of products, where it matters. GeForce cards sum products in fp32 at half the rate of their units, which is the listed peak."""
+    return "GeForce" if card.name.startswith("GeForce") else ""
 
 
 def generation_of(card: AcceleratorCard) -> str:
@@ -137,29 +137,29 @@ EFFECTS: dict[str, float] = {
     "stack": 0.25,
     "stack, method": 0.12,
     "release": 0.1,
-    "generation": 0.15,
-    "line": 0.2,
+    "generation": 0.16,
     "stack, generation": 0.1,
-    "chip": 0.06,
-    "accelerator": 0.05,
+    "chip": 0.065,
+    "accelerator": 0.055,
     "stack, accelerator": 0.08,
-    "model": 0.08,
+    "model": 0.09,
 }
 """Effect -> standard deviation among its levels, in log space; their mean is zero.
 
 Software differs by how far it is tuned (`level`), by training loop (`stack`), by method, and from round to round (`release`). How
-close to the peak a device gets depends on its generation, on its `line` of products, and on the kernels that a loop has for it
-(`stack, generation`). Devices of one generation differ in units and clocks (`chip`), in power and cooling (`accelerator`), and shapes suit kernels more or less (`model`).
+close to the peak a device gets depends on its generation and on the kernels that a loop has for it (`stack, generation`). Devices of
+one generation differ in units and clocks (`chip`), in power and cooling (`accelerator`), and shapes suit kernels more or less (`model`).
 That cards with one chip share an effect keeps a card without results from being faster than one that it is inferior to.
 """
-OWN_EFFECTS = ("generation", "line", "stack, generation", "chip", "accelerator", "stack, accelerator", "slope")
+OWN_EFFECTS = ("generation", "stack, generation", "chip", "accelerator", "stack, accelerator", "slope")
 """Effects that rates of one model and method with the same software do not share."""
 SLOPES: dict[str, Prior] = {
     "devices doubled": Prior(0.03, 0.03, "a few percent for each doubling of the devices"),
     "devices per row doubled": Prior(0.05, 0.05, "devices that share a row lose more than devices with separate rows"),
 }
-SPREADS = {"factor of level": 0.3, "factor of stack": 0.2}
-"""Standard deviation in log space of the factors of a level about the common ones, and of a training loop about its level's."""
+SPREADS = {"factor of level": 0.3, "factor of stack": 0.2, "factor of line": 0.4}
+"""Standard deviation in log space of the factors of a level about the common ones, of a training loop about its level's, and of matrix
+products and attention on a line of devices about those of all devices."""
 LINK = 3
 """The spread of links is larger by this factor: they belong to the machine, which cards do not describe."""
 NOISE = 0.08
@@ -172,7 +172,9 @@ ROW_VARIANCE = NOISE**2 * FREEDOM / (FREEDOM - 2)
 
 def factors_of(config: Combination, term: Term) -> tuple[str, ...]:
     """Return the parameters that add up to the logarithm of a term's factor."""
-    return (f"factor: {term}", f"factor of level: {term}, {config.level}", f"factor of stack: {term}, {config.software}")
+    line = line_of(config.accelerator)
+    of_line = (f"factor of line: {term}, {line}",) if line and term in (*PRODUCTS, "attention") else ()
+    return (f"factor: {term}", f"factor of level: {term}, {config.level}", f"factor of stack: {term}, {config.software}", *of_line)
 
 
 def effects_of(config: Combination) -> dict[str, float]:
@@ -192,8 +194,6 @@ def effects_of(config: Combination) -> dict[str, float]:
         "slope: devices doubled": math.log2(config.devices),
         "slope: devices per row doubled": math.log2(config.devices_per_row),
     }
-    if config.line:
-        effects[f"line: {config.line}"] = 1.0
     if config.release:
         effects[f"release: {software}, {config.release}"] = 1.0
     return {name: weight for name, weight in effects.items() if weight}

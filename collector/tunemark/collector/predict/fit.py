@@ -138,7 +138,7 @@ class Design:
                 self.effects[line, place.get(name, none)] = weight
             for number, term in enumerate(TERMS):
                 if term in row.factors:
-                    self.factors[line, number] = [place.get(name, none) for name in row.factors[term]]
+                    self.factors[line, number, : len(row.factors[term])] = [place.get(name, none) for name in row.factors[term]]
         self.effects[:, none] = 0
 
     def linear(self, mean: Array, lines: Sequence[int] | NDArray[np.integer[Any]]) -> tuple[Array, Array]:
