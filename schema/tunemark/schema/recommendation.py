@@ -43,6 +43,8 @@ PROVIDER_NAMES = {
     "vast": "Vast.ai",
 }
 """Names that differ from the capitalised key."""
+COMPANIES = {"aws": "Amazon Web Services", "azure": "Microsoft Azure"}
+"""Names of companies by which people call a provider, besides its name."""
 OWN = "own hardware"
 """Provider of the reader's own machine."""
 
@@ -58,6 +60,18 @@ class DisputedRate:
     tokens_per_s: float
     """Of all devices."""
     sequence_length: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnusedRate:
+    """A result with a rate that predictions do not use."""
+
+    result_id: str
+    reason: str
+    model: str | None
+    """Key of the card; None without one, as for the accelerator."""
+    method: str
+    accelerator: str | None
 
 
 @dataclass(frozen=True, slots=True)
