@@ -464,7 +464,8 @@ def beyond_context(model: ModelCard, length: int) -> str:
 
     Raises TunemarkError for rows that the model cannot read.
     """
-    if (too_long := _too_long(length, model)) is not None:
+    too_long = _too_long(length, model)
+    if too_long is not None:
         raise TunemarkError("sequence_length", length, too_long)
     if length <= model.context_length:
         return ""

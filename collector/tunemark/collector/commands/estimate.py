@@ -129,7 +129,7 @@ def estimate(
     warnings = [f"--seq: {caution}" for caution in [beyond_context(card, length)] if caution]
     for warning in warnings:
         say(f"tunemark: warning: {warning}")
-    runs_on = STACKS[chosen("--stack", stack, STACKS)].runs_on if stack else bool
+    runs_on = STACKS[chosen("--stack", stack, STACKS)].runs_on if stack else lambda _: True
     # A step on a CPU uses the host's memory, which its card does not know.
     every_card = [(card, None) for card in facts.accelerators.values() if card.unit != "cpu" and card.memory_gib and runs_on(card.vendor)]
     named = named_accelerators(facts, listed(accelerator)) if accelerator else every_card
@@ -146,7 +146,7 @@ def estimate(
         others = replace(asked, given={field: value for field, value in kept.items() if field != name})
         if next(estimates(facts, evidence, shown_on, **step | {"asked": others})).tokens_per_s == shown.tokens_per_s is not None:
             say(
-                f"tunemark: --set {name}: the rate does not depend on it: it is that of any {software} loop. Compiled and fused ones are tuned: --software tuned"
+                f"tunemark: --set {name}: no effect on the rate, which is that of any {software} loop; compiled and fused ones are tuned: --software tuned"
             )
     memory, shape = shown.memory, shown.memory.shape
     settled = f"attention {shape.attention}, loss {shape.loss}, optimizer {shape.optimizer}, checkpointing {shape.checkpointing.value}"

@@ -170,13 +170,24 @@ def recommend(
     tuned = best_options(replace(question, software="tuned"), rates, offers) if question.software == "plain" else None
     words = recommendation_words
     changes = [*words.changes(question, answer), *filter(None, [words.with_tuned(question, answer, tuned)])]
+    not_used = words.not_used(question, card.key, evidence.unused)
     if as_json:
-        said = {"headline": words.headline(question, answer), "alternatives": words.alternatives(question, answer), "changes": changes}
+        said = {
+            "headline": words.headline(question, answer),
+            "alternatives": words.alternatives(question, answer),
+            "changes": changes,
+            "not_used": not_used,
+        }
         print_json({"question": {"model": card.key} | asdict(question)} | said | asdict(answer))
         return
     workloads = [(each.key, each.method.value, each.data.sequence_length) for each in facts.workloads.values() if each.model == card.key]
-    remarks = [*changes, words.not_fitting(answer), words.unknown(answer), words.fill_gap(answer, words.workload_for(workloads, question))]
-    remarks.append(words.not_used(question, card.key, evidence.unused))
+    remarks = [
+        *changes,
+        words.not_fitting(answer),
+        words.unknown(answer),
+        words.fill_gap(answer, words.workload_for(workloads, question)),
+        not_used,
+    ]
     if answer.best is None and not answer.may_exceed and card.key in facts.models:
         query = f"from results select result_id, method, accelerator, accelerator_count, tokens_per_s where model = '{card.key}'"
         remarks.append(f'Results of this model, if there are any: tunemark query "{query}"')
