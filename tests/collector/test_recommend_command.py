@@ -153,7 +153,7 @@ def test_what_the_database_does_not_have_names_the_fix(tunemark, option, complai
         ("-a 'TPU v6e' --stack unsloth", "unsloth does not run LoRA on 1 Google device; these do: hf, hf-pure-bf16, trl"),
         (
             "-a 'RTX 4080 Super'",
-            "no provider of the price book rents GeForce RTX 4080 Super; --own 'GeForce RTX 4080 Super' gives its time",
+            "no provider of the price book rents GeForce RTX 4080 Super; --own '1 x GeForce RTX 4080 Super' gives its time",
         ),
         ("-m modernbert-base", "its blocks differ from those of BERT, RoBERTa and DistilBERT, which are answered"),
     ],

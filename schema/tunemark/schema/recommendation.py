@@ -64,14 +64,13 @@ class DisputedRate:
 
 @dataclass(frozen=True, slots=True)
 class UnusedRate:
-    """A result with a rate that predictions do not use."""
+    """A result of a model and an accelerator with cards, whose rate predictions do not use."""
 
     result_id: str
     reason: str
-    model: str | None
-    """Key of the card; None without one, as for the accelerator."""
+    model: str
     method: str
-    accelerator: str | None
+    accelerator: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,10 @@ from tunemark.site.python_module import Module, NotTranslatedError, is_module
 RUNTIME = "python.js"
 """Name of the asset that it begins with."""
 ENTRIES = {
-    "tunemark.schema.formats": ("duration", "flop", "gib", "percent", "plain", "seconds_of", "significant", "tokens_in_row", "usd", "whole_number"),
+    "tunemark.schema.formats": (
+        *("duration", "flop", "gib", "percent", "plain", "seconds_of"),
+        *("significant", "tokens_in_row", "usd", "whole_number"),
+    ),
     "tunemark.schema.owned_hardware": ("HOURS_PER_YEAR", "OwnedHardware"),
     "tunemark.schema.facts.cards": ("OVERSIZED", "cheapest_offer", "current_prices", "metal_bytes", "model_contradictions"),
     "tunemark.schema.facts.any_model": ("OTHER_KEYS", "config_fields", "model_of_size", "size_in_words"),

@@ -14,6 +14,7 @@ from tunemark.collector.commands.terminal import (
     chosen,
     named_accelerators,
     named_model,
+    option,
     parse_count,
     print_json,
     print_table,
@@ -47,24 +48,10 @@ def audit(
         ),
     ] = None,
     *,
-    source: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--source",
-            help="Show findings about a document (`004`), `measured` results or a round (`mlperf-v5.1`). Repeatable.",
-        ),
-    ] = None,
+    source: Annotated[list[str] | None, option("--source", "A document (`004`), `measured` results or a round (`mlperf-v5.1`).")] = None,
     rule: Annotated[list[str] | None, typer.Option("--rule", help="Show findings of a rule. Repeatable.")] = None,
-    verdict: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--verdict",
-            help="Show findings with a verdict: impossible, inconsistent, suspicious or ambiguous. Repeatable.",
-        ),
-    ] = None,
-    rules: Annotated[
-        bool, typer.Option("--rules", help="List the rules without an audit; with --rule or --json, also their reasons.")
-    ] = False,
+    verdict: Annotated[list[str] | None, option("--verdict", "Only impossible, inconsistent, suspicious or ambiguous ones.")] = None,
+    rules: Annotated[bool, option("--rules", "List the rules without an audit; with --rule or --json, also their reasons.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check claims against physics, arithmetic, catalogues and each other, and show the calculation of each finding.
@@ -193,8 +180,10 @@ def judge(text: str, *, as_json: bool) -> None:
     if as_json:
         print_json({"verdict": verdict, "reason": reason, "findings": [{"rule": each.rule} | asdict(each) for each in findings]})
         return
+    # The finding on the predicted rate says the same as the reason.
+    why_worst = [each.calculation for each in findings[:1] if each.rule != "predicted-rate"]
     step = asked_in_words(model, record.conditions.method, None, length)
-    typer.echo(f"{verdict.capitalize()}: {'; '.join((*(each.calculation for each in findings[:1]), reason))}.")
+    typer.echo(f"{verdict.capitalize()}: {'; '.join((*why_worst, reason))}.")
     typer.echo(f"Read as {step}, {run.devices} x {run.device_name}: {', '.join(figure.printed for figure in record.claims.values())}.\n")
     for finding in findings:
         print_finding(finding)

@@ -24,6 +24,7 @@ from tunemark.collector.commands.terminal import (
     named_as,
     named_model,
     named_settings,
+    option,
     parse_count,
     print_json,
     print_table,
@@ -64,24 +65,15 @@ def estimate(
     model: ModelName,
     method: Annotated[str, typer.Option("--method", help="full, lora or qlora.")] = "lora",
     sequence_length: Length = None,
-    micro_batch: Annotated[
-        str | None, typer.Option("--micro-batch", help="Rows of a micro-step on a device. Default: the fastest.", show_default=False)
-    ] = None,
+    micro_batch: Annotated[str | None, option("--micro-batch", "Rows of a micro-step on a device. Default: the fastest.")] = None,
     *,
     accelerator: Accelerators = None,
-    devices: Annotated[
-        int | None, typer.Option("--devices", help="Data-parallel devices. Default: 1, or as in -a '8 x H100'.", show_default=False)
-    ] = None,
+    devices: Annotated[int | None, option("--devices", "Data-parallel devices. Default: 1, or as in -a '8 x H100'.")] = None,
     sharding: Annotated[str | None, typer.Option("--sharding", help="ddp, zero1 to zero3, fsdp1 or fsdp2.")] = None,
-    checkpointing: Annotated[
-        str | None,
-        typer.Option(
-            "--checkpointing", help="none, selective or full. Default: none, or full if it fits no other way.", show_default=False
-        ),
-    ] = None,
+    checkpointing: Annotated[str | None, option("--checkpointing", "none, selective or full. Default: full if nothing else fits.")] = None,
     rank: Annotated[int | None, typer.Option("--rank", help="Rank of the adapters. Default: 16.", show_default=False)] = None,
     optimizer: Annotated[
-        str, typer.Option("--optimizer", help="adamw, adamw-fused, adamw-8bit, paged-adamw, paged-adamw-8bit, sgd or adafactor.")
+        str, option("--optimizer", "adamw (default), adamw-fused, [paged-]adamw-8bit, paged-adamw, sgd or adafactor.")
     ] = "adamw",
     stack: StackName = None,
     tokens: Tokens = None,
@@ -195,9 +187,9 @@ def _refuse_unused(method: Method, given: Mapping[str, object], epochs: int | No
         if name in ADAPTERS and value is not None and method is Method.FULL:
             fix = "has no effect here: full fine-tuning has no adapters; use it with --method lora or qlora"
             raise TunemarkError("--rank" if name == "lora_rank" else f"--set {name}", value, fix)
-    for option, number in (("--epochs", epochs), ("--usd-per-hour", usd_per_hour)):
+    for name, number in (("--epochs", epochs), ("--usd-per-hour", usd_per_hour)):
         if number is not None and not sized:
-            raise TunemarkError(option, number, "has no effect here: give the size of the data too, with --samples or --tokens")
+            raise TunemarkError(name, number, "has no effect here: give the size of the data too, with --samples or --tokens")
 
 
 # Tables for readers ---------------------------------------------------------------------------------

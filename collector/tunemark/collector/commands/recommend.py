@@ -29,6 +29,7 @@ from tunemark.collector.commands.terminal import (
     named_as,
     named_model,
     named_settings,
+    option,
     parse_count,
     parse_seconds,
     price_kind,
@@ -93,19 +94,14 @@ def recommend(
     deadline: Annotated[str | None, typer.Option("--deadline", help="Maximum time, such as 90min or 2h.")] = None,
     budget: Annotated[str | None, typer.Option("--budget", help="Maximum cost, such as 20 or $20.")] = None,
     currency: Annotated[
-        str | None,
-        typer.Option("--currency", metavar="CODE=RATE", help="Currency of all costs, with what 1 USD costs: EUR=0.92."),
+        str | None, option("--currency", "That of all costs, with what 1 USD costs: EUR=0.92.", metavar="CODE=RATE")
     ] = None,
     software: Annotated[str, typer.Option("--software", help="plain, tuned (fused kernels) or vendor.")] = "plain",
     provider: Annotated[list[str] | None, typer.Option("--provider", help="A cloud provider; repeatable. Default: all.")] = None,
-    kind: Annotated[
-        list[str] | None, typer.Option("--kind", help="on_demand, spot, reserved or marketplace; repeatable. Default: on_demand.")
-    ] = None,
+    kind: Annotated[list[str] | None, option("--kind", "on_demand, spot, reserved or marketplace; repeatable. Default: on_demand.")] = None,
     accelerator: Accelerators = None,
     most_devices: Annotated[int | None, typer.Option("--max-devices", help="Maximum number of accelerators.")] = None,
-    own: Annotated[
-        list[str] | None, typer.Option("--own", help="Your own accelerators, such as '2 x RTX 4090' or 'M4 Max 64GB'; repeatable.")
-    ] = None,
+    own: Annotated[list[str] | None, option("--own", "Your own accelerators, such as '2 x RTX 4090' or 'M4 Max 64GB'; repeatable.")] = None,
     owned: Annotated[str | None, typer.Option("--owned", metavar="FIGURES", help="What they cost; else only their time is given.")] = None,
     stack: StackName = None,
     settings: Settings = None,
@@ -203,7 +199,8 @@ def _accelerators(facts: FactBase, names: list[str], most_memory_gib: str) -> tu
         if count is not None:
             counts[card.key].add(count)
         if all(row.accelerator != card.key for row in facts.prices):
-            say(f"tunemark: {ACCELERATOR}: no provider of the price book rents {card.name}; --own '{card.name}' gives its time as your own")
+            own = f"--own '{count or 1} x {card.name}'"
+            say(f"tunemark: {ACCELERATOR}: no provider of the price book rents {card.name}; {own} gives its time as your own")
     keys = [card.key for card, _ in named]
     if not most_memory_gib:
         return tuple(keys), counts

@@ -31,32 +31,24 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415
 
 
-def _option(*names: str, help: str, metavar: str | None = None) -> Any:  # noqa: A002, ANN401 - as typer names it, and its own class
-    return typer.Option(*names, help=help, metavar=metavar, show_default=False)
+def option(*words: str, metavar: str | None = None) -> Any:  # noqa: ANN401 - typer's own class
+    """Return an option without a default in its help: its names, and the help last."""
+    return typer.Option(*words[:-1], help=words[-1], metavar=metavar, show_default=False)
 
 
 # Options of several commands: one name and one meaning everywhere.
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
-Database = Annotated[Path | None, _option("--db", help="The DuckDB file. Default: `build/tunemark.duckdb` of the checkout.")]
-ModelName = Annotated[str, _option("--model", "-m", help="A model: name, hub id, config.json, or a size such as 13B.")]
-Accelerators = Annotated[
-    list[str] | None, _option("--accelerator", "-a", help="An accelerator, or as in '8 x H100'; repeatable. Default: all.")
-]
-Length = Annotated[str | None, _option("--seq", help="Tokens in a row, as 8192 or 8k. Default: 2048, or the context.")]
-Tokens = Annotated[str | None, _option("--tokens", help="Tokens of the data, such as 10M.")]
-Samples = Annotated[str | None, _option("--samples", help="Rows of the data, taken as full; instead of --tokens.")]
+Database = Annotated[Path | None, option("--db", "The DuckDB file. Default: `build/tunemark.duckdb` of the checkout.")]
+ModelName = Annotated[str, option("--model", "-m", "A model: name, hub id, config.json, or a size such as 13B.")]
+Accelerators = Annotated[list[str] | None, option("--accelerator", "-a", "An accelerator, or as in '8 x H100'; repeatable. Default: all.")]
+Length = Annotated[str | None, option("--seq", "Tokens in a row, as 8192 or 8k. Default: 2048, or the context.")]
+Tokens = Annotated[str | None, option("--tokens", "Tokens of the data, such as 10M.")]
+Samples = Annotated[str | None, option("--samples", "Rows of the data, taken as full; instead of --tokens.")]
 StackName = Annotated[
-    str | None,
-    typer.Option(
-        "--stack",
-        help="Software whose memory counts, as axolotl or unsloth. Default: hf, or megatron for vendor software.",
-        show_default=False,
-    ),
+    str | None, option("--stack", "Software whose memory counts, as axolotl or unsloth. Default: hf, or megatron for vendor.")
 ]
-Settings = Annotated[
-    list[str] | None, _option("--set", metavar="NAME=VALUE", help="A rare setting; an unknown name lists them. Repeatable.")
-]
-OnDay = Annotated[str | None, _option("--on", metavar="DATE", help="Day, as YYYY-MM-DD. Default: today.")]
+Settings = Annotated[list[str] | None, option("--set", "A rare setting; an unknown name lists them. Repeatable.", metavar="NAME=VALUE")]
+OnDay = Annotated[str | None, option("--on", "Day, as YYYY-MM-DD. Default: today.", metavar="DATE")]
 ACCELERATOR = "--accelerator/-a"
 OPTIONS = {"model": "--model/-m", "accelerator": ACCELERATOR, "method": "--method", "sequence_length": "--seq"}
 """Fields of facts, shapes and questions, and the options that set them in all commands."""

@@ -11,12 +11,12 @@
     for (const card of Object.values(data.accelerators)) card.peak_tflops = dict(Object.entries(card.peak_tflops));
     const half = data.effects.covariance, covariance = half.map((row, at) => half.map((other, column) => (column <= at ? row[column] : other[at])));
     const effects = make(Effects, [], { ...data.effects, places: dict(Object.entries(data.effects.places)), covariance });
-    const results = decoded(data.results).map((row) => make(KnownRate, [], row)), unused = decoded(data.unused).map((row) => make(UnusedRate, [], row));
-    const evidence = make(Evidence, [], { effects, results, unused });
+    const rows = (kind, table) => decoded(table).map((row) => make(kind, [], row));
+    const evidence = make(Evidence, [], { effects, results: rows(KnownRate, data.results), unused: rows(UnusedRate, data.unused) });
     const names = dict(Object.values(data.accelerators).map(({ key, name }) => [key, name]));
     const keys = model_keys(Object.values(data.models)), limits = dict(Object.entries(data.limits));
-    const cards = dict(Object.entries(data.accelerators)), offers = data.offers.map((offer) => make(Offer, [], offer));
-    return { ...data, evidence, names, cards, keys, limits, offers };
+    const cards = dict(Object.entries(data.accelerators));
+    return { ...data, evidence, names, cards, keys, limits, offers: data.offers.map((offer) => make(Offer, [], offer)) };
   };
 
   // The model of a configuration, or by a size, a name, an alias or a variant of one.
@@ -39,8 +39,8 @@
       if (config) return ofConfig(index, config);
       const sized = model_of_size(Object.values(index.models), text), key = key_of_model(index.keys, text.trim());
       if (sized) return { ...sized, name: size_in_words(sized, text) };
-      const why = not_modelled(text), choice = why ? instead_of(text) : `choose one from the list, or give a size such as 13B or its ${CONFIG}`;
-      if (key === null) throw new Error(`The model is "${text}", ${why || "which no card has"}; ${choice}`);
+      const why = not_modelled(text) && `${not_modelled(text)}; ${instead_of(text)}`;
+      if (key === null) throw new Error(`The model is "${text}", ${why || `which no card has; choose one from the list, or give a size such as 13B or its ${CONFIG}`}`);
       return index.models[key];
     } catch ({ field: place, value, message }) {
       const known = value == null ? "" : `${JSON.stringify(value)}: `;
