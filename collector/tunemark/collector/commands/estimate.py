@@ -230,42 +230,29 @@ def _offer(each: Estimate) -> str:
     return f"{price.usd_per_hour:g}/h {provider_name(price.provider)} {price.instance}{idle}"
 
 
+JOB = ("time", "90% interval", "usd", "90% interval", "at")
+
+
 def _print_answer(found: Sequence[Estimate], title: str) -> None:
-    """Print speed, time, cost and fit on each accelerator, the fastest first, then the evidence, and the reasons for missing speeds."""
-    ordered = sorted(found, key=lambda each: -each.tokens_per_s.value if each.tokens_per_s else 0.0)
-    job = ("time", "90% interval", "usd", "90% interval", "at") if any(each.seconds for each in found) else ()
-    rows = [
-        (
+    """Print speed, time, cost, fit and evidence on each accelerator, the fastest first."""
+    sized, rows = any(each.seconds for each in found), []
+    for each in sorted(found, key=lambda each: -each.tokens_per_s.value if each.tokens_per_s else 0.0):
+        job = (*_with_interval(each.seconds, formats.estimated_duration), *_with_interval(each.usd, formats.estimated_usd))
+        measured = f"{measured_rates(each.rate)} tokens/s" if each.rate.measured_low else ""
+        unseen = f"no result of this {', '.join(each.unseen)}" if each.unseen else ""
+        row = (
             _hardware(each),
             each.fit + (f", fits with {each.with_stack}" if each.with_stack else ""),
             f"{gib(each.memory.ledger.needed)} of {gib(each.memory_bytes)}",
             *_with_interval(each.tokens_per_s, formats.significant),
-            *(*_with_interval(each.seconds, formats.estimated_duration), *_with_interval(each.usd, formats.estimated_usd)),
-            each.no_price or _offer(each),
+            *_with_interval(each.tuned_tokens_per_s, formats.significant)[:1],
+            *((*job, each.no_price or _offer(each)) if sized else ()),
+            each.plan,
+            each.rate.reason or "; ".join(filter(None, (cited(each.rate), measured, unseen))),
         )
-        for each in ordered
-    ]
-    columns = ["accelerator", "fits", "needs", "tokens/s", "90% interval", *job, "plan"]
-    print_table(columns, [(*row[: len(columns) - 1], each.plan) for row, each in zip(rows, ordered, strict=True)], title=title)
-    grounds = [
-        (
-            _hardware(each),
-            cited(each.rate),
-            measured_rates(each.rate) if each.rate.measured_low else "",
-            ", ".join(each.unseen) or "(none)",
-            "" if each.tuned_tokens_per_s is None else formats.significant(each.tuned_tokens_per_s.value),
-        )
-        for each in ordered
-        if each.tokens_per_s
-    ]
-    reasons = [(_hardware(each), each.rate.reason) for each in found if each.tokens_per_s is None]
-    for names, lines in (
-        (["accelerator", "evidence", "its tokens/s", "properties without any result", "tuned tokens/s"], grounds),
-        (["accelerator", "no data"], reasons),
-    ):
-        if lines:
-            typer.echo("")
-            print_table(names, lines)
+        rows.append(row)
+    columns = ["accelerator", "fits", "needs", "tokens/s", "90% interval", "tuned", *(JOB if sized else ()), "plan", "evidence"]
+    print_table(columns, rows, title=title)
 
 
 def _hardware(each: Estimate) -> str:
