@@ -91,7 +91,7 @@ def audit(
         else:
             print_table(["rule", "family", "looks for"], [(known.id, known.family, known.title) for known in shown])
         return
-    if paths and not Path(paths[0]).exists() and re.search(r"\s", paths[0]):
+    if paths and (not paths[0] or (re.search(r"\s", paths[0]) and not Path(paths[0]).exists())):
         judge(" ".join(paths), as_json=as_json)
         return
     wanted_verdicts = [chosen("--verdict", word, AuditVerdict) for word in verdict or ()]
@@ -205,7 +205,8 @@ def _claimed(facts: "FactBase", text: str) -> "PublishedResult":
         accelerator=card.key,
         accelerator_count=count or 1,
         sequence_length=row_length(model, found["sequence_length"][1] if "sequence_length" in found else None),
-        **{name: found[name][1].lower() for name in ("micro_batch", "precision") if name in found},
+        micro_batch=parse_count("claim", found["micro_batch"][1]) if "micro_batch" in found else None,
+        precision=found["precision"][1].lower() if "precision" in found else None,
     )
     numbers = {name: found[name][1] for name in units if name in found}
     values = {name: parse_count("claim", text) if name == "tokens_per_s" else float(text) for name, text in numbers.items()}

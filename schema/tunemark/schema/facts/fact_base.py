@@ -215,10 +215,12 @@ class FactBase:
     def sharing_name(self, name: str) -> list[str]:
         """Return the keys of the accelerators, CPUs left out, whose spellings hold all words of a name and whose memory is that in it, if any."""
         words, memory = words_of_device(name), memory_in(name)
+        # A small number alone is one of cores.
+        named = any(len(word) > 2 or not word.isdigit() for word in words)  # noqa: PLR2004 - such as `L4`, and not 40
         return sorted(
             key
             for key, spellings in self._spelled.items()
-            if words and words <= frozenset().union(*spellings) and (memory is None or sold_with(self.accelerators[key], memory))
+            if named and words <= frozenset().union(*spellings) and (memory is None or sold_with(self.accelerators[key], memory))
         )
 
     @cached_property
