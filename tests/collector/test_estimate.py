@@ -26,10 +26,12 @@ def test_each_line_has_its_formula_and_each_accelerator_its_margin(tunemark: Tun
     assert done.code == 0
     assert "8,030,261,248 x 2 bytes" in done.out
     assert "needed on each device" in done.out
-    small, large, predicted = (line for line in done.out.splitlines() if "micro-batch 2, checkpointing full" in line)
-    assert re.search(r"47\.9 GiB +24\.0 GiB +no$", small)
-    assert re.search(r"47\.9 GiB +80\.0 GiB +fits$", large)
-    assert re.search(r"A100 .+ full +[\d,]+ +[\d,]+ to [\d,]+ ", predicted), "without the size of the data there is a rate"
+    large, small = (line for line in done.out.splitlines() if "micro-batch 2, checkpointing full" in line)
+    assert re.search(r"RTX 4090 +no +47\.9 GiB of 24\.0 GiB ", small)
+    assert re.search(r"A100 .+ fits +47\.9 GiB of 80\.0 GiB +[\d,]+ +[\d,]+ to [\d,]+ ", large), (
+        "without the size of the data there is a rate"
+    )
+    assert done.out.index("A100") < done.out.index("needed on each device"), "the answer stands before the memory"
     assert "each device lacks 23.9 GiB" in done.out
 
 
@@ -77,6 +79,32 @@ def test_levers_of_the_command_line_lower_the_estimate(tunemark: Tunemark) -> No
     assert needed[-1] < 20 * 2**30 < 60 * 2**30 < needed[0]
 
 
+def test_devices_in_the_name_stacks_and_settings_without_effect_on_the_rate_are_said(tunemark: Tunemark) -> None:
+    done = tunemark("estimate", "-m", "llama-3.1-8b", "-a", "8xH100", "--set", "compiled=true")
+    assert "H100 SXM5 80GB \N{MULTIPLICATION SIGN} 8  fits" in done.out
+    assert "--set compiled: no effect on the rate, which is that of any plain loop" in done.err
+    assert "TPU v6e" not in tunemark("estimate", "-m", "llama-3.1-8b", "--stack", "unsloth").out
+    for options, words in ((("8xH100", "--devices", "4"), "differs from 8"), (("TPU v6e", "--stack", "unsloth"), "these do: hf, ")):
+        refused = tunemark("estimate", "-m", "llama-3.1-8b", "-a", *options)
+        assert (refused.code, words in refused.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("claim", "verdict"),
+    [
+        ("Llama 3.1 8B LoRA on 1 x H100: 9,000 tokens/s, seq 4k, MFU 30%", "Plausible: 9,000 tokens/s is within "),
+        (
+            "Llama 3.1 8B LoRA on 1 x H100: 45,000 tokens/s, seq 4096, bf16",
+            "Impossible: 45,000 tokens/s x 33.24 GFLOP = 1,495.9 TFLOP/s, 151.3%",
+        ),
+        ("Qwen3 8B QLoRA on RTX 4090: 100 tokens/s, seq 2048, 9 GiB", "Suspicious: 100 tokens/s is below "),
+        ("Llama 3.1 70B full on RTX 4090: 500 tokens/s", "Not judged: it is not compared with other results: does not fit: "),
+    ],
+)
+def test_a_claim_in_words_is_judged_in_one_sentence(tunemark: Tunemark, claim: str, verdict: str) -> None:
+    assert tunemark("audit", claim).out.startswith(verdict)
+
+
 def test_rows_longer_than_the_context_are_a_warning(tunemark: Tunemark) -> None:
     long = ("estimate", "-m", "llama-3.1-8b", "-a", "L4", "--json", "--seq")
     done = tunemark(*long, 131_073)
@@ -100,7 +128,7 @@ def test_the_default_length_is_within_a_table_of_positions(tunemark: Tunemark) -
 def test_the_fit_is_kept_until_data_changes(monkeypatch: pytest.MonkeyPatch, checkout: Path) -> None:
     """Nothing is fitted twice for the same facts and results, and a kept fit of other ones is not used."""
     fits = list[int]()
-    tables = throughput_rows(fit(()), (), {}, ())
+    tables = throughput_rows(fit(()), (), {}, ()) | {"throughput_refused": []}
     monkeypatch.setattr(cross_validation, "evidence_rows", lambda *_: fits.append(1) or tables)
     for changes, fitted in ((False, 1), (False, 1), (True, 2)):
         if changes:

@@ -216,7 +216,7 @@ def test_an_estimate_has_the_figure_or_the_reason_that_a_recommendation_has(
     for level, devices in (("plain", 1), ("tuned", 8), ("vendor", 8)):
         recommended = option_rates(card, length, [(each, devices) for each in offered], known)
         rates_of = {rate.accelerator: rate for rate in recommended if (rate.method, rate.software) == (method.value, level)}
-        found = {each.accelerator: each for each in estimates(FACTS, known, offered, **asked, devices=devices, level=level)}
+        found = {each.accelerator: each for each in estimates(FACTS, known, [(card, devices) for card in offered], **asked, level=level)}
         assert set(found) == set(rates_of) == {each.key for each in offered}
         for key, rate in rates_of.items():
             each = found[key]

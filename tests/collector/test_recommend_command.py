@@ -93,7 +93,9 @@ def test_a_plan_with_tight_memory_names_the_software_and_the_methods_that_fit(tu
 
 def test_own_hardware_is_compared_with_renting(tunemark: Tunemark) -> None:
     figures = "purchase=2000,years=3,utilisation=0.5,watts=450,electricity=0.30"
-    for own, owned, usd in (("RTX 4090", figures, 2000 / (3 * 8766 * 0.5) + 0.135), ("2 x RTX 4090", "usd_per_hour=0.2", 0.2)):
+    hourly = 2000 / (3 * 8766 * 0.5) + 0.135
+    # The figures are those of the machine, whatever the number of its accelerators.
+    for own, owned, usd in (("RTX 4090", figures, hourly), ("2 x RTX 4090", figures, hourly), ("2 x RTX 4090", "usd_per_hour=0.2", 0.2)):
         answer = json.loads(tunemark(*BASE, "--method", "qlora", "--own", own, "--owned", owned, "--json").out)
         (found,) = [option for option in answer["ranked"] if option["offer"]["provider"] == "own hardware"]
         assert found["offer"]["usd_per_hour"] == pytest.approx(usd)
@@ -121,14 +123,44 @@ def test_a_method_without_data_names_the_methods_that_have_some(tunemark: Tunema
 @pytest.mark.parametrize(
     ("option", "complaint"),
     [
-        ("--provider awss", "--provider: 'awss': did you mean 'aws'? known: "),
-        ("--provider amazon", "--provider: 'amazon': known: aws, "),
+        ("--provider awss", "--provider: 'awss': did you mean 'aws' or 'vast'? known: "),
+        ("--provider cloudless", "--provider: 'cloudless': known: aws, "),
+        ("-a 3xH100", "'3': no offer that the question allows has this number of nvidia-h100-80gb-sxm; they have 1, 2, 4, 8"),
         ("--method dpo", "supervised fine-tuning"),
     ],
 )
 def test_what_the_database_does_not_have_names_the_fix(tunemark, option, complaint):
     done = tunemark(*BASE, *option.split())
     assert (done.code, complaint in done.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("-a '8 x H100'", "Rent H100 SXM5 80GB \N{MULTIPLICATION SIGN} 8 ("),
+        ("--provider Google", "'Google' is read as Google Cloud"),
+        ("--provider AWS,Microsoft", "'Microsoft' is read as Azure"),
+        ("--budget $20", "Rent "),
+        ("--budget '1,500 EUR' --currency EUR=0.9", "/h): about 1 h 49 min (1 h 02 min to 3 h 15 min), about EUR 0.8"),
+        ("--seq 8k", "sequence length 8,192"),
+        ("-m phi-3", "'phi-3' is read as Phi-3 mini"),
+        ("-m Qwen3-Coder-Next", "'Qwen3-Coder-Next' is read as Qwen3 Next 80B A3B"),
+        ("-m roberta-base --method full", "RoBERTa base, full fine-tuning, 10M tokens, sequence length 512\n\nRent "),
+        (
+            "-m qwen3-30b-a3b-2507",
+            "051-039, 051-040 and 2 more (adapters or split are not covered).",
+        ),
+        ("-a 'TPU v6e' --stack unsloth", "unsloth does not run LoRA on 1 Google device; these do: hf, hf-pure-bf16, trl"),
+        (
+            "-a 'RTX 4080 Super'",
+            "no provider of the price book rents GeForce RTX 4080 Super; --own '1 x GeForce RTX 4080 Super' gives its time",
+        ),
+        ("-m modernbert-base", "its blocks differ from those of BERT, RoBERTa and DistilBERT, which are answered"),
+    ],
+)
+def test_a_question_is_read_as_people_type_it_and_the_answer_says_how(tunemark: Tunemark, options: str, words: str) -> None:
+    done = tunemark(*BASE, *shlex.split(options))
+    assert words in done.out + done.err
 
 
 @pytest.mark.parametrize("command", ["recommend", "estimate"])

@@ -119,7 +119,7 @@ def test_devices_are_recognised_by_the_name_they_report_and_never_guessed() -> N
 @pytest.mark.parametrize(
     ("name", "key"),
     [
-        *(("3090", "rtx-3090"), ("H100 SXM", "h100-80gb-sxm"), ("h100", None), ("rtx 6000", None), ("M4", None)),
+        *(("3090", "rtx-3090"), ("H100 SXM", "h100-80gb-sxm"), ("h100", None), ("rtx 6000", None), ("9070", None)),
         *(("RTX 4060 8GB", "rtx-4060"), ("L40S 48 GB", "l40s"), ("NVIDIA GB300 NVL72", "gb300")),
     ],
 )

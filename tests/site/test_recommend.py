@@ -19,7 +19,8 @@ from tunemark.schema.facts.any_model import any_model, config_fields, fields_of,
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import validated
 from tunemark.schema.option_rates import Evidence, KnownRate, beyond_context, rates_for
-from tunemark.schema.recommendation import OBJECTIVES, OWN, TRUSTS, Answer, Offer, Question, Rate, recommend
+from tunemark.schema.recommendation import OBJECTIVES, OWN, TRUSTS, Answer, Offer, Question, Rate, UnusedRate, recommend
+from tunemark.schema.recommendation_words import not_used
 from tunemark.schema.throughput import FACTORS, Effects, architecture_of, generation_of, prior_of
 from tunemark.site import recommend_data
 from tunemark.site.answer import answer_html
@@ -72,7 +73,8 @@ def made_up_evidence(draw: random.Random) -> Evidence:
         for model, gpu, method, level in product(MODELS[::2], GPUS[::2], METHODS, SOFTWARE)
         if draw.random() < 0.7
     ]
-    return Evidence(Effects({name: place for place, name in enumerate(names)}, means, covariance), tuple(results))
+    unused = [UnusedRate(f"{model}-{number}", f"reason {number}", model, "lora", GPUS[0]) for model in MODELS[:2] for number in range(3)]
+    return Evidence(Effects({name: place for place, name in enumerate(names)}, means, covariance), tuple(results), tuple(unused))
 
 
 def test_the_site_knows_of_accelerators_what_the_command_line_knows(database: Path) -> None:
@@ -151,7 +153,8 @@ def answered(
     page = f"models/{model.key}.html" if getattr(FACTS.models.get(model.key), "name", None) == model.name else ""
     tuned = tuned if question.software == "plain" else None
     caution = beyond_context(model, question.sequence_length)
-    return answer_html(question, answer, tuned, names, cards, every=True, model_page=page, caution=caution), rates, answer
+    said = {"caution": caution, "unused": not_used(question, model.key, evidence.unused)}
+    return answer_html(question, answer, tuned, names, cards, every=True, model_page=page, **said), rates, answer
 
 
 @pytest.mark.parametrize("count", [125, pytest.param(500, marks=pytest.mark.nightly)])
@@ -169,6 +172,7 @@ def test_page_and_python_answer_random_questions_alike(script_alone: Callable[[s
         "workloads": {MODELS[0]: CARDS},
         "effects": asdict(evidence.effects) | {"covariance": [row[: place + 1] for place, row in enumerate(evidence.effects.covariance)]},
         "results": columnar([asdict(each) for each in evidence.results]),
+        "unused": columnar([asdict(each) for each in evidence.unused]),
     }
     script = script_alone("recommend.js")
     script.evaluate(

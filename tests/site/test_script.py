@@ -31,14 +31,17 @@ def test_a_number_is_written_alike(page: Page, name: str) -> None:
     ]
 
 
-@pytest.mark.parametrize("text", ["500", "2k", "1.5 billion", "1e8", "2.5e6", ".5M", "10,000", "10X", "1.5", "", "1..5", "10.", "1,,0"])
-def test_a_count_is_read_alike(page: Page, text: str) -> None:
-    read = "(text) => { try { return tunemark.formats.whole_number(text); } catch (error) { return error.message; } }"
+@pytest.mark.parametrize("name", ["whole_number", "tokens_in_row"])
+@pytest.mark.parametrize(
+    "text", ["500", "2k", "128K", "0k", "1.5 billion", "1e8", "2.5e6", ".5M", "10,000", "10X", "1.5", "", "1..5", "10.", "1,,0"]
+)
+def test_a_count_is_read_alike(page: Page, text: str, name: str) -> None:
+    read = "([name, text]) => { try { return tunemark.formats[name](text); } catch (error) { return error.message; } }"
     try:
-        ours: object = formats.whole_number(text)
+        ours: object = getattr(formats, name)(text)
     except ValueError as error:
         ours = str(error)
-    assert page.evaluate(read, text) == ours
+    assert page.evaluate(read, [name, text]) == ours
 
 
 @pytest.mark.parametrize(

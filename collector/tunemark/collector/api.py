@@ -18,6 +18,7 @@ from tunemark.schema.facts.any_model import any_model
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.option_rates import Asked, rates_for
+from tunemark.schema.physics.stacks import STACKS
 from tunemark.schema.recommendation import Answer, Question
 from tunemark.schema.recommendation import recommend as best_options
 from tunemark.schema.records.converted import ConvertedResult
@@ -83,8 +84,10 @@ def estimate(
         raise TunemarkError("devices", devices, f"is not a multiple of the {shared} that share each matrix")
     level, loop, evidence = evidence_for(software, root, facts)
     asked = Asked(settings | ({} if micro_batch is None else {"micro_batch": micro_batch}), stack, **loop)
-    step: dict[str, Any] = {"model": card, "method": Method(method), "length": sequence_length or row_length(card), "devices": devices}
-    return tuple(estimates(facts, evidence, cards, **step, level=level, asked=asked, tokens=tokens, usd_per_hour=usd_per_hour))
+    job: dict[str, Any] = {"level": level, "asked": asked, "tokens": tokens, "usd_per_hour": usd_per_hour}
+    places = [(each, devices) for each in cards if names or not stack or STACKS[stack].runs_on(each.vendor)]
+    step: dict[str, Any] = {"model": card, "method": Method(method), "length": sequence_length or row_length(card)}
+    return tuple(estimates(facts, evidence, places, **step, **job))
 
 
 def recommend(

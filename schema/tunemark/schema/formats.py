@@ -31,6 +31,12 @@ def whole_number(text: str) -> int:
     return value
 
 
+def tokens_in_row(text: str) -> int:
+    """Return the tokens of a row: as `whole_number`, but k is 1,024, since contexts are powers of two. Raises ValueError with the fix."""
+    match = re.fullmatch(r"(\d+)\s*k", text.strip().lower())
+    return int(match[1]) * 1024 or whole_number(text) if match else whole_number(text)
+
+
 def seconds_of(text: str) -> float:
     """Return seconds from text such as `90s`, `30min`, `2h30min` or `1.5d`. Raises ValueError with the fix."""
     compact = "".join(text.split()).lower()

@@ -25,9 +25,19 @@ from tunemark.schema.physics.memory_states import MemoryVerdict
 from tunemark.schema.physics.stacks import FORMATS, STACKS, USUAL_STACK, on_stack
 from tunemark.schema.physics.training_shape import Sharding, TrainingShape
 from tunemark.schema.physics.work import TERMS, Missing, Term, limits_of, work_of_tokens, work_of_weights
-from tunemark.schema.recommendation import LEVELS, DisputedRate, Offer, Question, Rate, places_of
+from tunemark.schema.recommendation import LEVELS, DisputedRate, Offer, Question, Rate, UnusedRate, places_of
 from tunemark.schema.recommendation_words import METHODS
-from tunemark.schema.throughput import QUANTILE, Combination, Effects, architecture_of, factor_of, interval_of, line_of, predict
+from tunemark.schema.throughput import (
+    QUANTILE,
+    Combination,
+    Effects,
+    LogPrediction,
+    architecture_of,
+    factor_of,
+    interval_of,
+    line_of,
+    predict,
+)
 from tunemark.schema.vocabulary import FITS, Checkpointing, Dtype, Method, SoftwareLevel
 
 TRAINED = (Method.FULL, Method.LORA, Method.QLORA)
@@ -44,7 +54,7 @@ RANK = 16
 """Rank of adapters, on all linear layers."""
 SMALLEST_PART, LARGEST_TIMES = 0.5, 2
 """Rows may be shorter or longer than any calibration row, and devices more than with any result of a level of software, by these factors."""
-EVIDENCE_TABLES = ("known_rates", "throughput_model", "throughput_covariances")
+EVIDENCE_TABLES = ("known_rates", "throughput_model", "throughput_covariances", "throughput_refused")
 """Tables of the database that a recommendation needs. A wheel ships them."""
 MOST_DISPUTED = 3
 MOST_CITED = 6
@@ -93,6 +103,7 @@ class Evidence:
 
     effects: Effects
     results: tuple[KnownRate, ...]
+    unused: tuple[UnusedRate, ...] = ()
 
     @classmethod
     def of_database(cls, read: Callable[[str], Iterable[Mapping[str, Any]]]) -> "Evidence":
@@ -102,13 +113,13 @@ class Evidence:
     @classmethod
     def of_tables(cls, tables: Mapping[str, Iterable[Mapping[str, Any]]]) -> "Evidence":
         """Return the evidence in the sorted rows of its tables."""
-        results, parameters, covariances = (tables[name] for name in EVIDENCE_TABLES)
+        results, parameters, covariances, unused = (tables[name] for name in EVIDENCE_TABLES)
         means = {row["parameter"]: row["mean"] for row in parameters}
         known = {(row["parameter"], row["other"]): row["covariance"] for row in covariances}
         places = {name: place for place, name in enumerate(dict.fromkeys(name for name, _ in known))}
         matrix = tuple(tuple(known[min(name, other), max(name, other)] for other in places) for name in places)
         effects = Effects(places, tuple(means[name] for name in places), matrix)
-        return cls(effects, tuple(KnownRate(**row) for row in results))
+        return cls(effects, tuple(KnownRate(**row) for row in results), tuple(UnusedRate(**row) for row in unused if all(row.values())))
 
 
 def unmeasured(
@@ -214,12 +225,17 @@ class Candidate:
 
 
 def plans_with_work(effects: Effects, config: Combination, asked: Asked) -> list[Candidate]:
-    """Return the plans of a step, the usual ones first. Their work is the same on all accelerators of one line that compute in its formats."""
+    """Return the plans of a step that the stack asked for runs, the usual ones first.
+
+    Their work is the same on all accelerators of one line that compute in its formats.
+    """
     plans: list[Candidate] = []
     fixed = tuple(asked.given)
     of_tokens: dict[Checkpointing, dict[Term, float]] = {}
     factors = [(term, factor_of(effects, config, term)) for term in TERMS]
     for shape in plans_of(config.shape, fixed, shared=config.level == "vendor"):
+        if asked.stack and not STACKS[asked.stack].runs(shape, config.accelerator.vendor):
+            continue
         if shape.checkpointing not in of_tokens:
             of_tokens[shape.checkpointing] = work_of_tokens(shape)
         work = of_tokens[shape.checkpointing] | work_of_weights(shape)
@@ -251,9 +267,20 @@ def best_of(card: AcceleratorCard, plans: Sequence[Candidate]) -> tuple[Candidat
 def best_plan(
     effects: Effects, card: AcceleratorCard, step: TrainingShape, level: SoftwareLevel, asked: Asked = NOTHING
 ) -> tuple[Candidate, MemoryVerdict]:
-    """Return the best plan of a step with software of a level."""
+    """Return the best plan of a step with software of a level. Raises TunemarkError if the stack asked for has none."""
     config = combination_on(card, with_software(step, card, level, asked), level, asked)
-    return best_of(card, plans_with_work(effects, config, asked))
+    plans = plans_with_work(effects, config, asked)
+    if not plans:
+        raise TunemarkError("--stack", asked.stack, without_stack(config, asked))
+    return best_of(card, plans)
+
+
+def without_stack(config: Combination, asked: Asked) -> str:
+    """Return the reason for which a stack has no plan of a step, with the stacks that have one."""
+    plans = list(plans_of(config.shape, tuple(asked.given), shared=config.level == "vendor"))
+    others = [name for name, stack in STACKS.items() if any(stack.runs(plan, config.accelerator.vendor) for plan in plans)]
+    devices = f"{config.devices} {config.accelerator.vendor} device{'s' if config.devices > 1 else ''}"
+    return f"{asked.stack} does not run {METHODS[config.shape.method.value]} on {devices}; these do: {', '.join(others)}"
 
 
 GROUPS = (2, 4, 8)
@@ -369,9 +396,7 @@ def rates_for(
 
     Raises TunemarkError for rows that the model cannot read.
     """
-    too_long = _too_long(question.sequence_length, model)
-    if too_long is not None:
-        raise TunemarkError("sequence_length", question.sequence_length, too_long)
+    beyond_context(model, question.sequence_length)
     places = [(cards[key], devices) for key, devices in places_of(question, offers)]
     # Without one, only the usual stack counts: hardware on which another one alone would fit is not an option.
     return option_rates(model, question.sequence_length, places, evidence, asked=Asked(stack=stack or ""))
@@ -394,7 +419,7 @@ def option_rates(
     seen = {row.accelerator for row in evidence.results if not row.suspicious}
     most = {level: max([0, *(row.devices for row in evidence.results if row.level == level)]) for level in software}
     reasons: dict[tuple[object, ...], str | None] = {}
-    plans: dict[tuple[object, ...], list[Candidate]] = {}
+    plans: dict[tuple[object, ...], tuple[list[Candidate], str | None]] = {}
     rates: list[Rate] = []
 
     def reason(method: Method, card: AcceleratorCard, slots: int) -> str | None:
@@ -415,11 +440,15 @@ def option_rates(
         missing = missing or too_long or _overflow(model, card) or (None if direct else reason(method, card, USUAL_SLOTS))
         if missing is None:
             formats = (has_bf16(card), Dtype.FP8 in card.peak_tflops, Dtype.FP4 in card.peak_tflops)
-            alike_plans = (method, devices, card.devices_per_unit, level, line_of(card), *formats)
+            alike_plans = (method, devices, card.devices_per_unit, level, line_of(card), *formats, asked.stack and card.vendor)
             if alike_plans not in plans:
                 step = with_software(step_on(card, model, method, length, devices, asked), card, level, asked)
-                plans[alike_plans] = plans_with_work(evidence.effects, combination_on(card, step, level, asked), asked)
-            plan, verdict = best_of(card, plans[alike_plans])
+                config = combination_on(card, step, level, asked)
+                candidates = plans_with_work(evidence.effects, config, asked)
+                plans[alike_plans] = candidates, None if candidates else without_stack(config, asked)
+            candidates, missing = plans[alike_plans]
+        if missing is None:
+            plan, verdict = best_of(card, candidates)
             rate = _planned(rate, plan, verdict, card.usable_bytes)
             if verdict not in FITS and not asked.stack:
                 rate = replace(rate, other_stacks=plan.other_stacks(card))
@@ -428,12 +457,7 @@ def option_rates(
                 missing = f"does not fit: each device lacks {gib(plan.needed_bytes - card.usable_bytes)}"
         if missing is None:
             estimate = predict(evidence.effects, combination_on(card, plan.shape, level, asked), plan.work)
-            if isinstance(estimate, Missing):
-                missing = estimate.reason
-            else:
-                speed = interval_of(estimate, devices)
-                rate = replace(rate, tokens_per_s=speed.value, tokens_per_s_low=speed.low, tokens_per_s_high=speed.high)
-                rate = replace(_cited(rate, direct, found), seen=card.key in seen, own_spread=math.exp(QUANTILE * estimate.own_sd))
+            rate = _with_speed(replace(rate, seen=card.key in seen), estimate, direct, found)
         rates.append(rate if missing is None else replace(rate, reason=missing))
     return consistent(rates)
 
@@ -453,7 +477,13 @@ def _too_long(length: int, model: ModelCard) -> str | None:
 
 
 def beyond_context(model: ModelCard, length: int) -> str:
-    """Return a sentence about rows that are longer than a model's context; empty for shorter ones. Rotary positions have no end."""
+    """Return a sentence about rows that are longer than a model's context; empty for shorter ones. Rotary positions have no end.
+
+    Raises TunemarkError for rows that the model cannot read.
+    """
+    too_long = _too_long(length, model)
+    if too_long is not None:
+        raise TunemarkError("sequence_length", length, too_long)
     if length <= model.context_length:
         return ""
     return f"{length:,} tokens are more than the context of {model.name}, {model.context_length:,}: it needs scaled positions for them, such as YaRN."
@@ -553,6 +583,16 @@ def _planned(rate: Rate, plan: Candidate, verdict: str, memory_bytes: int) -> Ra
         checkpointing=shape.checkpointing.value,
         sharding=division_of(shape),
     )
+
+
+def _with_speed(rate: Rate, estimate: LogPrediction | Missing, direct: Sequence[KnownRate], near: Sequence[KnownRate]) -> Rate:
+    """Return a rate with its prediction and the results that it rests on, or with the reason for which there is none."""
+    if isinstance(estimate, Missing):
+        return replace(rate, reason=estimate.reason)
+    speed = interval_of(estimate, rate.devices)
+    own = math.exp(QUANTILE * estimate.own_sd)
+    rate = replace(rate, tokens_per_s=speed.value, tokens_per_s_low=speed.low, tokens_per_s_high=speed.high, own_spread=own)
+    return _cited(rate, direct, near)
 
 
 def _cited(rate: Rate, direct: Sequence[KnownRate], near: Sequence[KnownRate]) -> Rate:

@@ -43,6 +43,8 @@ PROVIDER_NAMES = {
     "vast": "Vast.ai",
 }
 """Names that differ from the capitalised key."""
+COMPANIES = {"aws": "Amazon Web Services", "azure": "Microsoft Azure"}
+"""Names of companies by which people call a provider, besides its name."""
 OWN = "own hardware"
 """Provider of the reader's own machine."""
 
@@ -58,6 +60,17 @@ class DisputedRate:
     tokens_per_s: float
     """Of all devices."""
     sequence_length: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnusedRate:
+    """A result of a model and an accelerator with cards, whose rate predictions do not use."""
+
+    result_id: str
+    reason: str
+    model: str
+    method: str
+    accelerator: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,9 @@ The script of the home page writes the same sentences, since it is translated fr
 from collections.abc import Iterable, Iterator, Sequence
 from math import log
 
+from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.formats import HOUR_S, TIMES, estimated_duration, estimated_usd, gib, plain, significant, usd
-from tunemark.schema.recommendation import ANY, OWN, Answer, Option, Question, Rate, Without
+from tunemark.schema.recommendation import ANY, OWN, Answer, Option, Question, Rate, UnusedRate, Without
 
 EVIDENCE = {
     "direct": "of this model or one of the same shape, and of this method, sequence length and device count",
@@ -31,8 +32,16 @@ NO_ROOM = "does not fit: "
 SHOWN = 6
 """Accelerators named in a list."""
 STACKS_SHOWN = 3
+NAMED = 2
+"""Results named for a reason."""
 REASONS = 6
 """Reasons for missing data that are given."""
+
+
+def asked_in_words(model: ModelCard, method: str, tokens: float | None, length: int) -> str:
+    """Return a question in words: `Llama 3.1 8B, LoRA, 10M tokens, sequence length 2,048`."""
+    size = f"{tokens_in_words(tokens)}, " if tokens else ""
+    return f"{model.name}, {METHODS.get(method, 'any method')}, {size}sequence length {length:,}"
 
 
 def hardware(option: Option) -> str:
@@ -183,7 +192,7 @@ def needs(option: Option) -> list[str]:
 
 def with_stacks(stacks: Sequence[str]) -> str:
     """Return the software with which a plan fits where it does not fit with the usual one, in a sentence; empty without any."""
-    chosen = f"`tunemark recommend --set stack={stacks[0]}` counts its memory" if stacks else ""
+    chosen = f"`tunemark recommend --stack {stacks[0]}` counts its memory" if stacks else ""
     return f" With another software stack it fits: {_listed(list(stacks), STACKS_SHOWN)} ({chosen})." if stacks else ""
 
 
@@ -360,11 +369,26 @@ def changes(question: Question, answer: Answer) -> Iterator[str]:
 def unknown(answer: Answer) -> str:
     """Return the accelerators without a rate by reason. The first six reasons and all others name at most six each."""
     reasons: dict[str, list[str]] = {}
-    for name, reason in {each.name: _reason(each) for each in _without_option(answer, answer.no_data)}.items():
+    # Of several numbers of devices, the reason is that of the smallest.
+    fewest_last = sorted(_without_option(answer, answer.no_data), key=lambda each: -each.devices)
+    for name, reason in {each.name: _reason(each) for each in fewest_last}.items():
         reasons.setdefault(reason, []).append(name)
     parts = [f"{_listed(names)} ({reason})" for reason, names in list(reasons.items())[:REASONS]]
     others = [name for names in list(reasons.values())[REASONS:] for name in names]
     return f"No data: {'; '.join(parts)}{f'; {_listed(others)} (other reasons)' if others else ''}." if parts else ""
+
+
+def not_used(question: Question, model: str, unused: Iterable[UnusedRate]) -> str:
+    """Return the results of the model, method and accelerators of a question that no prediction uses, by reason; empty without any."""
+    wanted = [*question.accelerators, *(offer.accelerator for offer in question.own)]
+    reasons: dict[str, list[str]] = {}
+    for each in unused:
+        if each.model == model and question.method in (each.method, ANY) and (not wanted or each.accelerator in wanted):
+            reasons.setdefault(each.reason, []).append(each.result_id)
+    parts = [f"{_listed(ids, NAMED)} ({reason})" for reason, ids in list(reasons.items())[:REASONS]]
+    count = sum(len(ids) for ids in reasons.values())
+    verb = "results of this model and method are" if count > 1 else "result of this model and method is"
+    return f"{count:,} {verb} not used: {'; '.join(parts)}." if parts else ""
 
 
 def workload_for(cards: Iterable[tuple[str, str, int]], question: Question) -> str | None:

@@ -29,6 +29,7 @@ def answer_html(
     every: bool,
     model_page: str = "",
     caution: str = "",
+    unused: str = "",
 ) -> str:
     """Return the answer: the reader's own hardware first, the best option with its grounds, the options, and what is not known.
 
@@ -42,8 +43,8 @@ def answer_html(
         Workload cards of the model: name, method and sequence length.
     every
         True to add all further options, folded.
-    caution
-        A sentence about the model in this question, which stands first.
+    caution, unused
+        Sentences about the model in this question, which stand first, and about results that are not used.
     model_page
         The page with all results of the model, which is linked where no option can be recommended.
 
@@ -65,7 +66,7 @@ def answer_html(
         parts.append(_folded("Over a limit", answer.exceeding[:SHOWN], question))
     lines = [escape(line) for line in (*words.changes(question, answer), words.with_tuned(question, answer, tuned)) if line]
     parts.append(_list("What would change this answer", "what-would-change", lines))
-    missing = (words.not_fitting(answer), words.unknown(answer), words.fill_gap(answer, words.workload_for(cards, question)))
+    missing = (words.not_fitting(answer), words.unknown(answer), words.fill_gap(answer, words.workload_for(cards, question)), unused)
     parts.append(
         _list("What is not recommended or not known", "not-known", [_with_accelerators(line, accelerators) for line in missing if line])
     )

@@ -70,7 +70,7 @@ select
 from results_with_costs r
 left join rate_verdicts using (result_id)
 left join ambiguous_figures using (result_id)
-left join throughput_refused u using (result_id)
+left join (select result_id, reason from throughput_refused) u using (result_id)
 left join overrides using (result_id)
 left join (select result_id, effective as quantisation from effective where setting = 'quantisation') using (result_id)
 order by place;

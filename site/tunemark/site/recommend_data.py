@@ -47,7 +47,7 @@ def data_file(read: Read) -> str:
         "workloads": workloads(read),
         # A covariance is written once; the script completes the other half.
         "effects": asdict(evidence.effects) | {"covariance": [row[: place + 1] for place, row in enumerate(evidence.effects.covariance)]},
-        "results": columnar([asdict(each) for each in evidence.results]),
+        **{name: columnar([asdict(each) for each in getattr(evidence, name)]) for name in ("results", "unused")},
     }
     return compact_json(content)
 

@@ -19,14 +19,18 @@ from tunemark.site.python_module import Module, NotTranslatedError, is_module
 RUNTIME = "python.js"
 """Name of the asset that it begins with."""
 ENTRIES = {
-    "tunemark.schema.formats": ("duration", "flop", "gib", "percent", "plain", "seconds_of", "significant", "usd", "whole_number"),
+    "tunemark.schema.formats": (
+        *("duration", "flop", "gib", "percent", "plain", "seconds_of"),
+        *("significant", "tokens_in_row", "usd", "whole_number"),
+    ),
     "tunemark.schema.owned_hardware": ("HOURS_PER_YEAR", "OwnedHardware"),
     "tunemark.schema.facts.cards": ("OVERSIZED", "cheapest_offer", "current_prices", "metal_bytes", "model_contradictions"),
     "tunemark.schema.facts.any_model": ("OTHER_KEYS", "config_fields", "model_of_size", "size_in_words"),
-    "tunemark.schema.facts.names": ("key_of_model", "model_keys", "not_modelled"),
+    "tunemark.schema.facts.names": ("instead_of", "key_of_model", "model_keys", "not_modelled"),
     "tunemark.schema.option_rates": ("Evidence", "KnownRate", "beyond_context", "rates_for"),
     "tunemark.schema.throughput": ("Effects",),
-    "tunemark.schema.recommendation": ("OWN", "Offer", "Question", "Rate", "places_of", "recommend"),
+    "tunemark.schema.recommendation": ("OWN", "Offer", "Question", "Rate", "UnusedRate", "places_of", "recommend"),
+    "tunemark.schema.recommendation_words": ("not_used",),
     "tunemark.site.answer": ("answer_html",),
 }
 """Module -> what the scripts of the pages use of it."""

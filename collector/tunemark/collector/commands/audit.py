@@ -1,5 +1,7 @@
 """The command `audit`: the findings of the rules, each with its calculation."""
 
+import math
+import re
 import textwrap
 from dataclasses import asdict
 from pathlib import Path
@@ -7,14 +9,29 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tunemark.collector.commands.terminal import AsJson, chosen, print_json, print_table, say
+from tunemark.collector.commands.terminal import (
+    AsJson,
+    chosen,
+    named_accelerators,
+    named_model,
+    option,
+    parse_count,
+    print_json,
+    print_table,
+    row_length,
+    say,
+)
+from tunemark.schema.errors import TunemarkError
 from tunemark.schema.files import project_root
-from tunemark.schema.formats import counted
-from tunemark.schema.vocabulary import AuditVerdict
+from tunemark.schema.formats import GIB, counted, significant
+from tunemark.schema.recommendation_words import asked_in_words
+from tunemark.schema.vocabulary import AuditVerdict, PublishedStatus
 
 if TYPE_CHECKING:
     from tunemark.collector.audit.evidence import Evidence
     from tunemark.collector.audit.rule import Finding
+    from tunemark.schema.facts.fact_base import FactBase
+    from tunemark.schema.records.published import PublishedResult
 
 # The audit is imported when the command runs, to keep --help fast.
 # ruff: noqa: PLC0415
@@ -25,28 +42,16 @@ SHOWN_RECORDS = 6
 
 def audit(
     paths: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[FILES]...", help="Audit these records, together with all others. Default: all records."),
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILES | CLAIM]...", help="Audit these records, together with all others, or a claim in words. Default: all records."
+        ),
     ] = None,
     *,
-    source: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--source",
-            help="Show findings about a document (`004`), `measured` results or a round (`mlperf-v5.1`). Repeatable.",
-        ),
-    ] = None,
+    source: Annotated[list[str] | None, option("--source", "A document (`004`), `measured` results or a round (`mlperf-v5.1`).")] = None,
     rule: Annotated[list[str] | None, typer.Option("--rule", help="Show findings of a rule. Repeatable.")] = None,
-    verdict: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--verdict",
-            help="Show findings with a verdict: impossible, inconsistent, suspicious or ambiguous. Repeatable.",
-        ),
-    ] = None,
-    rules: Annotated[
-        bool, typer.Option("--rules", help="List the rules without an audit; with --rule or --json, also their reasons.")
-    ] = False,
+    verdict: Annotated[list[str] | None, option("--verdict", "Only impossible, inconsistent, suspicious or ambiguous ones.")] = None,
+    rules: Annotated[bool, option("--rules", "List the rules without an audit; with --rule or --json, also their reasons.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check claims against physics, arithmetic, catalogues and each other, and show the calculation of each finding.
@@ -59,6 +64,8 @@ def audit(
 
     Examples
     --------
+    - `tunemark audit "Qwen3 8B LoRA on H100: 9,000 tokens/s, seq 2048"`
+
     - `tunemark audit --source 004`
 
     - `tunemark audit --verdict impossible --json`
@@ -84,8 +91,11 @@ def audit(
         else:
             print_table(["rule", "family", "looks for"], [(known.id, known.family, known.title) for known in shown])
         return
+    if paths and (not paths[0] or (re.search(r"\s", paths[0]) and not Path(paths[0]).exists())):
+        judge(" ".join(paths), as_json=as_json)
+        return
     wanted_verdicts = [chosen("--verdict", word, AuditVerdict) for word in verdict or ()]
-    evidence, ids = _with_files(paths or [])
+    evidence, ids = _with_files([Path(path) for path in paths or ()])
     known_sources = sorted({result.source for result in evidence.results} | set(evidence.documents_by_id))
     sources = [chosen("--source", name, known_sources) for name in source or ()]
     of_sources = [result.id for result in evidence.results if result.source in sources]
@@ -123,6 +133,86 @@ def contradictions(paths: list[Path]) -> list["Finding"]:
         if finding not in wrong:
             say(f"{finding.records[0]}: {finding.verdict.value}, {finding.rule}: {finding.calculation}")
     return wrong
+
+
+CLAIM = re.compile(r"(.+?)[\s,]+(full|lora|qlora)(?: fine-?tuning)?[\s,]+on\s+([^:,]+)[:,](.+)", re.IGNORECASE)
+FIGURES = {
+    "tokens_per_s": r"(\d[\d,]*(?:\.\d+)? ?k?) ?tok(?:en)?s?(?: ?/ ?| per )s",
+    "sequence_length": r"seq\w*(?: len\w*)?[ :=]*(\d(?:[\d,]*\d)? ?k?)",
+    "micro_batch": r"batch(?: size)?[ :=]*(\d+)",
+    "precision": r"\b(bf16|fp16|fp8|fp32)\b",
+    "mfu": r"MFU[ :=]*(\d+(?:\.\d+)?) ?%",
+    "peak_memory_bytes": r"(\d+(?:\.\d+)?) ?Gi?B",
+}
+"""Figure or condition of a claim -> what is written for it."""
+
+
+def judge(text: str, *, as_json: bool) -> None:
+    """Print the verdict on a claim in words: by the rules about one result, and by the interval that the throughput model predicts."""
+    from tunemark.collector.audit.evidence import Evidence
+    from tunemark.collector.audit.load import audited_record
+    from tunemark.collector.audit.rule import audit as findings_of
+    from tunemark.collector.predict.estimate import range_of, read_evidence
+    from tunemark.schema.facts.fact_base import FactBase
+    from tunemark.schema.option_rates import Asked, option_rates
+
+    facts = FactBase.of_project()
+    record = _claimed(facts, text)
+    run, claim, expected = audited_record(record, facts), record.claims.get("tokens_per_s"), {}
+    model, length = facts.models[str(record.conditions.model)], record.conditions.sequence_length or 1
+    asked = Asked({"micro_batch": record.conditions.micro_batch} if record.conditions.micro_batch else {})
+    fitted, place = read_evidence(project_root(), facts, say), (facts.accelerators[str(record.conditions.accelerator)], run.devices)
+    rates = [each for each in option_rates(model, length, [place], fitted, asked=asked) if each.method == record.conditions.method]
+    known = {rate.software: speed for rate in rates if claim and (speed := range_of(rate))}
+    why = next((rate.reason for rate in rates if rate.reason), "") if claim else "it states no tokens/s"
+    reason = f"it is not compared with other results: {why}"
+    if claim and known:
+        # The software is not stated: it is taken to be of the level with the nearest rate.
+        software = min(known, key=lambda level: abs(math.log(known[level].value / claim.value)))
+        likely = known[software]
+        expected = {run.id: (claim.value, likely)}
+        side = "within" if likely.low <= claim.value <= likely.high else "below" if claim.value < likely.low else "above"
+        ends = f"{significant(likely.low)} to {significant(likely.high)}"
+        reason = f"{claim.printed} is {side} {ends}, the 90% interval predicted for {software} software"
+    findings = findings_of(Evidence((run,), (), facts, (record,), expected))
+    findings = tuple(sorted(findings, key=lambda each: list(AuditVerdict).index(each.verdict)))
+    verdict = findings[0].verdict if findings else "plausible" if expected else "not judged"
+    if as_json:
+        print_json({"verdict": verdict, "reason": reason, "findings": [{"rule": each.rule} | asdict(each) for each in findings]})
+        return
+    # The finding on the predicted rate says the same as the reason.
+    why_worst = [each.calculation for each in findings[:1] if each.rule != "predicted-rate"]
+    step = asked_in_words(model, record.conditions.method, None, length)
+    typer.echo(f"{verdict.capitalize()}: {'; '.join((*why_worst, reason))}.")
+    typer.echo(f"Read as {step}, {run.devices} x {run.device_name}: {', '.join(figure.printed for figure in record.claims.values())}.\n")
+    for finding in findings:
+        print_finding(finding)
+
+
+def _claimed(facts: "FactBase", text: str) -> "PublishedResult":
+    """Return a claim in words as a record. Raises TunemarkError for one without model, method, devices or figures."""
+    from tunemark.schema.records.published import Claim, Conditions, Origin, PublishedResult
+
+    parts = CLAIM.fullmatch(text.strip())
+    found = {name: match for name, pattern in FIGURES.items() if (match := re.search(pattern, parts[4] if parts else "", re.IGNORECASE))}
+    units = {"tokens_per_s": 1, "mfu": 0.01, "peak_memory_bytes": GIB}
+    if parts is None or not found.keys() & units.keys():
+        raise TunemarkError("claim", text, "write it as 'Llama 3.1 8B LoRA on 8 x H100: 90,000 tokens/s, seq 4096, MFU 45%, 60 GiB'")
+    model, ((card, count),) = facts.model(named_model(facts, parts[1]).key), named_accelerators(facts, [parts[3]], "claim")
+    conditions = Conditions(
+        model=model.key,
+        method=parts[2].lower(),
+        accelerator=card.key,
+        accelerator_count=count or 1,
+        sequence_length=row_length(model, found["sequence_length"][1] if "sequence_length" in found else None),
+        micro_batch=parse_count("claim", found["micro_batch"][1]) if "micro_batch" in found else None,
+        precision=found["precision"][1].lower() if "precision" in found else None,
+    )
+    numbers = {name: found[name][1] for name in units if name in found}
+    values = {name: parse_count("claim", text) if name == "tokens_per_s" else float(text) for name, text in numbers.items()}
+    claims = {name: Claim(value=value * units[name], printed=found[name][0]) for name, value in values.items()}
+    shared = {"section": "claim", "origin": Origin(kind="document"), "labels": {}, "status": PublishedStatus.CLAIMED}
+    return PublishedResult(id="999-999", source="999", conditions=conditions, claims=claims, **shared)
 
 
 def print_finding(finding: "Finding") -> None:

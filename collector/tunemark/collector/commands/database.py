@@ -4,7 +4,17 @@ from typing import Annotated
 
 import typer
 
-from tunemark.collector.commands.terminal import AsJson, Database, database_of, date_option, print_json, print_table, problem_json, say
+from tunemark.collector.commands.terminal import (
+    AsJson,
+    Database,
+    database_of,
+    date_option,
+    option,
+    print_json,
+    print_table,
+    problem_json,
+    say,
+)
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import counted
@@ -13,10 +23,7 @@ from tunemark.schema.formats import counted
 def collect(
     db: Database = None,
     *,
-    as_of: Annotated[
-        str | None,
-        typer.Option("--as-of", metavar="DATE", help="Day of the current prices, as YYYY-MM-DD. Default: today."),
-    ] = None,
+    as_of: Annotated[str | None, option("--as-of", "Day of the current prices, as YYYY-MM-DD. Default: today.", metavar="DATE")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Load all results and facts into the database.

@@ -1,7 +1,7 @@
 """The command `estimate`: the memory of a training step, the accelerators it fits on, and the predicted time and cost of a job."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import Annotated, Any
 
 import typer
@@ -19,9 +19,12 @@ from tunemark.collector.commands.terminal import (
     chosen,
     cited,
     job_tokens,
+    listed,
     named_accelerators,
     named_as,
+    named_model,
     named_settings,
+    option,
     parse_count,
     print_json,
     print_table,
@@ -32,19 +35,16 @@ from tunemark.collector.commands.terminal import (
 from tunemark.collector.predict.estimate import Estimate, estimates, evidence_for, shown_plan
 from tunemark.schema import formats
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts.any_model import any_model
-from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import gib
 from tunemark.schema.option_rates import Asked, beyond_context, division_of
-from tunemark.schema.physics.architecture import FAMILIES
 from tunemark.schema.physics.memory import StackedMemory
 from tunemark.schema.physics.memory_states import MOMENTS
 from tunemark.schema.physics.stacks import STACKS
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.recommendation import provider_name
-from tunemark.schema.recommendation_words import measured_rates
+from tunemark.schema.recommendation_words import asked_in_words, measured_rates
 from tunemark.schema.throughput import LEVEL, Range
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
 
@@ -65,22 +65,15 @@ def estimate(
     model: ModelName,
     method: Annotated[str, typer.Option("--method", help="full, lora or qlora.")] = "lora",
     sequence_length: Length = None,
-    micro_batch: Annotated[
-        str | None, typer.Option("--micro-batch", help="Rows of a micro-step on a device. Default: the fastest.", show_default=False)
-    ] = None,
+    micro_batch: Annotated[str | None, option("--micro-batch", "Rows of a micro-step on a device. Default: the fastest.")] = None,
     *,
     accelerator: Accelerators = None,
-    devices: Annotated[int, typer.Option("--devices", help="Data-parallel devices.")] = 1,
+    devices: Annotated[int | None, option("--devices", "Data-parallel devices. Default: 1, or as in -a '8 x H100'.")] = None,
     sharding: Annotated[str | None, typer.Option("--sharding", help="ddp, zero1 to zero3, fsdp1 or fsdp2.")] = None,
-    checkpointing: Annotated[
-        str | None,
-        typer.Option(
-            "--checkpointing", help="none, selective or full. Default: none, or full if it fits no other way.", show_default=False
-        ),
-    ] = None,
+    checkpointing: Annotated[str | None, option("--checkpointing", "none, selective or full. Default: full if nothing else fits.")] = None,
     rank: Annotated[int | None, typer.Option("--rank", help="Rank of the adapters. Default: 16.", show_default=False)] = None,
     optimizer: Annotated[
-        str, typer.Option("--optimizer", help="adamw, adamw-fused, adamw-8bit, paged-adamw, paged-adamw-8bit, sgd or adafactor.")
+        str, option("--optimizer", "adamw (default), adamw-fused, [paged-]adamw-8bit, paged-adamw, sgd or adafactor.")
     ] = "adamw",
     stack: StackName = None,
     tokens: Tokens = None,
@@ -112,7 +105,7 @@ def estimate(
     - `tunemark estimate -m llama-3.1-70b --devices 16 --set loss=fused`
     """
     facts = FactBase.of_project()
-    card, method_used = any_model(facts, model), training_method(method, [known for known in Method if known is not Method.PEFT])
+    card, method_used = named_model(facts, model), training_method(method, [known for known in Method if known is not Method.PEFT])
     given = named_settings(settings, SETTINGS)
     _refuse_unused(method_used, {"lora_rank": rank, **given}, epochs, usd_per_hour, sized=bool(samples or tokens))
     fields_of_step: dict[str, Any] = {
@@ -125,17 +118,28 @@ def estimate(
         **{name: _property(name, text) for name, text in given.items()},
     }
     length = row_length(card, sequence_length)
-    warnings = _check_length(card, length)
+    warnings = [f"--seq: {caution}" for caution in [beyond_context(card, length)] if caution]
+    for warning in warnings:
+        say(f"tunemark: warning: {warning}")
+    runs_on = STACKS[chosen("--stack", stack, STACKS)].runs_on if stack else lambda _: True
     # A step on a CPU uses the host's memory, which its card does not know.
-    every_card = [card for card in facts.accelerators.values() if card.unit != "cpu" and card.memory_gib]
-    cards = named_accelerators(facts, accelerator) if accelerator else every_card
+    every_card = [(card, None) for card in facts.accelerators.values() if card.unit != "cpu" and card.memory_gib and runs_on(card.vendor)]
+    named = named_accelerators(facts, listed(accelerator)) if accelerator else every_card
     size = job_tokens(tokens, samples, length, 1 if epochs is None else epochs)
     level, loop, evidence = evidence_for(software, project_root(), facts, say)
     kept = {name: value for name, value in fields_of_step.items() if value is not None}
-    asked = Asked(kept, stack and chosen("--stack", stack, STACKS), **loop)
-    step: dict[str, Any] = {"model": card, "method": method_used, "length": length, "devices": devices * kept.get("tensor_parallel", 1)}
-    found = list(estimates(facts, evidence, cards, **step, level=level, asked=asked, tokens=size, usd_per_hour=usd_per_hour))
+    asked = Asked(kept, stack and stack.lower(), **loop)
+    places = [(each, _count(devices, count, kept.get("tensor_parallel", 1))) for each, count in named]
+    step: dict[str, Any] = {"model": card, "method": method_used, "length": length, "level": level, "asked": asked}
+    found = list(estimates(facts, evidence, places, **step, tokens=size, usd_per_hour=usd_per_hour))
     shown = shown_plan(found)
+    shown_on = [place for place in places if (place[0].key, place[1]) == (shown.accelerator, shown.rate.devices)]
+    for name in given:
+        others = replace(asked, given={field: value for field, value in kept.items() if field != name})
+        if next(estimates(facts, evidence, shown_on, **step | {"asked": others})).tokens_per_s == shown.tokens_per_s is not None:
+            say(
+                f"tunemark: --set {name}: no effect on the rate, which is that of any {software} loop; compiled and fused ones are tuned: --software tuned"
+            )
     memory, shape = shown.memory, shown.memory.shape
     settled = f"attention {shape.attention}, loss {shape.loss}, optimizer {shape.optimizer}, checkpointing {shape.checkpointing.value}"
     answer = {"plan_on": shown.accelerator} | _memory_json(memory)
@@ -144,10 +148,20 @@ def estimate(
     if as_json:
         print_json(answer)
         return
-    _print_memory(shown, f"the plan on {shown.name}, and {answer['assumes']}")
-    _print_fits(found)
+    typer.echo(f"{asked_in_words(card, method_used, size, length)}\n")
     title = f"Predicted for {software} software, with an interval of {LEVEL:.0%}: training alone, without start, evaluation and saving."
-    _print_speeds(found, title)
+    _print_answer(found, title)
+    _print_memory(shown, f"with the plan on {_hardware(shown)} and {answer['assumes']}")
+
+
+def _count(devices: int | None, counted: int | None, shared: int) -> int:
+    """Return the number of devices: that in the name of an accelerator, or the data-parallel ones times those that share each matrix."""
+    count = (1 if devices is None else devices) * shared if counted is None else counted
+    if count % shared:
+        raise TunemarkError("--set tensor_parallel", shared, f"{count} devices cannot be split into groups of {shared}")
+    if devices not in {None, count // shared}:
+        raise TunemarkError("--devices", devices, f"differs from {counted} in the name of the accelerator; give one of them")
+    return count
 
 
 def _property(name: str, text: str) -> Any:  # noqa: ANN401 - of the type of the field
@@ -173,69 +187,41 @@ def _refuse_unused(method: Method, given: Mapping[str, object], epochs: int | No
         if name in ADAPTERS and value is not None and method is Method.FULL:
             fix = "has no effect here: full fine-tuning has no adapters; use it with --method lora or qlora"
             raise TunemarkError("--rank" if name == "lora_rank" else f"--set {name}", value, fix)
-    for option, number in (("--epochs", epochs), ("--usd-per-hour", usd_per_hour)):
+    for name, number in (("--epochs", epochs), ("--usd-per-hour", usd_per_hour)):
         if number is not None and not sized:
-            raise TunemarkError(option, number, "has no effect here: give the size of the data too, with --samples or --tokens")
-
-
-def _check_length(model: ModelCard, length: int) -> list[str]:
-    """Print and return a warning if rows are longer than the model's context. Raises TunemarkError if its positions are learned."""
-    if length <= model.context_length:
-        return []
-    if FAMILIES[model.family].learned_positions:
-        raise TunemarkError("--seq", length, f"{model.name} has positions for {model.context_length:,} tokens; give at most that number")
-    warning = f"--seq: {beyond_context(model, length)}"
-    say(f"tunemark: warning: {warning}")
-    return [warning]
+            raise TunemarkError(name, number, "has no effect here: give the size of the data too, with --samples or --tokens")
 
 
 # Tables for readers ---------------------------------------------------------------------------------
 
 
-def _print_memory(shown: "Estimate", assumed: str) -> None:
-    shape, ledger = shown.memory.shape, shown.memory.ledger
+def _print_memory(shown: Estimate, assumed: str) -> None:
+    """Print the memory of a plan line by line, with its peaks and with other software stacks."""
+    shape, ledger, least_most = shown.memory.shape, shown.memory.ledger, shown.memory.needed_interval
 
-    def when(moments: tuple[str, ...]) -> str:
-        return "always" if len(moments) == len(MOMENTS) else ", ".join(moments)
+    def interval(ends: Sequence[int]) -> str:
+        return f"90% interval {gib(ends[0])} to {gib(ends[1])}"
 
-    title = f"{shape.model.name}, {shape.method.value}, {shape.micro_batch} x {shape.sequence_length} tokens, per device. Memory assumes {assumed}."
-    lines = [(gib(line.bytes), line.key, when(line.moments), line.formula) for line in ledger.lines]
-    print_table(["memory", "what", "when", "how"], lines, title=title)
-    typer.echo("")
-    least, most = shown.memory.needed_interval
-    interval = f"{gib(least)} to {gib(most)}"
-    needed = (
-        f"needed on each device, 90% interval {interval}: the peak ({ledger.peak_moment}) and {gib(ledger.outside)} outside the allocator"
+    title = (
+        f"Memory of {shape.micro_batch} x {shape.sequence_length} tokens per device, {assumed}: {gib(ledger.needed)} needed on each device, "
+        f"{interval(least_most)}: the peak ({ledger.peak_moment}) and {gib(ledger.outside)} outside the allocator."
     )
-    peaks = [(gib(ledger.allocated_at(moment)), f"live tensors, {moment}") for moment in MOMENTS]
-    low, high = ledger.reserved_interval
-    held = (gib(ledger.peak_reserved), f"reserved by a caching allocator with memory to spare, 90% interval {gib(low)} to {gib(high)}")
-    print_table(["memory", "peak"], [*peaks, held, (gib(ledger.needed), needed)])
-    typer.echo("")
-    if len(shown.memory.ledgers) > 1:
-        by_stack = [
-            (gib(each.needed), name, f"{gib(each.needed_low)} to {gib(each.needed_high)}")
-            for name, each in sorted(shown.memory.ledgers.items(), key=lambda pair: pair[1].needed)
-        ]
-        print_table(["needed", "software stack", "90% interval"], by_stack)
-        typer.echo("")
-
-
-def _print_fits(found: "Sequence[Estimate]") -> None:
-    verdicts = [
-        (
-            each.name,
-            each.plan,
-            gib(each.memory.ledger.needed),
-            gib(each.memory_bytes),
-            each.fit + (f", fits with {each.with_stack}" if each.with_stack else ""),
-        )
-        for each in found
+    always = len(MOMENTS)
+    lines = [
+        (gib(line.bytes), line.key, "always" if len(line.moments) == always else ", ".join(line.moments), line.formula)
+        for line in ledger.lines
     ]
-    print_table(["accelerator", "plan", "needs", "has", "fits"], verdicts)
+    typer.echo("")
+    print_table(["memory", "what", "when", "how"], lines, title=title)
+    peaks = ", ".join(f"{moment} {gib(ledger.allocated_at(moment))}" for moment in MOMENTS)
+    reserved = f"reserved by a caching allocator with memory to spare {gib(ledger.peak_reserved)}, {interval(ledger.reserved_interval)}"
+    typer.echo(f"Live tensors: {peaks}; {reserved}.")
+    if len(shown.memory.ledgers) > 1:
+        by_stack = sorted((each.needed, name) for name, each in shown.memory.ledgers.items())
+        typer.echo(f"Needed by software stack: {', '.join(f'{name} {gib(needed)}' for needed, name in by_stack)}.")
 
 
-def _offer(each: "Estimate") -> str:
+def _offer(each: Estimate) -> str:
     """Return the price by the hour, and how many devices are paid for if that is more than are used."""
     price, used = each.price, each.rate.devices
     if price is None:
@@ -244,40 +230,37 @@ def _offer(each: "Estimate") -> str:
     return f"{price.usd_per_hour:g}/h {provider_name(price.provider)} {price.instance}{idle}"
 
 
-def _print_speeds(found: "Sequence[Estimate]", title: str) -> None:
-    predicted = [(each, each.tokens_per_s) for each in found if each.tokens_per_s is not None]
-    predicted.sort(key=lambda pair: -pair[1].value)
-    columns = ["accelerator", "plan", "tokens/s", "90% interval", "tuned", "time", "90% interval", "usd", "90% interval", "at"]
-    rows = [
-        (
-            each.name,
+JOB = ("time", "90% interval", "usd", "90% interval", "at")
+
+
+def _print_answer(found: Sequence[Estimate], title: str) -> None:
+    """Print speed, time, cost, fit and evidence on each accelerator, the fastest first."""
+    sized, rows = any(each.seconds for each in found), []
+    for each in sorted(found, key=lambda each: -each.tokens_per_s.value if each.tokens_per_s else 0.0):
+        job = (*_with_interval(each.seconds, formats.estimated_duration), *_with_interval(each.usd, formats.estimated_usd))
+        measured = f"{measured_rates(each.rate)} tokens/s" if each.rate.measured_low else ""
+        unseen = f"no result of this {', '.join(each.unseen)}" if each.unseen else ""
+        row = (
+            _hardware(each),
+            each.fit + (f", fits with {each.with_stack}" if each.with_stack else ""),
+            f"{gib(each.memory.ledger.needed)} of {gib(each.memory_bytes)}",
+            *_with_interval(each.tokens_per_s, formats.significant),
+            *_with_interval(each.tuned_tokens_per_s, formats.significant)[:1],
+            *((*job, each.no_price or _offer(each)) if sized else ()),
             each.plan,
-            *_with_interval(rate, formats.significant),
-            "" if each.tuned_tokens_per_s is None else formats.significant(each.tuned_tokens_per_s.value),
-            *_with_interval(each.seconds, formats.estimated_duration),
-            *_with_interval(each.usd, formats.estimated_usd),
-            each.no_price or _offer(each),
+            each.rate.reason or "; ".join(filter(None, (cited(each.rate), measured, unseen))),
         )
-        for each, rate in predicted
-    ]
-    # Without the size of the data there is neither time nor cost.
-    many = len(columns) if any(each.seconds for each in found) else columns.index("time")
-    grounds = [
-        (each.name, cited(each.rate), measured_rates(each.rate) if each.rate.measured_low else "", ", ".join(each.unseen) or "(none)")
-        for each, _ in predicted
-    ]
-    reasons = [(each.name, each.rate.reason) for each in found if each.tokens_per_s is None]
-    for heading, names, lines in (
-        (title, columns[:many], [row[:many] for row in rows]),
-        (None, ["accelerator", "evidence", "its tokens/s", "properties without any result"], grounds),
-        (None, ["accelerator", "no data"], reasons),
-    ):
-        if lines:
-            typer.echo("")
-            print_table(names, lines, title=heading)
+        rows.append(row)
+    columns = ["accelerator", "fits", "needs", "tokens/s", "90% interval", "tuned", *(JOB if sized else ()), "plan", "evidence"]
+    print_table(columns, rows, title=title)
 
 
-def _with_interval(figure: "Range | None", show: Any) -> tuple[str, str]:  # noqa: ANN401 - a formatter of one number
+def _hardware(each: Estimate) -> str:
+    """Return the accelerators of an estimate."""
+    return f"{each.name} {formats.TIMES} {each.rate.devices}" if each.rate.devices > 1 else each.name
+
+
+def _with_interval(figure: Range | None, show: Any) -> tuple[str, str]:  # noqa: ANN401 - a formatter of one number
     return ("", "") if figure is None else (show(figure.value), f"{show(figure.low)} to {show(figure.high)}")
 
 
@@ -301,7 +284,7 @@ def _memory_json(memory: StackedMemory) -> dict[str, Any]:
     }
 
 
-def _estimate_json(found: "Estimate") -> dict[str, Any]:
+def _estimate_json(found: Estimate) -> dict[str, Any]:
     shape, needed = found.memory.shape, found.memory.ledger.needed
     own = {field.name: getattr(found, field.name) for field in fields(found) if field.name not in {"memory", "rate"}}
     memory = {"needed_bytes": needed, "margin_bytes": found.memory_bytes - needed, "needed_interval_bytes": found.memory.needed_interval}

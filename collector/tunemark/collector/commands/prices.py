@@ -97,13 +97,16 @@ def offers(facts: FactBase, name: str | None, on: date, kind: PriceKind | None =
 
     Raises TunemarkError for a name that is neither an instance nor an accelerator, a name without a price, and a day before its first price.
     """
+    count, name = facts.counted(name) if name else (None, None)
     card = facts.recognise_accelerator(name or "")
     # A part of a name, such as H100, is all accelerators with it.
     keys = [card.key] if card else facts.sharing_name(name or "")
     rows = [
         row
         for row in facts.prices
-        if (name is None or row.instance.lower() == name.lower() or row.accelerator in keys) and kind in {None, row.kind}
+        if (name is None or row.instance.lower() == name.lower() or row.accelerator in keys)
+        and kind in {None, row.kind}
+        and count in {None, row.accelerator_count}
     ]
     if not rows:
         raise _unknown(facts, name or "", kind)

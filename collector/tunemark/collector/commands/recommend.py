@@ -1,15 +1,16 @@
 """The command `recommend`: what to rent or use for a fine-tuning job, with time, cost and evidence."""
 
 import re
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
-from difflib import get_close_matches
 from math import inf
 from typing import Annotated, get_args
 
 import typer
 
 from tunemark.collector.commands.terminal import (
+    ACCELERATOR,
     OPTIONS,
     Accelerators,
     AsJson,
@@ -17,14 +18,18 @@ from tunemark.collector.commands.terminal import (
     ModelName,
     Samples,
     Settings,
+    StackName,
     Tokens,
     chosen,
     cited,
     date_option,
     job_tokens,
+    listed,
     named_accelerators,
     named_as,
+    named_model,
     named_settings,
+    option,
     parse_count,
     parse_seconds,
     price_kind,
@@ -38,8 +43,7 @@ from tunemark.collector.predict.estimate import read_evidence
 from tunemark.collector.store.database import OLD_PRICE_DAYS
 from tunemark.collector.store.fact_rows import price_rows
 from tunemark.schema import formats, recommendation_words
-from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts.any_model import any_model
+from tunemark.schema.errors import TunemarkError, bare, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, current_prices
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
@@ -48,6 +52,7 @@ from tunemark.schema.physics.stacks import STACKS
 from tunemark.schema.recommendation import (
     ALL_METHODS,
     ANY,
+    COMPANIES,
     OBJECTIVES,
     OWN,
     TRUSTS,
@@ -55,6 +60,7 @@ from tunemark.schema.recommendation import (
     Offer,
     Option,
     Question,
+    Rate,
     offers_of,
     provider_name,
 )
@@ -63,8 +69,6 @@ from tunemark.schema.vocabulary import SoftwareLevel
 
 SHOWN = 10
 """Options in each table; JSON has all of them."""
-REALLY_SIMILAR = 0.75
-"""Minimum difflib ratio of a suggested provider: their names are short, and a wrong one gives a wrong answer."""
 OPTIONS_OF_QUESTION = {
     "tokens": "--tokens",
     "deadline_s": "--deadline",
@@ -73,7 +77,7 @@ OPTIONS_OF_QUESTION = {
     "startup_s": "--set start_up",
 }
 """Fields of the question and the options that set them."""
-SETTINGS = {"trust": "predicted", "max_memory": "", "start_up": "5min", "stack": ""}
+SETTINGS = {"trust": "predicted", "max_memory": "", "start_up": "5min"}
 """Rare settings and their defaults."""
 
 
@@ -88,18 +92,18 @@ def recommend(
     epochs: Annotated[int, typer.Option("--epochs", help="Passes over the data.")] = 1,
     objective: Annotated[str, typer.Option("--objective", help="cheapest, fastest or value: near both.")] = "cheapest",
     deadline: Annotated[str | None, typer.Option("--deadline", help="Maximum time, such as 90min or 2h.")] = None,
-    budget: Annotated[float | None, typer.Option("--budget", help="Maximum cost in US dollars.")] = None,
-    software: Annotated[str, typer.Option("--software", help="plain (transformers, peft), tuned (fused kernels) or vendor.")] = "plain",
-    provider: Annotated[list[str] | None, typer.Option("--provider", help="A cloud provider; repeatable. Default: all.")] = None,
-    kind: Annotated[
-        list[str] | None, typer.Option("--kind", help="on_demand, spot, reserved or marketplace; repeatable. Default: on_demand.")
+    budget: Annotated[str | None, typer.Option("--budget", help="Maximum cost, such as 20 or $20.")] = None,
+    currency: Annotated[
+        str | None, option("--currency", "That of all costs, with what 1 USD costs: EUR=0.92.", metavar="CODE=RATE")
     ] = None,
+    software: Annotated[str, typer.Option("--software", help="plain, tuned (fused kernels) or vendor.")] = "plain",
+    provider: Annotated[list[str] | None, typer.Option("--provider", help="A cloud provider; repeatable. Default: all.")] = None,
+    kind: Annotated[list[str] | None, option("--kind", "on_demand, spot, reserved or marketplace; repeatable. Default: on_demand.")] = None,
     accelerator: Accelerators = None,
     most_devices: Annotated[int | None, typer.Option("--max-devices", help="Maximum number of accelerators.")] = None,
-    own: Annotated[
-        list[str] | None, typer.Option("--own", help="Your own accelerators, such as '2 x RTX 4090' or 'M4 Max 64GB'; repeatable.")
-    ] = None,
+    own: Annotated[list[str] | None, option("--own", "Your own accelerators, such as '2 x RTX 4090' or 'M4 Max 64GB'; repeatable.")] = None,
     owned: Annotated[str | None, typer.Option("--owned", metavar="FIGURES", help="What they cost; else only their time is given.")] = None,
+    stack: StackName = None,
     settings: Settings = None,
     as_json: AsJson = False,
 ) -> None:
@@ -108,9 +112,9 @@ def recommend(
     Each rate is a prediction for the plan that is shown, by a model of all accepted results, with a 90% interval. Recommended
     options meet the limits at the pessimistic end of the interval. If nothing similar was measured, the answer is "no data".
 
-    Settings are trust=published for options with results of their own, max_memory=24 (GiB of one accelerator), start_up=5min, assumed and
-    billed, and stack=axolotl, the software whose memory counts (see `tunemark estimate`). FIGURES are `usd_per_hour=0.20` for all of your accelerators together, `electricity=0.30` for a kWh at their board power, or those of one of them:
-    `purchase=2000,years=3,utilisation=0.5,watts=450,electricity=0.30`.
+    Settings are trust=published for options with results of their own, max_memory=24 (GiB of one accelerator) and start_up=5min, assumed
+    and billed. FIGURES are those of the whole machine, with all of its accelerators: `usd_per_hour=0.20`, `electricity=0.30` for a kWh at
+    their board power, or `purchase=2000,years=3,utilisation=0.5,watts=450,electricity=0.30`.
 
     Exit codes: 0 answered, even if nothing can be recommended; 2 unknown value.
 
@@ -125,17 +129,20 @@ def recommend(
     - `tunemark recommend -m llama-2-70b --tokens 100M --objective fastest --json`
     """
     facts = FactBase.of_project()
-    card = any_model(facts, model)
+    card, (money, rate) = named_model(facts, model), _currency(currency)
     length = row_length(card, sequence_length)
     more = SETTINGS | named_settings(settings, SETTINGS)
     size = job_tokens(tokens, samples, length, epochs)
     if size is None:
         raise TunemarkError("--tokens", tokens, "give the size of the data with either --tokens or --samples")
-    if owned is not None and len(own or ()) != 1:
+    if owned is not None and len(listed(own)) != 1:
         raise TunemarkError("--owned", owned, "is the cost of one machine; name its accelerator with --own once")
-    machines = [_own(facts, each, owned) for each in own or ()]
+    if currency is not None and as_json:
+        raise TunemarkError("--currency", currency, "JSON is in US dollars; leave out one of both")
+    machines = [_own(facts, each, owned) for each in listed(own)]
     cards = facts.accelerators | {card.key: card for _, card in machines}
-    offers = read_offers(facts)
+    offers = [replace(offer, usd_per_hour=offer.usd_per_hour * rate) for offer in read_offers(facts)]
+    keys, counts = _accelerators(facts, listed(accelerator), more["max_memory"])
     question = Question(
         training_method(method, (*ALL_METHODS, ANY)),
         size,
@@ -143,49 +150,108 @@ def recommend(
         chosen("--software", software, get_args(SoftwareLevel)),
         chosen("--objective", objective, OBJECTIVES),
         None if deadline is None else parse_seconds("--deadline", deadline),
-        budget,
-        _providers(provider or (), offers),
+        None if budget is None else _amount("--budget", budget, money),
+        _providers(listed(provider), offers),
         tuple(price_kind(word).value for word in kind or ("on_demand",)),
-        _accelerators(facts, accelerator, more["max_memory"]),
+        keys,
         most_devices,
         chosen("--set trust", more["trust"], TRUSTS),
         0.0 if more["start_up"] == "0" else parse_seconds("--set start_up", more["start_up"]),
         tuple(offer for offer, _ in machines),
     )
     evidence = read_evidence(project_root(), facts, say)
-    rates = rates_for(question, card, cards, offers, evidence, more["stack"] and chosen("--set stack", more["stack"], STACKS))
+    rates = rates_for(question, card, cards, offers, evidence, stack and chosen("--stack", stack, STACKS))
+    rates = _of_counts(rates, counts, {(offer.accelerator, offer.devices) for offer, _ in machines})
     answer = best_options(question, rates, offers)
     tuned = best_options(replace(question, software="tuned"), rates, offers) if question.software == "plain" else None
     words = recommendation_words
     changes = [*words.changes(question, answer), *filter(None, [words.with_tuned(question, answer, tuned)])]
+    not_used = words.not_used(question, card.key, evidence.unused)
     if as_json:
-        said = {"headline": words.headline(question, answer), "alternatives": words.alternatives(question, answer), "changes": changes}
+        said = {
+            "headline": words.headline(question, answer),
+            "alternatives": words.alternatives(question, answer),
+            "changes": changes,
+            "not_used": not_used,
+        }
         print_json({"question": {"model": card.key} | asdict(question)} | said | asdict(answer))
         return
     workloads = [(each.key, each.method.value, each.data.sequence_length) for each in facts.workloads.values() if each.model == card.key]
-    remarks = [*changes, words.not_fitting(answer), words.unknown(answer), words.fill_gap(answer, words.workload_for(workloads, question))]
+    remarks = [
+        *changes,
+        words.not_fitting(answer),
+        words.unknown(answer),
+        words.fill_gap(answer, words.workload_for(workloads, question)),
+        not_used,
+    ]
     if answer.best is None and not answer.may_exceed and card.key in facts.models:
         query = f"from results select result_id, method, accelerator, accelerator_count, tokens_per_s where model = '{card.key}'"
         remarks.append(f'Results of this model, if there are any: tunemark query "{query}"')
     if caution := beyond_context(card, length):
         typer.echo(f"{caution}\n")
-    _print(card, question, answer, remarks)
+    _print(card, question, answer, remarks, "$" if money == "USD" else f"{money} ")
 
 
-def _accelerators(facts: FactBase, names: list[str] | None, most_memory_gib: str) -> tuple[str, ...]:
-    """Return the keys of the accelerators to choose from; empty for all."""
-    keys = [card.key for card in named_accelerators(facts, names or ())]
+def _accelerators(facts: FactBase, names: list[str], most_memory_gib: str) -> tuple[tuple[str, ...], dict[str, set[int]]]:
+    """Return the keys of the accelerators to choose from, empty for all, and the numbers of devices that their names give."""
+    named, counts = named_accelerators(facts, names), defaultdict[str, set[int]](set)
+    for card, count in named:
+        if count is not None:
+            counts[card.key].add(count)
+        if all(row.accelerator != card.key for row in facts.prices):
+            own = f"--own '{count or 1} x {card.name}'"
+            say(f"tunemark: {ACCELERATOR}: no provider of the price book rents {card.name}; {own} gives its time as your own")
+    keys = [card.key for card, _ in named]
     if not most_memory_gib:
-        return tuple(keys)
+        return tuple(keys), counts
     most = parse_count("--set max_memory", most_memory_gib)
     known = [card for card in facts.accelerators.values() if card.unit != "cpu" and (not keys or card.key in keys)]
     within = tuple(card.key for card in known if card.memory_gib and card.memory_gib <= most)
     if not within:
         raise TunemarkError("--set max_memory", most, "no accelerator to choose from has this little memory; give a larger value")
-    return within
+    return within, counts
 
 
-OWN_DEVICES = re.compile(r"([0-9]+)\s*[xX*]\s*")
+def _of_counts(rates: Sequence[Rate], counts: dict[str, set[int]], own: set[tuple[str, int]]) -> list[Rate]:
+    """Return the rates with the numbers of devices asked for, and those of own machines. Raises TunemarkError for a number without an offer."""
+    for key, asked in counts.items():
+        offered = sorted({rate.devices for rate in rates if rate.accelerator == key})
+        if offered and asked.isdisjoint(offered):
+            fix = f"no offer that the question allows has this number of {key}; they have {', '.join(map(str, offered))}"
+            raise TunemarkError(ACCELERATOR, " or ".join(map(str, sorted(asked))), fix)
+    return [
+        each
+        for each in rates
+        if each.accelerator not in counts or each.devices in counts[each.accelerator] or (each.accelerator, each.devices) in own
+    ]
+
+
+SIGNS = {"$": "USD", "US$": "USD", "DOLLARS": "USD", "DOLLAR": "USD", "€": "EUR", "EURO": "EUR", "EUROS": "EUR", "£": "GBP"}
+"""What people write for a currency -> its code."""
+AMOUNT = re.compile(r"([^\d.,]*?)\s*(\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)\s*(k?)\s*([^\d.,]*)")
+
+
+def _amount(option: str, text: str, currency: str) -> float:
+    """Return an amount of money from text such as `20`, `$20` or `2000 EUR`. Raises TunemarkError for one of another currency."""
+    match = AMOUNT.fullmatch(text.strip())
+    words = f"{match[1]}{match[4]}".upper() if match else ""
+    code = SIGNS.get(words, words or currency)
+    if match is None or not re.fullmatch("[A-Z]{3}", code):
+        raise TunemarkError(option, text, "must be an amount of money above 0, such as 20, $20 or 1,500.50")
+    if code != currency:
+        fix = f"is not in {currency}, as all costs are; give --currency {code}=RATE, with what 1 US dollar costs in it today"
+        raise TunemarkError(option, text, fix)
+    return float(match[2].replace(",", "")) * (1000 if match[3] else 1)
+
+
+def _currency(text: str | None) -> tuple[str, float]:
+    """Return the code of the currency of all costs, and what a US dollar costs in it."""
+    match = re.fullmatch(r"([A-Za-z]{3})=(\d+(?:\.\d+)?)", text or "USD=1")
+    if match is None or not float(match[2]):
+        raise TunemarkError("--currency", text, "give its code and what 1 US dollar costs in it today, as in EUR=0.92")
+    return match[1].upper(), float(match[2])
+
+
 HOURLY = "usd_per_hour"
 
 
@@ -193,11 +259,8 @@ def _own(facts: FactBase, own: str, figures: str | None) -> tuple[Offer, Acceler
     """Return the reader's own accelerators as an offer, with the card."""
     from tunemark.schema.owned_hardware import EXAMPLE, parse_owned  # noqa: PLC0415 - not needed for --help
 
-    counted = OWN_DEVICES.match(own)
-    devices, name = (int(counted[1]), own[counted.end() :]) if counted else (1, own)
-    (card,), watts, hourly = named_accelerators(facts, [name], "--own"), None, 0.0
-    if devices < 1:
-        raise TunemarkError("--own", own, "must be 1 accelerator or more")
+    ((card, count),), watts, hourly = named_accelerators(facts, [own], "--own"), None, 0.0
+    devices = count or 1
     if figures is not None:
         figure, _, cost = figures.partition("=")
         if figure.strip() == HOURLY:
@@ -206,9 +269,11 @@ def _own(facts: FactBase, own: str, figures: str | None) -> tuple[Offer, Acceler
             hourly = devices * card.tdp_w / 1000 * _usd(figures, cost)
         else:
             owned = parse_owned(figures, f"{HOURLY}=0.20, or {EXAMPLE}")
-            hourly, watts = devices * owned.usd_per_hour(), owned.watts
+            hourly, watts = owned.usd_per_hour(), owned.watts / devices
         if not 0 < hourly < inf:
             raise TunemarkError("--owned", figures, "must be a cost above 0 US dollars per hour")
+        if devices > 1:
+            say(f"tunemark: --owned: the figures are those of the whole machine with its {devices} {card.name}")
     offer = Offer(
         card.key, card.name, devices, OWN, card.name, "owned", hourly, provider_name=OWN, watts=watts or card.tdp_w, caution=card.caution
     )
@@ -233,46 +298,54 @@ def read_offers(facts: FactBase) -> list[Offer]:
 
 
 def _providers(names: Iterable[str], offers: Iterable[Offer]) -> tuple[str, ...]:
-    """Return the keys of providers by their keys or their names in answers: `oci` or `Oracle Cloud`."""
+    """Return the keys of providers by their keys, their names in answers or the beginning of one: `oci`, `Oracle Cloud` or `Oracle`."""
     known = sorted({offer.provider for offer in offers})
-    keys = {provider_name(key).lower(): key for key in known} | {key: key for key in known}
+    spelled = {key: {_stem(each) for each in (key, provider_name(key), COMPANIES.get(key, key))} for key in known}
+    found = []
     for name in names:
-        if name.lower() not in keys:
-            similar = get_close_matches(name.lower(), keys, n=1, cutoff=REALLY_SIMILAR)
-            question = f"did you mean {keys[similar[0]]!r}? " if similar else ""
-            raise TunemarkError("--provider", name, f"{question}known: {', '.join(known)}")
-    return tuple(keys[name.lower()] for name in names)
+        wanted = _stem(name)
+        keys = [key for key in known if len(wanted) > 1 and any(each.startswith(wanted) for each in spelled[key])]
+        if len(keys) != 1:
+            meant = did_you_mean(name, known)
+            raise TunemarkError("--provider", name, meant if meant.startswith("known") else f"{meant} known: {', '.join(known)}")
+        if name.lower() not in {keys[0], provider_name(keys[0]).lower()}:
+            say(f"tunemark: --provider: {name!r} is read as {provider_name(keys[0])}")
+        found += keys
+    return tuple(found)
+
+
+def _stem(name: str) -> str:
+    """Return the name of a provider without the endings that people add or leave out."""
+    return re.sub(r"(cloud|platform|labs|ai|io|com)+$", "", bare(name))
 
 
 # Output ---------------------------------------------------------------------------------------------
 
 
-def _print(card: ModelCard, question: Question, answer: Answer, remarks: Iterable[str]) -> None:
-    """Print an answer for people. `remarks` are sentences below the tables; empty ones are left out."""
+def _print(card: ModelCard, question: Question, answer: Answer, remarks: Iterable[str], sign: str) -> None:
+    """Print an answer for people. `remarks` are sentences below the tables; empty ones are left out. `sign` stands before costs."""
     words = recommendation_words
-    size = words.tokens_in_words(question.tokens)
-    typer.echo(f"{card.name}, {words.METHODS.get(question.method, 'any method')}, {size}, sequence length {question.sequence_length:,}")
-    typer.echo("")
+    typer.echo(f"{words.asked_in_words(card, question.method, question.tokens, question.sequence_length)}\n")
     grounds = words.grounds(answer.best) if answer.best is not None else []
     own, others = words.own_hardware(question, answer), words.alternatives(question, answer)
     for line in (*own, words.headline(question, answer), *grounds, *others):
-        typer.echo(line)
+        typer.echo(line.replace("$", sign))
     for title, options in (
         ("Options, best first", answer.ranked),
         ("May exceed a limit", answer.may_exceed),
         ("Over a limit", answer.exceeding),
     ):
         if options:
-            _print_options(question, f"{title}: {min(SHOWN, len(options))} of {len(options)}", options[:SHOWN])
+            _print_options(question, f"{title}: {min(SHOWN, len(options))} of {len(options)}", options[:SHOWN], sign)
     shown = list(filter(None, (words.ORDER if answer.ranked else "", *remarks)))
     for line in ("", *shown) if shown else ():
-        typer.echo(line)
+        typer.echo(line.replace("$", sign))
     typer.echo(f"{words.startup(question)} {words.NOT_INCLUDED}")
 
 
-def _print_options(question: Question, title: str, options: Iterable[Option]) -> None:
+def _print_options(question: Question, title: str, options: Iterable[Option], sign: str) -> None:
     words = recommendation_words
-    columns = ["rank", "hardware", "where", "usd/h", "time", "90% interval", "cost", "90% interval", "memory", "evidence", "limit"]
+    columns = ["rank", "hardware", "where", "per hour", "time", "90% interval", "cost", "90% interval", "memory", "evidence", "limit"]
     rows = [
         (
             words.rank(option),
@@ -290,4 +363,4 @@ def _print_options(question: Question, title: str, options: Iterable[Option]) ->
         for option in options
     ]
     typer.echo("")
-    print_table(columns, rows, title=title)
+    print_table(columns, [[(cell or "").replace("$", sign) for cell in row] for row in rows], title=title)

@@ -14,11 +14,12 @@ from pydantic import BaseModel
 
 from tunemark.schema import recommendation_words
 from tunemark.schema.errors import TunemarkError, did_you_mean
+from tunemark.schema.facts.any_model import any_model
 from tunemark.schema.facts.cards import APPLE, AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.facts.names import memory_in
+from tunemark.schema.facts.names import memory_in, words_of
 from tunemark.schema.files import project_root
-from tunemark.schema.formats import MISSING, seconds_of, whole_number
+from tunemark.schema.formats import MISSING, seconds_of, tokens_in_row, whole_number
 from tunemark.schema.recommendation import Rate
 from tunemark.schema.safe_text import shown_json, terminal
 from tunemark.schema.vocabulary import PriceKind
@@ -30,30 +31,24 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415
 
 
-def _option(*names: str, help: str, metavar: str | None = None) -> Any:  # noqa: A002, ANN401 - as typer names it, and its own class
-    return typer.Option(*names, help=help, metavar=metavar, show_default=False)
+def option(*words: str, metavar: str | None = None) -> Any:  # noqa: ANN401 - typer's own class
+    """Return an option without a default in its help: its names, and the help last."""
+    return typer.Option(*words[:-1], help=words[-1], metavar=metavar, show_default=False)
 
 
 # Options of several commands: one name and one meaning everywhere.
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
-Database = Annotated[Path | None, _option("--db", help="The DuckDB file. Default: `build/tunemark.duckdb` of the checkout.")]
-ModelName = Annotated[str, _option("--model", "-m", help="A model by name or hub id, its config.json, or a size such as 13B.")]
-Accelerators = Annotated[list[str] | None, _option("--accelerator", "-a", help="An accelerator, by key or name; repeatable. Default: all.")]
-Length = Annotated[str | None, _option("--seq", help="Tokens in a row. Default: 2048, or the model's context if shorter.")]
-Tokens = Annotated[str | None, _option("--tokens", help="Tokens of the data, such as 10M.")]
-Samples = Annotated[str | None, _option("--samples", help="Rows of the data, taken as full; instead of --tokens.")]
+Database = Annotated[Path | None, option("--db", "The DuckDB file. Default: `build/tunemark.duckdb` of the checkout.")]
+ModelName = Annotated[str, option("--model", "-m", "A model: name, hub id, config.json, or a size such as 13B.")]
+Accelerators = Annotated[list[str] | None, option("--accelerator", "-a", "An accelerator, or as in '8 x H100'; repeatable. Default: all.")]
+Length = Annotated[str | None, option("--seq", "Tokens in a row, as 8192 or 8k. Default: 2048, or the context.")]
+Tokens = Annotated[str | None, option("--tokens", "Tokens of the data, such as 10M.")]
+Samples = Annotated[str | None, option("--samples", "Rows of the data, taken as full; instead of --tokens.")]
 StackName = Annotated[
-    str | None,
-    typer.Option(
-        "--stack",
-        help="Software stack whose memory counts, such as axolotl, torchtune or unsloth. Default: hf, or megatron for vendor software.",
-        show_default=False,
-    ),
+    str | None, option("--stack", "Software whose memory counts, as axolotl or unsloth. Default: hf, or megatron for vendor.")
 ]
-Settings = Annotated[
-    list[str] | None, _option("--set", metavar="NAME=VALUE", help="A rare setting; an unknown name lists them. Repeatable.")
-]
-OnDay = Annotated[str | None, _option("--on", metavar="DATE", help="Day, as YYYY-MM-DD. Default: today.")]
+Settings = Annotated[list[str] | None, option("--set", "A rare setting; an unknown name lists them. Repeatable.", metavar="NAME=VALUE")]
+OnDay = Annotated[str | None, option("--on", "Day, as YYYY-MM-DD. Default: today.", metavar="DATE")]
 ACCELERATOR = "--accelerator/-a"
 OPTIONS = {"model": "--model/-m", "accelerator": ACCELERATOR, "method": "--method", "sequence_length": "--seq"}
 """Fields of facts, shapes and questions, and the options that set them in all commands."""
@@ -128,21 +123,38 @@ def named_settings(texts: Iterable[str] | None, known: Iterable[str]) -> dict[st
     return settings
 
 
-def named_accelerators(facts: FactBase, names: Iterable[str], option: str = ACCELERATOR) -> list[AcceleratorCard]:
-    """Return the cards of accelerators, and say how a part of a name was read. Raises TunemarkError about the option for a name without a card."""
-    found = []
-    for name in names:
+def listed(texts: Iterable[str] | None) -> list[str]:
+    """Return the words of an option that is repeatable and may have several, separated by commas."""
+    return [part.strip() for text in texts or () for part in text.split(",")]
+
+
+def named_accelerators(facts: FactBase, names: Iterable[str], option: str = ACCELERATOR) -> list[tuple[AcceleratorCard, int | None]]:
+    """Return the cards of accelerators, each with the number of devices that its name gives, as in `8 x H100`; and say how names were read.
+
+    Raises TunemarkError about the option for a name without a card.
+    """
+    found = list[tuple[AcceleratorCard, int | None]]()
+    for text in dict.fromkeys(names):
+        count, name = facts.counted(text, option)
         card, whole = facts.accelerator(name, option, usual=True), memory_in(name) is None
         most = f" with {card.memory_gib:g} GB; with less, give it as in '{name} 64GB'" if card.vendor == APPLE and whole else ""
         if most or facts.recognise_accelerator(name) is None:
             say(f"tunemark: {option}: {name!r} is read as {card.name}{most}")
-        found.append(card)
+        found.append((card, count))
     return found
+
+
+def named_model(facts: FactBase, name: str) -> ModelCard:
+    """Return the card of a model by name, file or size, and say how a name that is not its own was read."""
+    card = any_model(facts, name)
+    if all(words_of(name) != words_of(each) for each in (card.key, card.name, card.hub_id or "")):
+        say(f"tunemark: --model/-m: {name!r} is read as {card.name}")
+    return card
 
 
 def row_length(card: ModelCard, text: str | None = None) -> int:
     """Return the tokens of a row by `--seq`: 2048 by default, or the model's context if that is shorter."""
-    return min(USUAL_LENGTH, card.context_length) if text is None else parse_count("--seq", text)
+    return min(USUAL_LENGTH, card.context_length) if text is None else _read("--seq", text, tokens_in_row)
 
 
 def job_tokens(tokens: str | None, samples: str | None, length: int, epochs: int) -> int | None:

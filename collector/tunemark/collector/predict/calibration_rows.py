@@ -57,6 +57,15 @@ class Calibration:
     """Result id -> its row, copies included."""
 
 
+def unused_rows(calibration: Calibration, evidence: Evidence) -> list[dict[str, str | None]]:
+    """Return the results with a rate that predictions do not use, copies included, with their model, method and accelerator."""
+    copies = {copy: "repeats another result's rate for the same configuration" for row in calibration.rows for copy in row.same}
+    return [
+        {"result_id": result, "reason": reason} | evidence.by_id[result].conditions.model_dump(include={"model", "method", "accelerator"})
+        for result, reason in sorted((calibration.refused | copies).items())
+    ]
+
+
 def calibrate(
     root: Path,
     facts: FactBase | None = None,

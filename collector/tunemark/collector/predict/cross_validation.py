@@ -15,7 +15,7 @@ from tunemark.collector.audit.evidence import Evidence
 from tunemark.collector.audit.load import load_evidence
 from tunemark.collector.audit.rule import Finding, audit, in_order
 from tunemark.collector.audit.rules.utilisation import unlike_other_sources
-from tunemark.collector.predict.calibration_rows import calibrate
+from tunemark.collector.predict.calibration_rows import Calibration, calibrate, unused_rows
 from tunemark.collector.predict.fit import Fit, Observed, Parameters, fit, meaning_of_parameter, no_data
 from tunemark.collector.store.database import Row, Rows, columns_of
 from tunemark.schema.facts.fact_base import FactBase
@@ -115,14 +115,15 @@ def audit_rates(evidence: Evidence, findings: Iterable[Finding], held_out: Itera
 
 def audit_all(root: Path, evidence: Evidence) -> tuple[Finding, ...]:
     """Return the findings of all rules, those on rates included, as `collect` stores them."""
-    return fit_and_audit(root, evidence)[1]
+    return fit_and_audit(root, evidence)[2]
 
 
-def fit_and_audit(root: Path, evidence: Evidence) -> tuple[Fit, tuple[Finding, ...]]:
-    """Return the fit to what the other rules do not refute, and the findings of all rules."""
+def fit_and_audit(root: Path, evidence: Evidence) -> tuple[Calibration, Fit, tuple[Finding, ...]]:
+    """Return the calibration rows, the fit to what the other rules do not refute, and the findings of all rules."""
     findings = audit(evidence)
-    fitted = fit(calibrate(root, evidence.facts, evidence, findings).rows)
-    return fitted, audit_rates(evidence, findings, leave_out(fitted, "source"))
+    calibration = calibrate(root, evidence.facts, evidence, findings)
+    fitted = fit(calibration.rows)
+    return calibration, fitted, audit_rates(evidence, findings, leave_out(fitted, "source"))
 
 
 def evidence_rows(root: Path, facts: FactBase) -> Rows:
@@ -131,9 +132,9 @@ def evidence_rows(root: Path, facts: FactBase) -> Rows:
     A reproduced result counts as measured: only the authors of commits say who has reproduced it.
     """
     evidence = load_evidence(root, facts)
-    fitted, findings = fit_and_audit(root, evidence)
+    calibration, fitted, findings = fit_and_audit(root, evidence)
     trust = {run.id: "measured" if run.measured else "converted" for run in evidence.results if run.measured or run.converted}
-    return throughput_rows(fitted, (), trust, findings)
+    return throughput_rows(fitted, (), trust, findings) | {"throughput_refused": unused_rows(calibration, evidence)}
 
 
 RATES = frozenset({"tokens_per_s", "samples_per_s", "step_time_s", "train_time_s", "tokens", "epochs"})

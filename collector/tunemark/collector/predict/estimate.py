@@ -24,6 +24,7 @@ from tunemark.schema.option_rates import (
     Asked,
     Evidence,
     KnownRate,
+    Place,
     best_plan,
     division_of,
     no_training,
@@ -209,36 +210,42 @@ class Estimate:
 def estimates(
     facts: FactBase,
     evidence: Evidence,
-    accelerators: Iterable[AcceleratorCard],
+    places: Iterable[Place],
     *,
     model: ModelCard,
     method: Method,
     length: int,
-    devices: int = 1,
     level: SoftwareLevel = "plain",
     asked: Asked,
     tokens: int | None = None,
     usd_per_hour: float | None = None,
 ) -> Iterator[Estimate]:
-    """Yield the estimate for each accelerator, smallest memory first: that of the fastest plan of the step that fits, else of the leanest.
+    """Yield the estimate for each accelerator and number of devices, smallest memory first: that of the fastest plan that fits, else of the leanest.
 
     The plan keeps what is asked; a card without a memory size, such as a CPU's, is refused. `usd_per_hour` is the price of all devices, by default the price book's.
     """
     if usd_per_hour is not None and not 0 < usd_per_hour < math.inf:
         raise TunemarkError("--usd-per-hour", usd_per_hour, "must be above 0, and not infinite")
-    cards = sorted(accelerators, key=lambda card: (card.usable_bytes, card.key))
-    if cards and not cards[0].usable_bytes:
-        raise TunemarkError("--accelerator", cards[0].key, f"has no memory that is known: {no_training(cards[0], devices)}")
-    places = [(card, devices) for card in cards]
+    places = sorted(places, key=lambda place: (place[0].usable_bytes, place[0].key, place[1]))
+    if places and not places[0][0].usable_bytes:
+        raise TunemarkError("--accelerator", places[0][0].key, f"has no memory that is known: {no_training(*places[0])}")
     # The comparison is with any tuned loop, also for the loop of a document.
     of_level, of_tuned = (
-        {rate.accelerator: rate for rate in option_rates(model, length, places, evidence, (software,), how) if rate.method == method.value}
+        {
+            (rate.accelerator, rate.devices): rate
+            for rate in option_rates(model, length, places, evidence, (software,), how)
+            if rate.method == method.value
+        }
         for software, how in ((level, asked), ("tuned", replace(asked, loop="", release="")))
     )
-    for card in cards:
+    for card, devices in places:
         plan, verdict = best_plan(evidence.effects, card, step_on(card, model, method, length, devices, asked), level, asked)
-        memory, size, rate = memory_on(plan.shape, asked.stack, plan.fixed, level, card.vendor), card.usable_bytes, of_level[card.key]
-        speed = _range(rate)
+        memory, size, rate = (
+            memory_on(plan.shape, asked.stack, plan.fixed, level, card.vendor),
+            card.usable_bytes,
+            of_level[card.key, devices],
+        )
+        speed = range_of(rate)
         seconds = None if tokens is None or speed is None else speed.under(tokens)
         price = facts.price_basis.offer(facts.prices, card.key, devices) if usd_per_hour is None and speed else None
         hourly = usd_per_hour if price is None else price.usd_per_hour
@@ -252,7 +259,7 @@ def estimates(
             None if asked.stack or verdict in FITS else memory.leanest(plan.other_stacks(card)),
             rate,
             speed,
-            _range(of_tuned[card.key]),
+            range_of(of_tuned[card.key, devices]),
             unseen(evidence.results, card, model, level),
             seconds,
             usd,
@@ -266,7 +273,8 @@ def shown_plan(found: Sequence[Estimate]) -> Estimate:
     return next((each for each in found if each.fit in FITS), found[0])
 
 
-def _range(rate: Rate) -> Range | None:
+def range_of(rate: Rate) -> Range | None:
+    """Return the tokens/s of a rate with its interval; None without one."""
     if rate.tokens_per_s is None or rate.tokens_per_s_low is None or rate.tokens_per_s_high is None:
         return None
     return Range(rate.tokens_per_s, rate.tokens_per_s_low, rate.tokens_per_s_high)

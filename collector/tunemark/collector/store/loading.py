@@ -17,7 +17,7 @@ from tunemark.collector.gate.check import judge
 from tunemark.collector.gate.cross_file_checks import FileProblems, Verdict, accept, committed_files, submitters
 from tunemark.collector.gate.fact_files import missing_document, wrong_count
 from tunemark.collector.gate.read import CONVERTED, DOCUMENT, PUBLISHED, SUBMISSIONS, records_in, shown_path
-from tunemark.collector.predict.calibration_rows import CalibrationOutcome, calibrate, calibration_outcome
+from tunemark.collector.predict.calibration_rows import CalibrationOutcome, calibrate, calibration_outcome, unused_rows
 from tunemark.collector.predict.derived_figures import Derivation, add_derived_figures
 from tunemark.collector.predict.predicted_vs_measured import memory_errors
 from tunemark.collector.store.database import Row, Rows, arrow_schemas, as_arrow, build_database, columns_of, merge
@@ -106,10 +106,7 @@ def collect(root: Path, database: Path, as_of: date | None = None) -> Collected:
     findings = audit(evidence, rules)
     measured = [loaded.calibration for loaded in trusted if loaded.calibration is not None]
     calibration = calibrate(root, facts, evidence, findings, measured)
-    copies = {copy: "repeats another result's rate for the same configuration" for row in calibration.rows for copy in row.same}
-    rows["throughput_refused"] = [
-        {"result_id": result, "reason": reason} for result, reason in sorted((calibration.refused | copies).items())
-    ]
+    rows["throughput_refused"] = list(unused_rows(calibration, evidence))
     trust = {row["result_id"]: row["trust"] for row in rows["result_rows"]}
     fitted, held_out = cross_validate(calibration.rows)
     findings = audit_rates(evidence, findings, held_out)

@@ -791,7 +791,10 @@ comment on column throughput_errors.same is 'Other results that repeat this rate
 
 create table throughput_refused (
     result_id varchar primary key,
-    reason varchar not null
+    reason varchar not null,
+    model varchar,
+    method varchar not null,
+    accelerator varchar
 );
 comment on table throughput_refused is 'Results with a rate that is not used for calibration.';
 

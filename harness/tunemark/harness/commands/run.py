@@ -69,25 +69,20 @@ def plan(
     if accelerator is None:
         machine = detect(options.backend)
     else:
-        options = options.having(devices=options.devices or options.nodes)
-        machine = machine_with(facts, accelerator, options.devices or 1, options.nodes)
-        note = too_large(facts, accelerator, options.devices or 1, options.nodes)
-        if note:
+        counted, accelerator = facts.counted(accelerator, "--accelerator")
+        devices = options.devices or counted or options.nodes
+        if counted not in {None, devices}:
+            raise TunemarkError("--devices", devices, f"differs from {counted} in the name of the accelerator; give one of them")
+        options, machine = options.having(devices=devices), machine_with(facts, accelerator, devices, options.nodes)
+        if note := too_large(facts, accelerator, devices, options.nodes):
             say(f"note: {note}")
     resolved = resolve(workload, facts, machine, options)
     warn_of_plan(resolved, facts, machine)
     memory = step_memory(resolved.plan, facts.model(resolved.plan.model.key), machine)
     if as_json:
-        overrides = [override.model_dump() for override in resolved.overrides]
-        print_json(
-            {
-                "requested": resolved.requested.model_dump(mode="json"),
-                "plan": resolved.plan.model_dump(mode="json"),
-                "overrides": overrides,
-                "unsupported": resolved.unsupported,
-                "memory": {"too_large": memory.too_large, "words": memory.words, "fix": memory.fix},
-            }
-        )
+        answer: dict[str, Any] = {"requested": resolved.requested.model_dump(mode="json"), "plan": resolved.plan.model_dump(mode="json")}
+        answer |= {"overrides": [override.model_dump() for override in resolved.overrides], "unsupported": resolved.unsupported}
+        print_json(answer | {"memory": {"too_large": memory.too_large, "words": memory.words, "fix": memory.fix}})
     else:
         verdict = f"cannot run: {resolved.unsupported}" if resolved.unsupported else "can run"
         if memory.too_large and not resolved.unsupported:

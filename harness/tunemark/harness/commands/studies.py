@@ -8,7 +8,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.markup import escape
 
-from tunemark.harness.plan.resolve import Json, Options, Out, Workload, count, fraction, takes_run_options
+from tunemark.harness.plan.resolve import Json, Options, Out, Workload, count, fraction, row_length, takes_run_options
 from tunemark.harness.run.show import answers, print_json, say, table
 from tunemark.harness.studies.ab_test import run_ab
 from tunemark.harness.studies.frontier import Over, run_frontier
@@ -77,8 +77,8 @@ def sweep(
 
 
 def counts(text: str | tuple[int, ...]) -> tuple[int, ...]:
-    """Return the whole numbers of a list, for typer, which also gives the default."""
-    return text if isinstance(text, tuple) else tuple(count(part) for part in text.split(","))
+    """Return the row lengths of a list, for typer, which also gives the default."""
+    return text if isinstance(text, tuple) else tuple(row_length(part) for part in text.split(","))
 
 
 @app.command()

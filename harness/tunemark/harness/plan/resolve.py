@@ -37,12 +37,17 @@ Out = Annotated[
 Workload = Annotated[str, typer.Argument(help="A name of `tunemark workloads`, your card (.toml), or options (.yml).")]
 
 
-def count(text: str | int) -> int:
+def count(text: str | int, read: Callable[[str], int] = formats.whole_number) -> int:
     """Return a whole number of 1 or more, such as `500`, `2k` or `10M`, for typer, which also gives the default."""
     try:
-        return formats.whole_number(str(text))
+        return read(str(text))
     except ValueError as error:
         raise typer.BadParameter(f"{text!r}: {error}") from error
+
+
+def row_length(text: str | int) -> int:
+    """Return the tokens of a row: `8k` is 8,192."""
+    return count(text, formats.tokens_in_row)
 
 
 def fraction(option: str, text: str) -> float:
@@ -131,7 +136,7 @@ class Shared(NamedTuple):
 SHARED: dict[str, Shared] = {
     "method": Shared("--method", "Use full, lora or qlora.", "METHOD", setting="method"),
     "rank": Shared("--rank", "Rank of the adapters.", "N", int | None, "lora.rank", count),
-    "seq": Shared("--seq", "Tokens in a row.", "N", int | None, "data.sequence_length", count),
+    "seq": Shared("--seq", "Tokens in a row.", "N", int | None, "data.sequence_length", row_length),
     "micro_batch": Shared("--micro-batch", "Rows of one forward pass on one device.", "N", int | None, "batch.micro_batch", count),
     "checkpointing": Shared("--checkpointing", "Use none, selective or full.", "KIND", setting="gradient_checkpointing"),
     "overrides": Shared("--set", SET, "NAME=VALUE", list[str] | None),

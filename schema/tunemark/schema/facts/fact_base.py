@@ -20,6 +20,7 @@ from tunemark.schema.errors import Exit, TunemarkError, did_you_mean, must_be
 from tunemark.schema.facts.cards import AcceleratorCard, AwsSizes, ModelCard, PriceBasis, PriceRow
 from tunemark.schema.facts.names import (
     AWS,
+    COUNTED,
     MODELS_APART,
     VARIANT,
     cpu_name,
@@ -201,13 +202,25 @@ class FactBase:
             fix = f"may be {' or '.join(sharing)}; give one of them"
         raise TunemarkError(option, name, fix if words else "give the name of an accelerator, such as 'RTX 4090'")
 
+    def counted(self, name: str, option: str = "accelerator") -> tuple[int | None, str]:
+        """Return the number of devices in a name such as `8 x H100` or `H100:8`, None without one, and the name of the accelerator."""
+        parts = None if self.sharing_name(name) else COUNTED.fullmatch(name.strip())
+        if parts is None:
+            return None, name
+        number = parts[1] or parts[3]
+        if number and (int(number) == 0 or (parts[1] and parts[3])):
+            raise TunemarkError(option, name, "give one number of accelerators, 1 or more, as in '8 x H100'")
+        return int(number) if number else None, parts[2]
+
     def sharing_name(self, name: str) -> list[str]:
         """Return the keys of the accelerators, CPUs left out, whose spellings hold all words of a name and whose memory is that in it, if any."""
         words, memory = words_of_device(name), memory_in(name)
+        # A small number alone is one of cores.
+        named = any(len(word) > 2 or not word.isdigit() for word in words)  # noqa: PLR2004 - such as `L4`, and not 40
         return sorted(
             key
             for key, spellings in self._spelled.items()
-            if words and words <= frozenset().union(*spellings) and (memory is None or sold_with(self.accelerators[key], memory))
+            if named and words <= frozenset().union(*spellings) and (memory is None or sold_with(self.accelerators[key], memory))
         )
 
     @cached_property

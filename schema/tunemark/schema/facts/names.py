@@ -10,9 +10,13 @@ AWS = re.compile(r"(?P<family>(?:dl|gr|g|inf|p|trn|vt)\d[a-z0-9]*(?:-[a-z0-9]+)?
 """Names of AWS instances with accelerators. No other provider uses this form."""
 VARIANTS = frozenset(("instruct", "it", "chat", "base", "hf", "bnb", "4bit", "8bit", "unsloth", "gptq", "awq", "fp8", "dynamic"))
 """Words in names of models that say how their weights were tuned or stored: the architecture is the same."""
-VARIANT = re.compile(r"[0-9]+(gb|gib)|pcie|sxm[0-9]*|nvl|hbm[0-9]*|nvidia|amd|intel|apple|google|aws|geforce|tesla|instinct")
+VARIANT = re.compile(
+    r"[0-9]+(gb|gib)|pcie|sxm[0-9]*|nvl|hbm[0-9]*|nvidia|amd|intel|apple|google|aws|geforce|tesla|instinct|rtx|radeon|rx|arc"
+)
 """Words in names of accelerators for the memory, the board and the maker: products that differ in these alone are variants of one."""
 MEMORY = re.compile(r"\b(\d{1,5})[\s-]?(?:gb|gib)\b")
+COUNTED = re.compile(r"(?:(\d{1,4})\s*[x\xd7*]\s*(?=\S))?(.+?)(?:(?:(?<=[\s\d])[x\xd7*]|:)\s*(\d{1,4}))?", re.IGNORECASE)
+"""A number of devices before the name of an accelerator, as in `8 x H100`, or after it, as in `H100:8`."""
 MACHINE = re.compile(r"\b(mac ?book (pro|air)|mac (studio|mini|pro)|imac|nvl\d+)\b")
 """Machines that an accelerator is built into."""
 MODELS_APART = frozenset(("max", "pro", "ultra", "ti", "super", "xt", "xtx", "gre", "mini", "laptop"))
@@ -22,14 +26,16 @@ APART = r"[ae]?(\d+x)?\d+(\.\d+)?[bm]|.*(draft|eagle|embed|mamba|medusa|minitron
 LONGEST_NAME = 200
 """Letters of a name that count; the hub allows 96 for an owner and for a model."""
 MOST_SUGGESTED = 6
+NO_DECODER = "its blocks differ from those of BERT, RoBERTa and DistilBERT, which are answered"
 NOT_MODELLED = {
+    "deberta|modernbert|eurobert|neobert|albert|electra|whisper|(flan-|m|by)?t5|bart|nomic-embed|minilm": NO_DECODER,
     "kimi-linear": "most layers of this architecture use a linear attention of its own",
     "gemma-?3n": "this architecture has layers that share keys and values, and an embedding for each layer",
     r"deepseek-v(3[.-]?2|4)|glm-?5(\.\d)?|glm-moe-dsa|qwen-?3\.8-flash(-next)?|qwen-?4(-exp)?": "the attention of this architecture is sparse: the model chooses which tokens it reads",
     r"nemotron-nano(?=-$)": "the newer models of this name are state-space models, and the older one of 8B is a Llama 3.1 8B",
     r"granite-4\.\d-h|nemotron-nano-\d+b-v2|nemotron-(3-nano|3-super|3-ultra|h)|jamba|bamba|zamba2?": "most layers of this architecture are state-space models",
     r"lfm2(\.\d)?": "most layers of this architecture are convolutions",
-    "deberta|modernbert|whisper|(flan-|m)?t5|pythia|stablelm|starcoder2?|phi-?2|falcon-(7|40|180)b|bloomz?|afm|aya|"
+    "pythia|stablelm|starcoder2?|phi-?2|falcon-(7|40|180)b|bloomz?|afm|aya|"
     r"c4ai|command-[ar]|ernie-4\.5|hunyuan": "this architecture is unlike those of all cards",
 }
 """Names and model types of architectures that people ask for and that are not modelled -> the reason."""
@@ -81,7 +87,7 @@ def key_of_model(keys: Mapping[str, str], name: str) -> str | None:
 
 def words_of_device(name: str) -> set[str]:
     """Return the words of the name of an accelerator in lower case, without its memory and the machine around it."""
-    return set(re.findall(r"[0-9a-z]+", MACHINE.sub(" ", MEMORY.sub(" ", name.lower()))))
+    return set(re.findall(r"\b\d{4}(?=ti|super|xtx?)|[0-9a-z]+", MACHINE.sub(" ", MEMORY.sub(" ", name.lower()))))
 
 
 def memory_in(name: str) -> float | None:
@@ -103,10 +109,17 @@ def not_modelled(name: str) -> str:
     return next((f"{why}; this is not modelled" for asked, why in NOT_MODELLED.items() if re.fullmatch(f".*-({asked})-.*", words)), "")
 
 
+def instead_of(name: str) -> str:
+    """Return the advice for a model that is not modelled."""
+    if not_modelled(name).startswith(NO_DECODER):
+        return "give the one of them that is nearest in size"
+    return "a size alone, such as 13B, is answered with a usual model of that size"
+
+
 def suggest_card(name: str, cards: Collection[ModelCard]) -> str:
     """Return a sentence that suggests the most similar models, or the reason for which there is none."""
     if why := not_modelled(name):
-        return f"{why}. A size alone, such as 13B, is answered with a usual model of that size"
+        return f"{why}; {instead_of(name)}"
     near = fitting_keys(model_keys(cards), name)[:MOST_SUGGESTED] or nearest(name, spellings(cards))
     return suggested(near) if near else f'none of the {len(cards)} known names is similar; `tunemark query "from models"` lists them'
 

@@ -35,10 +35,14 @@ class Stack:
     without: tuple[str, ...] = ()
     """Methods and shardings that it does not have, in the words of `fields`."""
 
+    def runs_on(self, vendor: str) -> bool:
+        """Return True if people run it on the devices of a vendor."""
+        return not self.vendors or vendor in self.vendors
+
     def runs(self, shape: TrainingShape, vendor: str) -> bool:
         """Return True if it runs a step on the devices of a vendor."""
         words = {shape.method.value, "fsdp" if "parameters" in SHARDED[shape.sharding] else "whole"}
-        return (not self.vendors or vendor in self.vendors) and not words & set(self.without)
+        return self.runs_on(vendor) and not words & set(self.without)
 
     def fields_for(self, shape: TrainingShape) -> Fields:
         """Return the fields that it sets for a step. Adapters under ZeRO 1 and 2 have whole weights."""

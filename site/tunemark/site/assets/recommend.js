@@ -2,20 +2,21 @@
 (() => {
   const { decoded, el, visit } = globalThis.tunemarkCommon, { dict, make, object } = globalThis.tunemarkPython, { answer_html } = globalThis.tunemark.answer;
   const { CONFIG_FIELDS, OTHER_KEYS, config_fields, model_of_size, size_in_words } = globalThis.tunemark.any_model;
-  const { key_of_model, model_keys, not_modelled } = globalThis.tunemark.names, { metal_bytes, model_contradictions } = globalThis.tunemark.cards;
-  const { seconds_of, whole_number } = globalThis.tunemark.formats;
-  const { OWN, Offer, Question, places_of, recommend } = globalThis.tunemark.recommendation;
+  const { instead_of, key_of_model, model_keys, not_modelled } = globalThis.tunemark.names, { metal_bytes, model_contradictions } = globalThis.tunemark.cards;
+  const { seconds_of, tokens_in_row, whole_number } = globalThis.tunemark.formats;
+  const { OWN, Offer, Question, UnusedRate, places_of, recommend } = globalThis.tunemark.recommendation, { not_used } = globalThis.tunemark.recommendation_words;
   const { Evidence, KnownRate, beyond_context, rates_for } = globalThis.tunemark.option_rates, { Effects, architecture_of } = globalThis.tunemark.throughput;
   // What Python computes with: cards with dictionaries, the fitted model, and its results.
   const prepared = (data) => {
     for (const card of Object.values(data.accelerators)) card.peak_tflops = dict(Object.entries(card.peak_tflops));
     const half = data.effects.covariance, covariance = half.map((row, at) => half.map((other, column) => (column <= at ? row[column] : other[at])));
     const effects = make(Effects, [], { ...data.effects, places: dict(Object.entries(data.effects.places)), covariance });
-    const evidence = make(Evidence, [], { effects, results: decoded(data.results).map((row) => make(KnownRate, [], row)) });
+    const rows = (kind, table) => decoded(table).map((row) => make(kind, [], row));
+    const evidence = make(Evidence, [], { effects, results: rows(KnownRate, data.results), unused: rows(UnusedRate, data.unused) });
     const names = dict(Object.values(data.accelerators).map(({ key, name }) => [key, name]));
     const keys = model_keys(Object.values(data.models)), limits = dict(Object.entries(data.limits));
-    const cards = dict(Object.entries(data.accelerators)), offers = data.offers.map((offer) => make(Offer, [], offer));
-    return { ...data, evidence, names, cards, keys, limits, offers };
+    const cards = dict(Object.entries(data.accelerators));
+    return { ...data, evidence, names, cards, keys, limits, offers: data.offers.map((offer) => make(Offer, [], offer)) };
   };
 
   // The model of a configuration, or by a size, a name, an alias or a variant of one.
@@ -38,7 +39,8 @@
       if (config) return ofConfig(index, config);
       const sized = model_of_size(Object.values(index.models), text), key = key_of_model(index.keys, text.trim());
       if (sized) return { ...sized, name: size_in_words(sized, text) };
-      if (key === null) throw new Error(`The model is "${text}", ${not_modelled(text) || "which no card has"}; choose one from the list, or give a size such as 13B or its ${CONFIG}`);
+      const why = not_modelled(text) && `${not_modelled(text)}; ${instead_of(text)}`;
+      if (key === null) throw new Error(`The model is "${text}", ${why || `which no card has; choose one from the list, or give a size such as 13B or its ${CONFIG}`}`);
       return index.models[key];
     } catch ({ field: place, value, message }) {
       const known = value == null ? "" : `${JSON.stringify(value)}: `;
@@ -50,8 +52,8 @@
     const offers = rate === 1 ? index.offers : index.offers.map((offer) => make(Offer, [], { ...offer, usd_per_hour: offer.usd_per_hour * rate }));
     const tuned = question.software === "plain" ? recommend(make(Question, [], { ...question, software: "tuned" }), rates, offers) : null;
     const page = index.models[model.key]?.name === model.name ? `models/${model.key}.html` : "";
-    const cards = index.workloads[model.key] ?? [], caution = beyond_context(model, question.sequence_length);
-    const html = answer_html(question, recommend(question, rates, offers), tuned, index.names, cards, true, page, caution);
+    const cards = index.workloads[model.key] ?? [], caution = beyond_context(model, question.sequence_length), unused = not_used(question, model.key, index.evidence.unused);
+    const html = answer_html(question, recommend(question, rates, offers), tuned, index.names, cards, true, page, caution, unused);
     return code === "USD" ? html : html.replaceAll("$", `${code}\u00a0`);
   };
   globalThis.tunemarkHome = { answered, modelOf, prepared };
@@ -135,7 +137,7 @@
     return dict(Object.entries({ ...index.accelerators, [card.key]: mine }));
   };
   const questionOf = (index) => {
-    const length = read("length", whole_number);
+    const length = read("length", tokens_in_row);
     const size = read("size", whole_number) * (field("unit").value === "samples" ? length : 1);
     const own = [];
     if (field("own").value) {
