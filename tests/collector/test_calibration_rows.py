@@ -8,8 +8,9 @@ from factories import Tunemark, calibration_of_checkout, summarise
 
 from tunemark.collector.predict.calibration_rows import Calibration
 from tunemark.collector.predict.cross_validation import LeftOut, leave_out
-from tunemark.collector.predict.estimate import Throughput, predict
+from tunemark.collector.predict.estimate import predict
 from tunemark.collector.predict.fit import Fit, fit
+from tunemark.schema.throughput import Range
 from tunemark.schema.vocabulary import Method
 
 REACHED: dict[LeftOut, float] = {"source": 0.20, "level": 0.30, "accelerator": 0.12, "model": 0.12}
@@ -31,8 +32,8 @@ def test_predicted_qlora_is_slower_than_lora_by_more_with_smaller_micro_batches(
         lora = replace(config, stack="", shape=replace(config.shape, micro_batch=rows))
         qlora = replace(lora, shape=replace(lora.shape, method=Method.QLORA))
         rates = [predict(fitted, each) for each in (qlora, lora)]
-        assert all(isinstance(rate, Throughput) for rate in rates)
-        ratios.append(rates[0].tokens_per_s.value / rates[1].tokens_per_s.value)  # type: ignore[union-attr]
+        assert all(isinstance(rate, Range) for rate in rates)
+        ratios.append(rates[0].value / rates[1].value)  # type: ignore[union-attr]
     assert ratios[0] < ratios[1]
     assert ratios[0] < 1.0
 
@@ -53,7 +54,7 @@ def test_errors_stay_at_what_was_reached_and_intervals_cover_what_they_say(fitte
 def test_tuned_software_is_predicted_to_be_faster_than_plain_and_the_vendors_fastest(fitted: Fit) -> None:
     config = next(row.config for row in fitted.rows if row.id == "003-002")
     rates = [predict(fitted, replace(config, level=level, stack="")) for level in ("plain", "tuned", "vendor")]
-    values = [rate.tokens_per_s.value for rate in rates if isinstance(rate, Throughput)]
+    values = [rate.value for rate in rates if isinstance(rate, Range)]
     assert len(values) == 3
     assert values == sorted(values)
 

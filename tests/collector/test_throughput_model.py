@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tunemark.collector.predict.cross_validation import leave_out
-from tunemark.collector.predict.estimate import Throughput, predict
+from tunemark.collector.predict.estimate import predict
 from tunemark.collector.predict.fit import Observed, fit, observe
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.physics.work import TERMS, Missing, work_of_tokens, work_of_weights, work_seconds
-from tunemark.schema.throughput import NOISE, Combination, LogPrediction, interval_of
+from tunemark.schema.throughput import NOISE, Combination, LogPrediction, Range, interval_of
 from tunemark.schema.vocabulary import Checkpointing, Method
 
 CHIPS = ("nvidia-h100-80gb-sxm", "nvidia-a100-80gb-sxm", "nvidia-h200-141gb-sxm", "nvidia-b200", "amd-mi300x")
@@ -71,9 +71,9 @@ def test_a_slow_accelerator_is_predicted_from_its_rows_not_its_card() -> None:
     slow = [row_of(row.config, row.id, 1.5) if row.config.accelerator.key == CHIPS[0] else row for row in made_up()]
     unlike = predict(fit(slow), combination("gemma-7b", CHIPS[0]))
     like = predict(fit(made_up()), combination("gemma-7b", CHIPS[0]))
-    assert isinstance(unlike, Throughput)
-    assert isinstance(like, Throughput)
-    assert 0.6 < unlike.tokens_per_s.value / like.tokens_per_s.value < 0.8
+    assert isinstance(unlike, Range)
+    assert isinstance(like, Range)
+    assert 0.6 < unlike.value / like.value < 0.8
 
 
 @pytest.mark.parametrize("way", ["accelerator", "model"])
@@ -109,8 +109,8 @@ def test_farther_away_is_less_certain() -> None:
 
     def width(of: Combination) -> float:
         found = predict(fitted, of)
-        assert isinstance(found, Throughput)
-        return found.tokens_per_s.high / found.tokens_per_s.low
+        assert isinstance(found, Range)
+        return found.high / found.low
 
     seen = width(combination())
     new_model = width(combination("qwen3-8b"))
@@ -192,7 +192,7 @@ def test_every_request_gets_an_interval_or_a_reason(
     if isinstance(found, Missing):
         assert found.reason
     else:
-        assert 0 < found.tokens_per_s.low < found.tokens_per_s.value < found.tokens_per_s.high < math.inf
+        assert 0 < found.low < found.value < found.high < math.inf
 
 
 FITTED = fit(made_up(NOISE))

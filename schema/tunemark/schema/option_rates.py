@@ -27,17 +27,7 @@ from tunemark.schema.physics.training_shape import Sharding, TrainingShape
 from tunemark.schema.physics.work import TERMS, Missing, Term, limits_of, work_of_tokens, work_of_weights
 from tunemark.schema.recommendation import LEVELS, DisputedRate, Offer, Question, Rate, UnusedRate, places_of
 from tunemark.schema.recommendation_words import METHODS
-from tunemark.schema.throughput import (
-    QUANTILE,
-    Combination,
-    Effects,
-    LogPrediction,
-    architecture_of,
-    factor_of,
-    interval_of,
-    line_of,
-    predict,
-)
+from tunemark.schema.throughput import Combination, Effects, LogPrediction, architecture_of, factor_of, interval_of, line_of, predict
 from tunemark.schema.vocabulary import FITS, Checkpointing, Dtype, Method, SoftwareLevel
 
 TRAINED = (Method.FULL, Method.LORA, Method.QLORA)
@@ -590,8 +580,7 @@ def _with_speed(rate: Rate, estimate: LogPrediction | Missing, direct: Sequence[
     if isinstance(estimate, Missing):
         return replace(rate, reason=estimate.reason)
     speed = interval_of(estimate, rate.devices)
-    own = math.exp(QUANTILE * estimate.own_sd)
-    rate = replace(rate, tokens_per_s=speed.value, tokens_per_s_low=speed.low, tokens_per_s_high=speed.high, own_spread=own)
+    rate = replace(rate, tokens_per_s=speed.value, tokens_per_s_low=speed.low, tokens_per_s_high=speed.high, own_spread=estimate.own_spread)
     return _cited(rate, direct, near)
 
 

@@ -252,8 +252,8 @@ class LogPrediction:
     """Standard deviation of one further row: parameters, unseen levels, and noise."""
     least: float = 0.0
     """Device-seconds per token of the matrix products alone at the dense peak: nothing is faster."""
-    own_sd: float = 0.0
-    """The part of the standard deviation that it does not share with predictions for other devices and the same software."""
+    own_spread: float = 1.0
+    """Factor from the middle to an end of the interval without what it shares with predictions for other devices and the same software."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,4 +309,4 @@ def predict(effects: Effects, config: Combination, work: Iterable[float] | None 
     least = sum(part / factor_of(effects, config, term) for term, part in parts if term in PRODUCTS)
     own = effects.variance((name, weight) for name, weight in weights.items() if name.partition(": ")[0] in OWN_EFFECTS)
     every = effects.variance([*weights.items(), *of_factors])
-    return LogPrediction(log_seconds, math.sqrt(every + ROW_VARIANCE), least, math.sqrt(own + ROW_VARIANCE))
+    return LogPrediction(log_seconds, math.sqrt(every + ROW_VARIANCE), least, math.exp(QUANTILE * math.sqrt(own + ROW_VARIANCE)))

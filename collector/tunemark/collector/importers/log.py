@@ -96,7 +96,7 @@ def judge(result: PublishedResult, level: SoftwareLevel, facts: FactBase) -> dic
     """Return utilisation, findings, prediction and neighbours of a record. The prediction is made without the record."""
     from tunemark.collector.predict.calibration_rows import calibrate
     from tunemark.collector.predict.derived_figures import Derivation
-    from tunemark.collector.predict.estimate import distance, predict
+    from tunemark.collector.predict.estimate import distance, predict, unseen
     from tunemark.collector.predict.fit import fit, without_copies
     from tunemark.schema.physics.work import Missing
 
@@ -122,8 +122,9 @@ def judge(result: PublishedResult, level: SoftwareLevel, facts: FactBase) -> dic
     if isinstance(predicted, Missing):
         prediction["no_data"] = predicted.reason
     else:
-        times = None if rate is None else rate / predicted.tokens_per_s.value
-        prediction |= {"tokens_per_s": asdict(predicted.tokens_per_s), "unseen": list(predicted.unseen), "measured_over_predicted": times}
+        new = unseen(fitted.known, config.accelerator, config.shape.model, config.level)
+        times = None if rate is None else rate / predicted.value
+        prediction |= {"tokens_per_s": asdict(predicted), "unseen": list(new), "measured_over_predicted": times}
     for row in sorted(fitted.rows, key=lambda row: distance(row, config))[:NEAREST]:
         mfu = derivation.figures(evidence.by_id[row.id]).get("mfu", (None, ""))[0] if row.id in evidence.by_id else None
         each = row.tokens_per_s / row.config.devices

@@ -95,25 +95,13 @@ def read_evidence(root: Path, facts: FactBase, say: Callable[[str], None] = lamb
 NO_PRICE = "no list price for this number of devices; give --usd-per-hour"
 
 
-@dataclass(frozen=True, slots=True)
-class Throughput:
-    """Predicted tokens (slots) per second."""
-
-    tokens_per_s: Range
-    """All devices together, with a 90% interval."""
-    unseen: tuple[str, ...]
-    """Properties that no result has; each makes the interval wider."""
-
-
-def predict(fitted: "Fit", config: Combination) -> Throughput | Missing:
-    """Return the predicted throughput of a combination, or the reason why there is none."""
+def predict(fitted: "Fit", config: Combination) -> Range | Missing:
+    """Return the predicted tokens (slots) per second of all devices of a combination, with a 90% interval, or the reason why there is none."""
     from tunemark.collector.predict.fit import no_data  # noqa: PLC0415 - imports numpy
 
     missing = no_data(fitted.known, config)
     estimate = missing or predicted(fitted.effects, config)
-    if isinstance(estimate, Missing):
-        return estimate
-    return Throughput(interval_of(estimate, config.devices), unseen(fitted.known, config.accelerator, config.shape.model, config.level))
+    return estimate if isinstance(estimate, Missing) else interval_of(estimate, config.devices)
 
 
 def unseen(results: Sequence[KnownRate], card: AcceleratorCard, model: ModelCard, level: SoftwareLevel) -> tuple[str, ...]:
