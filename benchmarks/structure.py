@@ -12,6 +12,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 ROOMS = ("schema", "harness", "collector", "site")
@@ -79,46 +80,16 @@ def imported_modules(path: Path, known: dict[str, Path], *, lazy: bool) -> Itera
         yield from (name.removeprefix("tunemark.") for name in names if name.removeprefix("tunemark.") in known)
 
 
-def strong_components(graph: dict[str, set[str]]) -> list[list[str]]:
-    """Return the strongly connected components, imported ones first (Tarjan 1972)."""
-    index: dict[str, int] = {}
-    low: dict[str, int] = {}
-    stack: list[str] = []
-    components: list[list[str]] = []
-
-    def visit(node: str) -> None:
-        index[node] = low[node] = len(index)
-        stack.append(node)
-        for target in sorted(graph[node]):
-            if target not in index:
-                visit(target)
-                low[node] = min(low[node], low[target])
-            elif target in stack:
-                low[node] = min(low[node], index[target])
-        if low[node] == index[node]:
-            at = stack.index(node)
-            components.append(stack[at:])
-            del stack[at:]
-
-    for node in sorted(graph):
-        if node not in index:
-            visit(node)
-    return components
-
-
 def longest_chain(graph: dict[str, set[str]]) -> list[str]:
-    """Return the longest chain of imports; the modules of a cycle count as one step each."""
+    """Return the longest chain of imports, which form no circle."""
     best: dict[str, list[str]] = {}
-    for component in strong_components(graph):
-        inside = set(component)
-        below = max((best[target] for node in component for target in graph[node] - inside), key=len, default=[])
-        for node in component:
-            best[node] = [*component, *below]
+    for node in TopologicalSorter(graph).static_order():
+        best[node] = [node, *max((best[target] for target in graph[node]), key=len, default=[])]
     return max(best.values(), key=len)
 
 
 def measure(root: Path) -> dict[str, object]:
-    """Return the figures of a checkout."""
+    """Return the figures of a checkout. Raises CycleError, which names the modules, where imports form a circle."""
     files = source_files(root)
     modules = {name: path for name, path in files.items() if path.name != "__init__.py" or len(path.read_text().splitlines()) > 1}
     graph, top = (
@@ -128,6 +99,7 @@ def measure(root: Path) -> dict[str, object]:
         }
         for lazy in (True, False)
     )
+    TopologicalSorter(graph).prepare()
     importers: dict[str, set[str]] = defaultdict(set)
     for name, targets in graph.items():
         for target in targets:
@@ -138,7 +110,6 @@ def measure(root: Path) -> dict[str, object]:
         "modules": len(modules),
         "longest import chain": len(chain),
         "single-importer modules": sum(len(importers[name]) == 1 for name in modules),
-        "cycles": sum(len(component) > 1 for component in strong_components(graph)),
         "chain": chain,
         "single": sorted(f"{name} <- {next(iter(importers[name]))}" for name in modules if len(importers[name]) == 1),
     }

@@ -124,10 +124,10 @@ def _with_parent(path: Path) -> Path:
 
 
 def git(root: Path, *arguments: str) -> str:
-    """Run git in a checkout and return its output."""
+    """Run git in a folder and return its output, without hooks and settings of the user."""
     identity = ("-c", "user.name=examiner", "-c", "user.email=examiner@example.org", "-c", "core.hooksPath=/dev/null")
     done = subprocess.run(["git", *identity, "-C", str(root), *arguments], capture_output=True, check=True)  # noqa: S603, S607 - fixed arguments
-    return done.stdout.decode(errors="replace")
+    return done.stdout.decode(errors="replace").strip()
 
 
 def make_checkout(root: Path, committed: Iterable[Content] = (), folders: Iterable[str] = FACTS) -> Checkout:

@@ -10,7 +10,7 @@ import pytest
 from factories import CHECKOUT, FACTS, Tunemark, with_overrides
 from pydantic import ValidationError
 
-from tunemark.collector.gate.fact_checks import Neighbours, accelerator_problems, future_days, text_problems
+from tunemark.collector.gate.fact_checks import Neighbours, accelerator_problems, text_problems
 from tunemark.collector.gate.published_checks import claim_problems
 from tunemark.collector.importers.table_text import printed_value
 from tunemark.schema.facts.cards import AcceleratorCard
@@ -73,8 +73,8 @@ def test_honest_devices_that_have_no_card_yet_pass(card: AcceleratorCard) -> Non
 
 @pytest.mark.parametrize("text", ["read_on = {}", '  "stated_on": "{}",', "aws,p5,{},x", "read_on = {} # in a note"])
 def test_a_day_that_has_not_come_is_a_problem_of_its_line_and_prose_is_not(text: str) -> None:
-    assert [line for line, _ in future_days(f"\n{text.format(LATER)}")] == [2]
-    assert not list(future_days(f"{text.format('2026-11-01')}\n'sold until {LATER}, they say'"))
+    assert [line for line, _ in text_problems(f"\n{text.format(LATER)}")] == [2]
+    assert not list(text_problems(f"{text.format('2026-11-01')}\n'sold until {LATER}, they say'"))
 
 
 def test_notes_can_explain_a_card_that_differs_from_its_architecture_but_not_an_impossible_one() -> None:
