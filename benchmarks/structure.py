@@ -1,6 +1,6 @@
 """Print the lines of each room beside its budget, and the longest chain of imports.
 
-Usage: python benchmarks/structure.py [--root DIR] [--json] [--longest]
+Usage: python benchmarks/structure.py [--longest]
 
 Lines are counted as the formatter leaves them, blank lines and docstrings included. Every figure is computed from the source. The longest
 chain counts imports at the top of modules; single importers and cycles count imports inside functions too, since a reader follows them.
@@ -8,13 +8,13 @@ chain counts imports at the top of modules; single importers and cycles count im
 
 import argparse
 import ast
-import json
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("schema", "harness", "collector", "site")
 ALL_ROOMS_GOAL = 31_000
 """Goal for the lines of all rooms together, which is below the sum of their goals."""
@@ -118,14 +118,9 @@ def measure(root: Path) -> dict[str, object]:
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[1])
-    parser.add_argument("--json", action="store_true", help="print all figures as JSON")
     parser.add_argument("--longest", action="store_true", help="also print the longest chain and the single-importer modules")
     args = parser.parse_args()
-    figures = measure(args.root)
-    if args.json:
-        print(json.dumps(figures, indent=1))
-        return
+    figures = measure(ROOT)
     lines = figures.pop("lines")
     assert isinstance(lines, dict)
     print(f"{'lines':28}{'now':>8}{'limit':>8}{'goal':>8}")
