@@ -84,7 +84,7 @@ def test_a_plan_chooses_declares_and_gives_its_reasons(facts, row):
         f"override {each.field}": f"{each.card} to {each.run}" for each in resolved.overrides
     }
     found |= {"trained": plan.trained.value, "autocast": plan.autocast, "unsupported": resolved.unsupported}
-    found |= {"division": division_of(plan, resolved.overrides).value}
+    found |= {"division": division_of(plan, resolved.overrides).value, "GiB on each device": (machine.devices[0].memory_bytes or 0) / 2**30}
     # Whatever a plan does not take from the card, it declares, but for the number format of a device that lacks the card's.
     card = facts.workload(workload)
     changed = {field for field, (_, run) in changed_settings(plan, card).items() if run not in card.own_values(field)}
