@@ -1,22 +1,20 @@
-"""Confusion tables of the audit over the checked cases, and the number of findings of each rule.
+"""Confusion tables of the audit over the checked cases.
 
     python benchmarks/audit_confusion.py
 
 A case is reached when one of its rules gives the verdict of the case about its records. A control is a false alarm when
-one of its rules calls it impossible, inconsistent or suspicious. Other findings about the records of controls are listed too,
-since a reader sees them.
+one of its rules calls it impossible, inconsistent or suspicious.
 
 The sixty cases were known when the rules were written. The further cases were written from the documents alone, without sight
 of the rules. For these, recall is also printed as it was before new rules were made of the missed cases.
 """
 
 import json
-import time
 from collections import Counter
 from pathlib import Path
 
 from tunemark.collector.audit.load import load_evidence
-from tunemark.collector.audit.rule import Finding, all_rules
+from tunemark.collector.audit.rule import Finding
 from tunemark.collector.predict.cross_validation import audit_all
 from tunemark.schema.vocabulary import AuditVerdict
 
@@ -72,23 +70,13 @@ def print_confusion(findings: Findings, cases: Cases, about: About) -> None:
 
 
 def main() -> None:
-    """Print the tables, recall, false alarms and the findings by rule."""
-    began = time.perf_counter()
-    evidence = load_evidence(ROOT)
-    loaded = time.perf_counter()
-    findings = audit_all(ROOT, evidence)
-    ended = time.perf_counter()
+    """Print the tables, recall and false alarms."""
+    findings = audit_all(ROOT, load_evidence(ROOT))
     for title, files in SETS.items():
         cases, about = (json.loads((DATA / f"{name}.json").read_text(encoding="utf-8")) for name in files)
         print(f"{title}\n")
         print_confusion(findings, cases, about)
         print()
-    print(f"findings by rule, of {len(evidence.results)} results and {len(evidence.statements)} statements:")
-    counted = Counter((finding.rule, finding.verdict.value) for finding in findings)
-    for rule in all_rules():
-        given = ", ".join(f"{counted[rule.id, verdict]} {verdict}" for verdict in VERDICTS if counted[rule.id, verdict])
-        print(f"  {rule.id:28} {rule.family:14} {given or '-'}")
-    print(f"\n{len(findings)} findings; read in {loaded - began:.2f} s, audited in {ended - loaded:.2f} s")
 
 
 if __name__ == "__main__":

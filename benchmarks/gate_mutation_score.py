@@ -1,6 +1,6 @@
 """Examine the gate: apply every corruption of `gate_mutations` and count what is refused.
 
-    python benchmarks/gate_mutation_score.py [--only KIND ...] [--extra FOLDER] [--missed] [--json] [--out FILE]
+    python benchmarks/gate_mutation_score.py [--only KIND ...] [--extra FOLDER] [--missed] [--out FILE]
 
 The gate refuses a corruption, or accepts it with a request for a second run where it is possible but unlikely. It names the
 field if a problem mentions one of those that are wrong. Submissions are judged in process, in temporary checkouts with the facts of
@@ -10,23 +10,22 @@ this repository. Exit code 1 if an honest submission or message is refused, or i
 import argparse
 import csv
 import io
-import json
 import sys
 import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from gate_mutations.examination import Case, control, run, run_honest
-from gate_mutations.texts import FIELDS, MESSAGE, TEXTS
 
 COLUMNS = ("kind", "family", "attempts", "caught_everywhere", "cases", "cases_caught", "named")
 SUFFIX = " kept back"
 """Ending of the kinds of cases from an extra folder."""
 KINDS = ("corruptions", "honest", "texts", "files", "facts")
+GROUPED = {"corruptions": "corruption", "texts": "text", "files": "file", "facts": "fact"}
+"""Kinds of which the cases are counted by family."""
 
 
 def grouped(cases: Iterable[Case]) -> dict[str, dict[str, int]]:
@@ -50,44 +49,24 @@ def grouped(cases: Iterable[Case]) -> dict[str, dict[str, int]]:
     return dict(sorted(counts.items(), key=lambda entry: (entry[0] == "all", entry[0])))
 
 
-def texts_by_field(cases: Iterable[Case]) -> dict[str, dict[str, int]]:
-    """Return by field how many texts are refused; those that a message may hold count as inert."""
-    inert = {text.name for text in TEXTS if text.inert}
-    counts = {field: {"texts": 0, "refused": 0, "inert": 0, "private_accepted": 0} for field in (*FIELDS, "all")}
-    for case in cases:
-        for count in (counts[case.base], counts["all"]):
-            count["texts"] += 1
-            count["refused"] += case.caught
-            count["inert"] += not case.caught and case.base == MESSAGE and case.name in inert
-            count["private_accepted"] += not case.caught and case.family == "privacy"
-    return counts
-
-
 def examined(extra: Path | None, kinds: Sequence[str]) -> tuple[dict[str, Any], list[Case]]:
     """Run the examination and return its result as JSON content, with all cases."""
     started_s, result = time.monotonic(), dict[str, Any]()
     with tempfile.TemporaryDirectory(prefix="gate-") as name:
         folder = Path(name)
-        wrong = control(folder)
-        if wrong:
+        if wrong := control(folder):
             sys.exit(f"the gate refuses the bases or the facts themselves, so that no score means anything: {wrong[:3]}")
         cases = list(run(folder, extra, kinds))
-        by_kind = {kind: [case for case in cases if case.kind == kind] for kind in ("corruption", "text", "message", "file", "fact")}
-        if "corruptions" in kinds:
-            result["corruptions"] = grouped(by_kind["corruption"])
+        result |= {kind: grouped(case for case in cases if case.kind == name) for kind, name in GROUPED.items() if kind in kinds}
         if "honest" in kinds:
             judged = run_honest(folder, extra)
             refused = {name: [*one.problems, one.crash] for name, one in judged.items() if one.problems or one.crash}
             again = [name for name, one in judged.items() if one.requests_second_run]
             result["honest"] = {"variants": len(judged), "refused": refused, "second_run_requested": again}
         if "texts" in kinds:
-            refused = {case.name: list(case.said) for case in by_kind["message"] if not case.caught}
-            result["texts"] = {"fields": texts_by_field(by_kind["text"])}
-            result["messages"] = {"messages": len(by_kind["message"]), "refused": refused}
-        if "files" in kinds:
-            result["files"] = grouped(by_kind["file"])
-        if "facts" in kinds:
-            result["facts"] = grouped(by_kind["fact"])
+            messages = [case for case in cases if case.kind == "message"]
+            refused = {case.name: list(case.said) for case in messages if not case.caught}
+            result["messages"] = {"messages": len(messages), "refused": refused}
     result["crashes"] = sum(bool(case.crash) for case in cases)
     result["seconds"] = round(time.monotonic() - started_s)
     return result, cases
@@ -104,15 +83,12 @@ def share(part: int, whole: int) -> str:
 def report(result: dict[str, Any]) -> Iterator[str]:
     """Yield the lines of the report."""
     counted = {"cases_caught": "refused", "refused_or_doubted": "refused or doubted", "field_named": "place named, output harmless"}
-    for kind in ("corruptions", "facts", "files"):
+    for kind in GROUPED:
         for family, c in result.get(kind, {}).items():
-            if kind != "files" or family == "all":
+            if kind in {"corruptions", "facts"} or family == "all":
                 shares = [f"{words} {share(c[part], c['cases'])}" for part, words in counted.items()]
                 everywhere = f"refused on all bases {share(c['caught_everywhere'], c['corruptions'])}"
                 yield f"{kind}, {family}: {', '.join([*shares, everywhere])}, {c['crashes']} crashes"
-    for name, c in result.get("texts", {}).get("fields", {}).items():
-        harmless = f"refused or inert {share(c['refused'] + c['inert'], c['texts'])}, of these {c['inert']} inert"
-        yield f"texts, {name}: {harmless}, {c['private_accepted']} private ones accepted"
     for kind, count in (("honest", "variants"), ("messages", "messages")):
         if kind in result:
             refused = [f"  refused: {name}: {'; '.join(said)[:300]}" for name, said in result[kind]["refused"].items()]
@@ -124,15 +100,10 @@ def report(result: dict[str, Any]) -> Iterator[str]:
 
 def scores(result: dict[str, Any], suffix: str) -> Iterator[dict[str, object]]:
     """Yield the rows of the result for the site."""
-    for kind in ("corruptions", "facts", "files"):
+    for kind in GROUPED:
         for family, counts in result.get(kind, {}).items():
             if kind != "files" or family == "all":
                 yield dict(zip(COLUMNS, (kind + suffix, family, *list(counts.values())[:5]), strict=True))
-    for field, counts in result.get("texts", {}).get("fields", {}).items():
-        caught = counts["refused"] + counts["inert"]
-        yield dict(
-            zip(COLUMNS, ("texts" + suffix, field, counts["texts"], caught, counts["texts"], caught, counts["refused"]), strict=True)
-        )
     for kind, name in (("honest", "variants"), ("messages", "messages")):
         if result.get(kind, {}).get(name):
             accepted, count = result[kind][name] - len(result[kind]["refused"]), result[kind][name]
@@ -166,16 +137,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", choices=KINDS, nargs="+", default=KINDS)
     parser.add_argument("--extra", type=Path, help="a folder with further cases in the form of gate_mutations")
     parser.add_argument("--missed", action="store_true", help="list what was not caught, or caught for another reason")
-    parser.add_argument("--json", action="store_true")
     parser.add_argument("--out", type=Path, help="write the scores as CSV, for the site")
     options = parser.parse_args(arguments)
     result, cases = examined(options.extra, options.only)
-    text = json.dumps(result, indent=1, ensure_ascii=False, sort_keys=True)
     if options.out:
         write_scores(options.out, result, SUFFIX if options.extra else "")
-    print(text if options.json else "\n".join(report(result)))
-    if options.missed:
-        print(json.dumps([asdict(case) for case in cases if not case.caught]) if options.json else "\n".join(missed(cases)))
+    print("\n".join([*report(result), *(missed(cases) if options.missed else ())]))
     refused = result.get("honest", {}).get("refused") or result.get("messages", {}).get("refused")
     return int(bool(refused or result["crashes"]))
 

@@ -2,7 +2,7 @@
 
     python3 benchmarks/carry_wheels.py                            # here, once: what the machine lacks, into .wheels/
     python3 benchmarks/gpu_campaign.py STAGE [STAGE ..]           # there, in the root of the copy, with .wheels and .campaign carried
-    python benchmarks/gpu_campaign.py --list | --table | --rehearse
+    python benchmarks/gpu_campaign.py --list | --rehearse
 
 Each stage fits a command of ten minutes. A run is skipped if an earlier command of the campaign finished it. The folder of results (`--out`, by default $OUT) gets `submissions.tar.gz`, `campaign.json`,
 `table.md` and `log.txt` after every run; put them into `.campaign/`, which git ignores, and carry it to the next command.
@@ -232,7 +232,8 @@ class Campaign:
             words = [sys.executable, "-m", *run.words, "--out", str(self.work / "submissions")]
             if run.is_benchmark:
                 words = [sys.executable, *run.words[1:]]
-            files = {"stdout": answer, "stderr": log, "stdin": subprocess.DEVNULL, "env": environment_of(run)}
+            paths = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), *run.paths()])
+            files = {"stdout": answer, "stderr": log, "stdin": subprocess.DEVNULL, "env": os.environ | {"PYTHONPATH": paths}}
             process = subprocess.Popen(words, cwd=ROOT, start_new_session=True, **files)  # type: ignore[call-overload]  # noqa: S603
             entry.ended, entry.code = end_of(process, min(60 * run.minutes, left_s))
         entry.seconds, entry.said = round(time.monotonic() - started_s, 1), said.read_text(encoding="utf-8", errors="replace")
@@ -250,11 +251,6 @@ class Campaign:
             for name in (ARCHIVE, STATE, TABLE, LOG):
                 with contextlib.suppress(FileNotFoundError):
                     shutil.copyfile(self.work / name, self.out / name)
-
-
-def environment_of(run: Run) -> dict[str, str]:
-    """Return the environment of a run, with the packages that only it imports on PYTHONPATH."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), *run.paths()])}
 
 
 def end_of(process: "subprocess.Popen[bytes]", limit_s: float) -> tuple[str, int | None]:
@@ -337,34 +333,26 @@ def row(record: "Submission", anchor: dict[str, Any] | None, goal: int | None) -
     card = facts().model(plan.model.key)
     known = physics(record, derived, card, facts().accelerators.get(plan.device.accelerator or "")).figures()
     predicted = None if shape_problem(plan, card) else estimate_memory(shape_of_plan(plan, card)).peak_allocated
-    peak, rate = derived.peak_memory.peak_bytes, derived.tokens_per_s
-    yield from (plan.workload, record.division.value)
-    yield ", ".join(f"{override.field}={override.run}" for override in record.overrides) or "the card's"
-    yield from (record.outcome.status.value, f"{derived.window.steps if derived.window else 0}")
-    yield f"{rate.value:,.0f}" if rate else formats.MISSING
-    for name in ("mfu", "hfu", "mafu"):
-        value = known[name].value
-        yield f"{value:.1%}" if value is not None else formats.MISSING
-    yield formats.gib(predicted) if predicted else formats.MISSING
-    yield formats.gib(peak) if peak else formats.MISSING
+    rate, settings = derived.tokens_per_s, ", ".join(f"{override.field}={override.run}" for override in record.overrides)
     # The prediction is of the device's allocator, not of a process on the host.
     counted = predicted and record.memory.device_allocated.peak_bytes
-    yield f"{predicted / counted - 1:+.1%}" if predicted and counted else formats.MISSING
-    energy = known["energy_per_1k_tokens_j"].value
-    yield f"{energy:,.1f}" if energy is not None else formats.MISSING
-    yield f"{record.trace.completed_at_s[0]:,.1f}" if record.trace.completed_at_s else formats.MISSING
+
+    def cell(value: float | None, form: str) -> str:
+        return formats.MISSING if value is None else form.format(value)
+
+    yield from (plan.workload, record.division.value, settings or "the card's", record.outcome.status.value)
+    yield from (f"{derived.window.steps if derived.window else 0}", cell(rate and rate.value, "{:,.0f}"))
+    yield from (cell(known[name].value, "{:.1%}") for name in ("mfu", "hfu", "mafu"))
+    yield from (formats.gib(size) if size else formats.MISSING for size in (predicted, derived.peak_memory.peak_bytes))
+    yield cell(predicted / counted - 1 if predicted and counted else None, "{:+.1%}")
+    yield cell(known["energy_per_1k_tokens_j"].value, "{:,.1f}")
+    yield cell(next(iter(record.trace.completed_at_s), None), "{:,.1f}")
     yield f"{anchor['tokens_per_s']:,} ({anchor['device']})" if anchor else ""
-    yield f"{goal:,}" if goal else ""
-    yield f"{rate.value / goal:.0%}" if goal and rate else ""
-
-
-def exit_code(entries: Iterable[Entry], *, rehearse: bool) -> int:
-    """Return 1 if a run failed or reached its limit, or if a rehearsed one did not run."""
-    return int(any(entry.ended in (FAILED_REHEARSAL if rehearse else FAILED) for entry in entries))
+    yield from (f"{goal:,}" if goal else "", f"{rate.value / goal:.0%}" if goal and rate else "")
 
 
 def main() -> int:
-    """Run the stages that were asked for."""
+    """Run the stages that were asked for. Return 1 if a run failed or reached its limit, or if a rehearsed one did not run."""
     declared = stages(campaign())
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("stages", nargs="*", metavar="STAGE", help=", ".join(declared))
@@ -374,7 +362,6 @@ def main() -> int:
     parser.add_argument("--rehearse", action="store_true", help="run tiny cards in place of all others")
     parser.add_argument("--only", action="append", help="only the run of this name; several may be given")
     parser.add_argument("--list", action="store_true", help="list stages and runs")
-    parser.add_argument("--table", action="store_true", help="print the table of the results so far")
     asked = parser.parse_args()
     unknown = [name for name in asked.stages if name not in declared]
     if unknown:
@@ -388,15 +375,12 @@ def main() -> int:
     prepare()
     out = asked.out or Path(os.environ.get("OUT", asked.work))
     made = Campaign(asked.work, out, float(os.environ.get(STARTED, time.monotonic())) + 60 * asked.minutes)
-    if asked.table:
-        print("\n".join(report(list(read(asked.work / "submissions")), made.entries)))
-        return 0
     planned = stages(campaign(), rehearse=asked.rehearse)
     started_s = time.monotonic()
     for name in asked.stages or planned:
         made.stage(name, [run for run in planned[name] if not asked.only or run.name in asked.only])
     print(f"{time.monotonic() - started_s:.0f} s; results in {out}")
-    return exit_code(made.entries, rehearse=asked.rehearse)
+    return int(any(entry.ended in (FAILED_REHEARSAL if asked.rehearse else FAILED) for entry in made.entries))
 
 
 if __name__ == "__main__":

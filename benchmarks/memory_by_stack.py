@@ -5,9 +5,7 @@
 `aside` are those kept aside while terms were chosen (see `kept_aside`), `seen` the others; `named` are the same with `--stack` where one is known.
 """
 
-import argparse
 import hashlib
-import json
 import statistics
 from collections.abc import Iterator
 from dataclasses import replace
@@ -57,28 +55,14 @@ def errors(root: Path) -> Iterator[tuple[set[str], float, bool]]:
 
 
 def main() -> None:
-    """Print the errors by document, or as JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    """Print the errors by document."""
     found = list(errors(ROOT))
-    rows = []
-    for source in sorted({line for row in found for line in row[0]}, key=lambda line: (not line.isdigit(), line)):
-        of_source = [row for row in found if source in row[0]]
-        rows.append(
-            {
-                "source": source,
-                "figures": len(of_source),
-                "median_error": statistics.median(abs(error) for _, error, _ in of_source),
-                "low": sum(error < -0.1 for _, error, _ in of_source) / len(of_source),
-                "inside": sum(inside for _, _, inside in of_source) / len(of_source),
-            }
-        )
-    if parser.parse_args().json:
-        print(json.dumps(rows, indent=1))
-        return
     print(f"{'source':14}{'figures':>9}{'median error':>14}{'> 10% low':>11}{'inside':>9}")
-    for row in rows:
-        print(f"{row['source']:14}{row['figures']:>9}{row['median_error']:>14.1%}{row['low']:>11.1%}{row['inside']:>9.1%}")
+    for source in sorted({line for row in found for line in row[0]}, key=lambda line: (not line.isdigit(), line)):
+        of_source = [(error, inside) for lines, error, inside in found if source in lines]
+        error = statistics.median(abs(error) for error, _ in of_source)
+        low, inside = (sum(each) / len(of_source) for each in zip(*((error < -0.1, inside) for error, inside in of_source), strict=True))
+        print(f"{source:14}{len(of_source):>9}{error:>14.1%}{low:>11.1%}{inside:>9.1%}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Measure the harness's cost per step against a bare PyTorch loop and Hugging Face's Trainer.
 
-    python benchmarks/overhead.py [--within 0.01] [--minutes 20] [--only SIZE] [--json]
+    python benchmarks/overhead.py [--within 0.01] [--minutes 20] [--only SIZE]
 
 Every arm trains the same small Llama in full with torch's AdamW on the same shapes, in a process of its own. The peers import nothing of
 Tunemark (`overhead_peers.py`), so that none of its patches is theirs. The bare loop runs twice, as an A/A pair: arms take turns in short
@@ -183,9 +183,8 @@ class Server:
         return min(json.loads(self.process.stdout.readline())[DROPPED:])
 
     def close(self) -> None:
-        """End the process."""
-        self.process.kill()
-        self.process.wait()
+        """End the process, which ends its sampler."""
+        self.process.communicate()
 
 
 def measure(arms: dict[str, Server], steps: int, within: float, minutes: float) -> dict[str, Blocks]:
@@ -217,15 +216,6 @@ def ratio(blocks: Blocks, bare: Blocks) -> tuple[float, float, float]:
     return statistics.median(found), found[max(0, math.floor(middle - half))], found[min(len(found) - 1, math.ceil(middle + half))]
 
 
-def table(blocks: dict[str, Blocks]) -> dict[str, dict[str, float]]:
-    """Return for each arm: milliseconds of a step, and the ratio of its throughput to the bare loop's with its 95% interval."""
-    found = {}
-    for name, own in blocks.items():
-        found[name] = {"step_ms": 1e3 * statistics.median(own.values()), "rounds": len(own)}
-        found[name] |= dict(zip(("ratio", "low", "high"), ratio(own, blocks[BARE]), strict=True))
-    return found
-
-
 def main() -> None:
     """Print the table of each size."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -234,7 +224,6 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=20.0, help="longest time for a size")
     parser.add_argument("--steps", type=int, default=12, help="steps of a block")
     parser.add_argument("--only", choices=SIZES, help="run one size; default: every size practical for the device")
-    parser.add_argument("--json", action="store_true")
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     backend = Backend(chosen.backend)
@@ -243,7 +232,7 @@ def main() -> None:
     if chosen.serve:
         serve_harness(chosen.only, chosen.serve, backend)
         return
-    sizes, found, here = [size for size in SIZES if (size == BILLION_SIZE) != (backend is Backend.CPU)], {}, Path(__file__)
+    sizes, here = [size for size in SIZES if (size == BILLION_SIZE) != (backend is Backend.CPU)], Path(__file__)
     for size in [chosen.only] if chosen.only else sizes:
         with tempfile.TemporaryDirectory() as name, ExitStack() as servers:
             work = setting(size, Path(name) / "peers", backend)
@@ -255,15 +244,13 @@ def main() -> None:
             arms = {arm: Server(command) for arm, command in commands.items()}
             for arm in arms.values():
                 servers.callback(arm.close)
-            found[size] = rows = table(measure(arms, chosen.steps, chosen.within, chosen.minutes))
-        if not chosen.json:
-            counted = "CPU" if backend is Backend.CPU else "device"
-            print(f"{size}: {SIZES[size][1]} x {SIZES[size][0]} tokens, {rows[BARE]['rounds']} rounds; {counted} time")
-            for arm, row in rows.items():
-                shown = f"{row['step_ms']:8.2f} ms  {row['ratio']:.3f} of the bare loop [{row['low']:.3f}, {row['high']:.3f}]"
-                print(f"  {arm:17} {shown}", flush=True)
-    if chosen.json:
-        print(json.dumps(found, indent=1))
+            blocks = measure(arms, chosen.steps, chosen.within, chosen.minutes)
+        counted = "CPU" if backend is Backend.CPU else "device"
+        print(f"{size}: {SIZES[size][1]} x {SIZES[size][0]} tokens, {len(blocks[BARE])} rounds; {counted} time")
+        for arm, own in blocks.items():
+            middle, low, high = ratio(own, blocks[BARE])
+            step_ms = 1e3 * statistics.median(own.values())
+            print(f"  {arm:17} {step_ms:8.2f} ms  {middle:.3f} of the bare loop [{low:.3f}, {high:.3f}]", flush=True)
 
 
 if __name__ == "__main__":

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.records.base import canonical_json, content_id
+from gate_mutations.bases import write
+from gate_mutations.checkout import FACTS, git
+from gate_mutations.simulated import ROOT
 
-ROOT = Path(__file__).parents[1]
+from tunemark.schema.facts.fact_base import FactBase
+
 NEW_RESULT = ROOT / "tests" / "collector" / "data" / "new_result.json"
-FACTS = ("accelerators", "known", "models", "prices", "workloads")
 ATTACK = "\n::error file=README.md,line=1::owned\x1b]0;owned\x07 @everyone <script>alert(1)</script> | `x` =cmd|'/C calc'!A0"
-WHOEVER = ("-c", "user.name=Rehearsal", "-c", "user.email=rehearsal@example.org", "-c", "commit.gpgsign=false")
 
 
 @dataclass(frozen=True)
@@ -85,26 +85,17 @@ def new_result() -> dict[str, Any]:
     return content
 
 
-def add(fork: Path, content: dict[str, Any]) -> Path:
-    """Write a submission to its place."""
-    written = canonical_json(content)
-    day = content["started_at"][:10].replace("-", "")
-    path = fork / "submissions" / content["plan"]["workload"] / f"{day}-cpu-{content_id(written)}.json"
-    path.write_bytes(written)
-    return path
-
-
 def good(fork: Path) -> None:
     """Add one real result."""
-    add(fork, new_result())
+    write(new_result(), fork)
 
 
 def bad(fork: Path) -> None:
     """Add a result with doubled tokens, one under another name, and edit and remove accepted ones."""
     content = new_result()
     content["trace"]["real_tokens"] = [2 * tokens for tokens in content["trace"]["real_tokens"]]
-    add(fork, content)
-    path = add(fork, new_result())
+    write(content, fork)
+    path = write(new_result(), fork)
     path.rename(path.with_name("my best run.json"))
     first, second, *_ = sorted((fork / "submissions").glob("*/*.json"))
     first.write_bytes(first.read_bytes().replace(b'"ok"', b'"ok" '))
@@ -115,7 +106,7 @@ def hostile(fork: Path) -> None:
     """Attack the log, the table and the machine: text in a result and in names, links, executables, a submodule, a workflow."""
     content = new_result()
     content["environment"]["os"] = f"Linux{ATTACK}"
-    add(fork, content)
+    write(content, fork)
     folder = fork / "submissions" / "smoke-lora"
     (folder / "x\n::error file=README.md::owned.json").write_text("{}")
     (folder / "\u202egnp.json").write_text("{}")
@@ -138,13 +129,7 @@ PULL_REQUESTS: dict[str, Callable[[Path], None]] = {"good": good, "bad": bad, "h
 def commit(folder: Path, message: str) -> None:
     """Commit everything in a repository."""
     git(folder, "add", "--all", "--", ":!submissions/module")
-    git(folder, *WHOEVER, "commit", "--quiet", "--message", message)
-
-
-def git(folder: Path, *arguments: str) -> str:
-    """Return git's output."""
-    command = ["git", "-C", str(folder), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()  # noqa: S603 - as above
+    git(folder, "commit", "--quiet", "--message", message)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,12 @@
 """Sense of the rates of options: how often a weaker device, more work or plainer software is predicted to be faster.
 
-Run: python benchmarks sense [--model KEY ...]
+Run: python benchmarks sense
 
 Rates of every model at four row lengths, on every accelerator with 1, 2, 4 and 8 devices. A pair is a violation if the one that cannot be
 faster is faster by more than 2%. A device is *dominated* by one with at least its peak, memory, memory bandwidth and link. With another
 plan, more devices or less memory can be faster for a reason: what did not fit needs neither sharding nor recomputation any more.
 """
 
-import argparse
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
 from itertools import permutations
@@ -117,10 +116,8 @@ def measured(root: Path, models: Collection[str] = ()) -> dict[str, Counter[bool
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", action="append", default=[], help="the key of a model; repeatable")
     print(f"{'faster although it cannot be':<52}{'pairs':>10}{'violations':>12}{'share':>9}")
-    for name, count in sorted(measured(ROOT, parser.parse_args().model).items()):
+    for name, count in sorted(measured(ROOT).items()):
         print(f"{name:<52}{count.total():>10,}{count[True]:>12,}{count[True] / count.total():>9.2%}")
 
 

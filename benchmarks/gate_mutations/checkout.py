@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest.mock import patch
 
 from gate_mutations.bases import Content, write
 from gate_mutations.simulated import ROOT
@@ -57,7 +58,9 @@ class Checkout:
         """Write submissions, judge them together as one pull request, remove them, and return the judgements in order."""
         paths = [write(content, self.root) for content in submissions]
         for index, place in enumerate(places):
-            paths[index] = paths[index].rename(_with_parent(self.root / "submissions" / place))
+            target = self.root / "submissions" / place
+            target.parent.mkdir(parents=True, exist_ok=True)
+            paths[index] = paths[index].rename(target)
         try:
             return self.judge_files(paths)
         except Exception as error:  # noqa: BLE001 - the crash is the finding
@@ -91,43 +94,32 @@ class Answer:
 
 def run_command(root: Path, *arguments: str) -> Answer:
     """Run a command of tunemark in this process, on a checkout, for at most a minute."""
-    out, err = io.StringIO(), io.StringIO()
-    before = (sys.argv, os.environ.get("TUNEMARK_ROOT"), Path.cwd())
+    out, err, crash = io.StringIO(), io.StringIO(), ""
 
     def too_long(*_: object) -> None:
         raise TimeoutError(arguments)
 
     signal.signal(signal.SIGALRM, too_long)
     signal.alarm(60)
-    try:
-        sys.argv, os.environ["TUNEMARK_ROOT"] = ["tunemark", *arguments], str(root)
-        os.chdir(root)
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            cli.main()
-    except SystemExit as ended:
-        return Answer(ended.code if isinstance(ended.code, int) else int(ended.code is not None), out.getvalue(), err.getvalue())
-    except BaseException as error:  # noqa: BLE001 - the crash is the finding
-        return Answer(None, out.getvalue(), err.getvalue(), repr(error))
-    finally:
-        signal.alarm(0)
-        sys.argv = before[0]
-        os.chdir(before[2])
-        os.environ.pop("TUNEMARK_ROOT")
-        if before[1] is not None:
-            os.environ["TUNEMARK_ROOT"] = before[1]
-    return Answer(0, out.getvalue(), err.getvalue())
-
-
-def _with_parent(path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path
+    with patch.object(sys, "argv", ["tunemark", *arguments]), patch.dict(os.environ, TUNEMARK_ROOT=str(root)), contextlib.chdir(root):
+        try:
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+                cli.main()
+            code = 0
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        except BaseException as error:  # noqa: BLE001 - the crash is the finding
+            code, crash = None, repr(error)
+        finally:
+            signal.alarm(0)
+    return Answer(code, out.getvalue(), err.getvalue(), crash)
 
 
 def git(root: Path, *arguments: str) -> str:
-    """Run git in a checkout and return its output."""
+    """Run git in a folder and return its output, without hooks and settings of the user."""
     identity = ("-c", "user.name=examiner", "-c", "user.email=examiner@example.org", "-c", "core.hooksPath=/dev/null")
     done = subprocess.run(["git", *identity, "-C", str(root), *arguments], capture_output=True, check=True)  # noqa: S603, S607 - fixed arguments
-    return done.stdout.decode(errors="replace")
+    return done.stdout.decode(errors="replace").strip()
 
 
 def make_checkout(root: Path, committed: Iterable[Content] = (), folders: Iterable[str] = FACTS) -> Checkout:

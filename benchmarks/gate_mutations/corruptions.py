@@ -195,14 +195,3 @@ def retime(content: Content, new: Callable[[np.ndarray], np.ndarray], *, whole: 
                 content["utilisation"]["energy"][name] *= scale
         for sampled in (content["utilisation"], *content["utilisation"]["devices"]) if content["utilisation"] else ():
             sampled["samples"] = max(1, int(sampled["samples"] * scale))
-
-
-def phase(content: Content, name: str, *, last: bool = False) -> dict[str, Any]:
-    """Return the first or last phase of a name, for cases that are kept elsewhere."""
-    marks = [mark for mark in content["timeline"] if mark["phase"] == name]
-    return marks[-1 if last else 0]
-
-
-def median(content: Content) -> float:
-    """Return the median step time, for cases that are kept elsewhere."""
-    return float(np.median(np.diff([content["trace"]["started_at_s"], *content["trace"]["completed_at_s"]])))

@@ -1,7 +1,7 @@
 """The examination: each corruption, text, file and fact as one case with its outcome. Cases run in several processes."""
 
-import importlib.util
 import re
+import runpy
 import shutil
 import tempfile
 import tomllib
@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from gate_mutations import copy_corruptions, file_attacks, texts, trace_corruptions  # noqa: F401 - they register their corruptions
@@ -37,9 +36,10 @@ class Case:
     kind: str
     """`corruption`, `text`, `message`, `file` or `fact`."""
     family: str
+    """Of a text, the field."""
     name: str
     base: str
-    """What it was tried on: a base, a field or a file."""
+    """What it was tried on: a base or a file."""
     refused: bool
     caught: bool
     """Refused, or accepted with a request for a second run."""
@@ -73,20 +73,10 @@ def corpus(extra: Path | None) -> tuple[list[Corruption], Sequence[texts.Text], 
     if extra is None:
         return CORRUPTIONS, texts.TEXTS, tomllib.loads(FACT_FILE.read_text(encoding="utf-8"))
     before = len(CORRUPTIONS)
-    module("corruptions", extra)
+    # A file of corruptions registers its own, as those of this package do.
+    runpy.run_path(str(extra / "corruptions.py"))
     added, CORRUPTIONS[before:] = CORRUPTIONS[before:], []
-    return added, module("texts", extra).TEXTS, tomllib.loads((extra / FACT_FILE.name).read_text(encoding="utf-8"))
-
-
-def module(name: str, extra: Path) -> ModuleType:
-    """Import a module of a folder with further cases. A module of corruptions registers its own, as in this package."""
-    spec = importlib.util.spec_from_file_location(f"further_{name}", extra / f"{name}.py")
-    if spec is None or spec.loader is None:
-        msg = f"{extra} has no {name}.py"
-        raise FileNotFoundError(msg)
-    loaded = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
-    return loaded
+    return added, runpy.run_path(str(extra / "texts.py"))["TEXTS"], tomllib.loads((extra / FACT_FILE.name).read_text(encoding="utf-8"))
 
 
 def run(folder: Path, extra: Path | None, kinds: Sequence[str]) -> Iterator[Case]:
@@ -179,9 +169,10 @@ def _texts(name: str, text: texts.Text) -> list[Case]:
 
 
 def _text(field: str, text: texts.Text, judgement: Judgement) -> Case:
-    place = re.escape(field.split(".", maxsplit=1)[0])
-    named = any(re.search(rf"\b{place}", problem) for problem in judgement.problems)
-    return Case("text", text.kind, text.name, field, judgement.refused, judgement.refused, named, judgement.crash, judgement.problems)
+    """Return the case of a text, which is refused, or which a free message may hold."""
+    held = text.inert and field == texts.MESSAGE and not judgement.crash
+    refused = judgement.refused or held
+    return Case("text", field, text.name, text.kind, refused, refused, judgement.refused, judgement.crash, judgement.problems)
 
 
 def _file(place: file_attacks.Place, name: str) -> Case:
@@ -218,7 +209,7 @@ def _fact(root: Path, folder: str, entry: dict[str, str]) -> Case:
 def run_honest(folder: Path, extra: Path | None) -> dict[str, Judgement]:
     """Return the judgement of each honest variant, all judged together in a checkout in which the bases are committed."""
     checkout = make_checkout(folder / "honest", [base.content for base in bases()])
-    variants: list[Honest] = list(module("honest", extra).honest() if extra else honest())
+    variants: list[Honest] = list(runpy.run_path(str(extra / "honest.py"))["honest"]() if extra else honest())
     judged = checkout.judge([variant.make() for variant in variants])
     # Windows of one public log overlap, so that their series are not judged together.
     real = {} if extra else {variant.name: checkout.judge([variant.make()])[0] for variant in device_series()}

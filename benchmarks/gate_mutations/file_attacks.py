@@ -107,11 +107,6 @@ def raw(name: str, change: Callable[[str], str | bytes]) -> None:
     ATTACKS[name] = attack
 
 
-def beside(name: str, path: str, content: bytes) -> None:
-    """Register a file that is no submission, in the folder of submissions."""
-    ATTACKS[name] = lambda place: place.put(path, content)
-
-
 def attack(name: str) -> Callable[[Attack], Attack]:
     """Register a function as an attack."""
 
@@ -155,14 +150,8 @@ def _(p: Place) -> None:
 
 # Kinds of files
 
-beside("zip beside it", "smoke-lora/run.zip", b"PK\x05\x06" + bytes(18))
-beside("Python file", "smoke-lora/conftest.py", b"import os\n\nos.system('true')\n")
-beside("a library", "smoke-lora/run.so", b"\x7fELF" + bytes(60))
-beside("attributes of git", ".gitattributes", b"*.json filter=owned\n")
-beside("attributes of git in a folder", "smoke-lora/.gitattributes", b"* diff=owned\n")
-beside("a workflow of GitHub", ".github/workflows/x.yml", b"on: push\njobs: {}\n")
-beside("a page", "smoke-lora/README.md", b"# Fastest\n")
-beside("a nested repository", "smoke-lora/.git/config", b"[core]\n\tfsmonitor = touch owned\n")
+for label, (path, content) in TABLE["beside"].items():
+    ATTACKS[label] = lambda place, path=path, content=content: place.put(path, content.encode("latin-1"))
 
 
 @attack("submission with the executable bit")
@@ -192,30 +181,19 @@ def _(p: Place) -> None:
 # Bytes
 
 for label, (old, new) in TABLE["replaced"].items():
-    raw(label, lambda text, old=old, new=new: re.sub(old, lambda _: new, text))
-raw("empty", lambda _: "")
+    raw(label, lambda text, old=old, new=new: re.sub(old, lambda match: new.replace("$1", match[match.re.groups]), text))
 raw("binary", lambda _: bytes(range(256)) * 40)
 raw("compressed", lambda text: gzip.compress(text.encode(), mtime=0))
-raw("array", lambda text: f"[{text}]\n")
-raw("null", lambda _: "null\n")
-raw("a text", lambda _: '"submission"\n')
 raw("compact JSON", lambda text: json.dumps(json.loads(text), separators=(",", ":")))
 raw("indented by tabs", lambda text: json.dumps(json.loads(text), indent="\t", sort_keys=True) + "\n")
 raw("keys not sorted", lambda text: json.dumps(dict(reversed(json.loads(text).items())), indent=1, ensure_ascii=False) + "\n")
-raw("no newline at the end", lambda text: text.rstrip("\n"))
-raw("CRLF", lambda text: text.replace("\n", "\r\n"))
 raw("BOM", lambda text: b"\xef\xbb\xbf" + text.encode())
 raw("UTF-16", lambda text: text.encode("utf-16"))
 raw("Latin-1 bytes", lambda text: text.replace('"os": "', '"os": "Gr\xfc\xdfe ').encode("latin-1"))
-raw("two documents", lambda text: text + text)
-raw("NUL bytes at the end", lambda text: text + "\x00" * 4)
 raw("cut in the middle", lambda text: text[: len(text) // 2])
 raw("number of 4,000 digits", lambda text: re.sub(r'"system_s": [\d.]+', f'"system_s": {"9" * 4_000}', text))
 raw("number of 5,000 digits", lambda text: re.sub(r'"system_s": [\d.]+', f'"system_s": {"9" * 5_000}', text))
 raw("number of 100,000 digits as a count", lambda text: re.sub(r'"last_good_step": \d+', f'"last_good_step": {"9" * 100_000}', text))
-raw("a number with a plus", lambda text: re.sub(r'"wall_s": ([\d.]+)', r'"wall_s": +\1', text))
-raw("a number as a text", lambda text: re.sub(r'"wall_s": ([\d.]+)', r'"wall_s": "\1"', text))
-raw("a missing key", lambda text: re.sub(r'\n "process": \{.*?\n \},', "", text, flags=re.DOTALL))
 raw("depth 900 in a field", lambda text: text.replace('"study": null', f'"study": {"[" * 900}{"]" * 900}'))
 raw("depth 100,000", lambda text: text.replace('"study": null', f'"study": {"[" * 100_000}{"]" * 100_000}'))
 raw("30 MB of blanks", lambda text: text + " " * 30_000_000)

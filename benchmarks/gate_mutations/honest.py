@@ -152,15 +152,8 @@ def device_series() -> Iterator[Honest]:
         spread = series["resolution_us"] / 1e6 * np.random.default_rng(number).uniform(-0.5, 0.5, len(stamps))
         scaled = (stamps + spread) / np.median(stamps)
         kind, options = (("full-1b", 2, 0.36), ("lora-8b", 1, 0.42))[number % 2], Options(max_steps=len(scaled))
-        yield Honest(
-            f"{series['name']} ({number})",
-            lambda scaled=scaled, kind=kind, options=options, number=number: gpu(
-                300 + number,
-                workload=kind[0],
-                count=kind[1],
-                hfu=kind[2],
-                options=options.having(devices=kind[1] if kind[1] > 1 else None),
-                started_at=LAST - timedelta(minutes=11 * number % 2_000),
-                before=lambda times: scaled * np.median(times),
-            ),
-        )
+        workload, devices, hfu = kind
+        settings = {"options": options.having(devices=devices) if devices > 1 else options, "count": devices, "hfu": hfu}
+        settings |= {"workload": workload, "started_at": LAST - timedelta(minutes=11 * number % 2_000)}
+        before = partial(lambda scaled, times: scaled * np.median(times), scaled)
+        yield Honest(f"{series['name']} ({number})", partial(gpu, 300 + number, before=before, **settings))

@@ -53,9 +53,9 @@ PACKAGES = {
 BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 TORCH_NAMES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 CONTEXT_BYTES = 640 * MIB
+"""Memory of a device outside the allocator: context and kernels."""
 CALM = (frozenset[str](), 2619.0, frozenset[str]())
 """No reason to lower the clocks, the memory's clock in MHz, and no error."""
-"""Memory of a device outside the allocator: context and kernels."""
 
 
 class Gpu(NamedTuple):
@@ -381,10 +381,9 @@ class _Simulation:
         plan, recorded = self.plan, self.scenario.recorded
         model = dict(recorded["model"]) if recorded and recorded["model"] else sizes_of(plan, self.card)
         if not trained:
-            reasons = ("the run ended before its first step was complete", "the run ended before its optimizer states were measured")
-            reasons = (reasons[0], f"{reasons[1]}, which is after the last step")
-            model |= {"gradient_bytes": None, "gradient_bytes_reason": reasons[0]}
-            model |= {"optimizer_state_bytes": None, "optimizer_state_bytes_reason": reasons[1]}
+            model |= {"gradient_bytes": None, "gradient_bytes_reason": "the run ended before its first step was complete"}
+            states = "the run ended before its optimizer states were measured, which is after the last step"
+            model |= {"optimizer_state_bytes": None, "optimizer_state_bytes_reason": states}
         return model
 
     def _attention_kernel(self) -> str | None:

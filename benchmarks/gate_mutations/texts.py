@@ -1,7 +1,4 @@
-"""Texts that must not get into a field of a submission, the fields that hold text, and honest messages that must be accepted.
-
-Secrets are made here and open nothing. They are put together from parts, so that scanners of this repository do not find them.
-"""
+"""Texts that must not get into a field of a submission, the fields that hold text, and honest messages that must be accepted."""
 
 import tomllib
 from copy import deepcopy
@@ -30,30 +27,8 @@ class Text(NamedTuple):
     """True if a free message may hold it, provided that nothing that shows it acts on it."""
 
 
-HEX = "8f4f1c3a5b7e4d6a9c1e2f3b4a5d6e7f"
-KEY = "Zx81kQmN4vR7tYpL2wHsB9dGfJ3cXe6UaTqMoPi5"
 DATA = tomllib.loads(Path(__file__).with_name("texts.toml").read_text(encoding="utf-8"))
-PRIVATE: dict[str, str] = DATA["private"] | {
-    "GPU UUID": f"GPU-{HEX[:8]}-{HEX[8:12]}-{HEX[12:16]}-{HEX[16:20]}-{HEX[20:]}",
-    "machine id": f"machine-id {HEX}",
-    "AWS key": "AK" + "IA" + "Z7Q3M5X2P9L4T6W8",
-    "AWS secret": f"aws_secret_access_key={KEY}",
-    "OpenAI key": f"s{'k-proj'}-{KEY}{KEY[:8]}",
-    "Hugging Face token": f"h{'f_'}{KEY[:34]}",
-    "GitHub token": f"gh{'p_'}{KEY[:36]}",
-    "GitHub fine-grained token": f"github{'_pat_'}11ABCDEFG0{KEY}{KEY[:20]}",
-    "GitLab token": f"gl{'pat-'}{KEY[:20]}",
-    "Slack token": f"xo{'xb-'}48291736450-{KEY[:24]}",
-    "Google key": f"AI{'za'}{KEY[:35]}",
-    "Weights & Biases key": f"WANDB_API_KEY={HEX}{HEX[:8]}",
-    "JWT": f"ey{'JhbGciOiJIUzI1NiJ9'}.ey{'JzdWIiOiJqYW5lIn0'}.{KEY}",
-    "private key": "-----BEGIN OPENSSH " + "PRIVATE KEY-----",
-    "public key of SSH": f"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI{KEY} jane@laptop",
-    "bearer": f"Authorization: Bearer {KEY}",
-    "connection string": f"AccountName=acme;AccountKey={KEY}{KEY}==",
-    "token in a URL": f"https://example.com/download?token={KEY}",
-    "environment variable": f"HF_TOKEN=h{'f_'}{KEY[:34]}",
-}
+PRIVATE: dict[str, str] = {name: text.replace("{-}", "") for name, text in DATA["private"].items()}
 PRINTABLE: dict[str, str] = DATA["printable"] | {"2,000 wide": "\u5bbd" * 2_000}
 CONTROL: dict[str, str] = DATA["control"] | {"1 MB": "x" * 1_000_000}
 TEXTS: tuple[Text, ...] = (

@@ -10,9 +10,8 @@ import pytest
 from factories import CHECKOUT, FACTS, Tunemark, with_overrides
 from pydantic import ValidationError
 
-from tunemark.collector.gate.fact_checks import Neighbours, accelerator_problems, future_days, text_problems
+from tunemark.collector.gate.fact_checks import Neighbours, accelerator_problems, text_problems
 from tunemark.collector.gate.published_checks import claim_problems
-from tunemark.collector.importers.table_text import printed_value
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.records.claims import Claim
 from tunemark.schema.records.reading import Problem
@@ -73,8 +72,8 @@ def test_honest_devices_that_have_no_card_yet_pass(card: AcceleratorCard) -> Non
 
 @pytest.mark.parametrize("text", ["read_on = {}", '  "stated_on": "{}",', "aws,p5,{},x", "read_on = {} # in a note"])
 def test_a_day_that_has_not_come_is_a_problem_of_its_line_and_prose_is_not(text: str) -> None:
-    assert [line for line, _ in future_days(f"\n{text.format(LATER)}")] == [2]
-    assert not list(future_days(f"{text.format('2026-11-01')}\n'sold until {LATER}, they say'"))
+    assert [line for line, _ in text_problems(f"\n{text.format(LATER)}")] == [2]
+    assert not list(text_problems(f"{text.format('2026-11-01')}\n'sold until {LATER}, they say'"))
 
 
 def test_notes_can_explain_a_card_that_differs_from_its_architecture_but_not_an_impossible_one() -> None:
@@ -83,23 +82,6 @@ def test_notes_can_explain_a_card_that_differs_from_its_architecture_but_not_an_
     assert fields(accelerator_problems(changed(card, **(cut | {"notes": "limited"})), BESIDE)) == {"peak_tflops.int8"}
     assert list(accelerator_problems(changed(card, **cut), BESIDE)) == []
     assert fields(accelerator_problems(changed(card, **(cut | {"peak_tflops__int8": 500})), BESIDE)) == {"peak_tflops.int8"}
-
-
-@pytest.mark.parametrize(
-    ("quantity", "printed", "value"),
-    [
-        ("peak_memory_bytes", "78 GiB", 78 * 2**30),
-        ("peak_memory_bytes", "~56 GB", 56e9),
-        ("train_time_s", "1h 2m 3s", 3723),
-        ("step_time_s", "~1,250 ms", 1.25),
-        ("mfu", "41.25 %", 0.4125),
-        ("model_flop_per_s", "3.28e+02 TFLOP/chip/s", 3.28e14),
-        ("train_time_s", "soon", None),
-        ("peak_memory_bytes", "78 bananas", None),
-    ],
-)
-def test_a_printed_figure_is_read_in_the_unit_of_its_quantity(quantity: str, printed: str, value: float | None) -> None:
-    assert printed_value(quantity, printed) == (None if value is None else pytest.approx(value, rel=1e-12))
 
 
 @pytest.mark.parametrize(

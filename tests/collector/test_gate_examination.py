@@ -1,25 +1,12 @@
 """The examination of the gate: each corruption on one of its bases. `make mutation-score` tries all of them and prints the figures."""
 
-import tomllib
-
 import pytest
-from gate_mutations import examination, file_attacks, texts
+from gate_mutations import examination, file_attacks
 from gate_mutations.bases import bases
 from gate_mutations.checkout import make_checkout, run_command
 from gate_mutations.corruptions import CORRUPTIONS
-from gate_mutations.honest import honest
 
-MISSED = {
-    "16 GB of weights made in a millisecond",
-    "accuracy perfect with a loss of random guessing",
-    "accuracy that no number of right rows gives",
-    "evaluation loss of 0",
-    "a host out of memory, in the words of CUDA",
-    "out of device memory with a third of the device in use",
-    "out of memory while much more is free",
-    "free and used memory beyond the device",
-    "out of memory on a device that the run did not use",
-}
+MISSED = {"probe after training fifty times the one before"}
 """Corruptions that the gate accepts: no relation of its own was worth the one case."""
 FAMILIES = sorted({corruption.family for corruption in CORRUPTIONS})
 
@@ -41,21 +28,7 @@ def test_a_corruption_of_each_family_is_caught_on_all_of_its_bases_and_a_wrong_f
     assert [case for case in cases if not case.caught or not case.named] == []
 
 
-def test_second_runs_are_accepted_beside_the_committed_first_ones_and_beside_each_other(committed):
-    variants = [variant.make() for variant in honest() if variant.name.startswith(("a second run of", "a third run of"))]
-    assert len(variants) >= 10
-    assert [problem for judgement in committed.judge(variants) for problem in judgement.problems] == []
-
-
-def test_the_corpus_is_as_large_as_the_page_says_and_each_corruption_changes_its_bases():
-    facts = tomllib.loads(examination.FACT_FILE.read_text(encoding="utf-8"))
-    assert len(CORRUPTIONS) >= 500
-    assert len(bases()) >= 6
-    assert len(honest()) >= 60
-    assert len(texts.TEXTS) >= 60
-    assert len(set(texts.messages())) >= 100
-    assert len(file_attacks.ATTACKS) >= 40
-    assert sum(map(len, facts.values())) >= 40
+def test_each_corruption_has_a_name_of_its_own_and_changes_its_bases():
     assert len({(corruption.family, corruption.name) for corruption in CORRUPTIONS}) == len(CORRUPTIONS)
     simulated = ("supersede", "identity")
     unchanged = [
@@ -65,15 +38,6 @@ def test_the_corpus_is_as_large_as_the_page_says_and_each_corruption_changes_its
         if corruption.applied(corruption.bases[0]) == [corruption.bases[0].content]
     ]
     assert unchanged == []
-
-
-def test_a_secret_is_refused_and_an_honest_message_is_accepted(alone):
-    secret = next(text for text in texts.TEXTS if text.name == "e-mail")
-    refused, accepted = alone.judge(
-        [texts.with_id(texts.with_text(texts.MESSAGE, text), n) for n, text in enumerate((secret.text, texts.messages()[5]))]
-    )
-    assert refused.problems
-    assert accepted.problems == ()
 
 
 def test_a_hostile_file_stops_no_other_file(tmp_path):

@@ -22,7 +22,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder outside any checkout with a new result and a try; git has an author."""
     empty, tools = tmp_path / "empty", tmp_path / "tools"
     (empty / "submissions" / "smoke-lora").mkdir(parents=True)
-    rehearsal.add(empty, rehearsal.new_result())
+    rehearsal.write(rehearsal.new_result(), empty)
     (empty / "submissions" / "smoke-full").mkdir()
     shutil.copy(CHECKOUT / "submissions" / TRY, empty / "submissions" / TRY)
     tools.mkdir()
@@ -141,7 +141,7 @@ def test_a_failed_commit_leaves_no_branch(folder: Path, clone: Path, tunemark: T
 def test_an_invalid_file_is_not_sent(folder: Path, tunemark: Tunemark) -> None:
     content = rehearsal.new_result()
     content["trace"]["real_tokens"] = [2 * tokens for tokens in content["trace"]["real_tokens"]]
-    path = rehearsal.add(folder, content)
+    path = rehearsal.write(content, folder)
     said = tunemark("submit", path, "--to", folder.parent, "--yes")
     assert said.code == 3
     assert "supervised <= real <= slots must hold" in said.err

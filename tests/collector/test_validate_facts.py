@@ -2,6 +2,7 @@
 
 import json
 import re
+import tomllib
 from pathlib import Path
 
 from factories import Tunemark, assert_golden
@@ -26,52 +27,7 @@ def price(**changes: str) -> str:
     return ",".join((cells | changes).values())
 
 
-ROWS = (
-    price(effective_on=""),
-    price(source=""),
-    price(usd_per_hour="-1"),
-    price(accelerator="nvidia-a10h"),
-    price(dated_by="catalog"),
-    price(dated_by="inferred"),
-    f"{price()},more",
-    f"{price()}\n{price(usd_per_hour='2')}",
-    price(dated_by="catalog", source="a @ 0f40703") + "\n" + price(dated_by="catalog", usd_per_hour="2", source="b @ 0f40704"),
-)
-FABRIC = '[[fabric]]\nprovider = "aws"\ninstance = "g5.xlarg"\nfabric = "EFA"\nsource = "a page"\n'
-BASES = (
-    'providers = ["aws"]\n',
-    'reason = "a reason"\nproviders = ["aws", "asw"]\n',
-    'providers = ["aws", "aws"]\nreason = "a reason"\n',
-    f'providers = ["aws"]\nreason = "a reason"\n{FABRIC}',
-)
-CHANGES = (
-    ("accelerators/nvidia-l4.toml", "memory_gib", "memory_gb"),
-    ("accelerators/nvidia-l4.toml", 'key = "nvidia-l4"', 'key = "l4"'),
-    ("accelerators/nvidia-l4.toml", 'vendor = "NVIDIA"', "vendor = NVIDIA"),
-    ("accelerators/nvidia-l4.toml", 'vendor = "NVIDIA"', 'vendor = "AMD"'),
-    ("accelerators/amd-mi300x.toml", "interconnect_gb_s = 896", "interconnect_gb_s = 128"),
-    ("models/gpt2.toml", "layers = 12", "layers = 0"),
-    ("models/gpt2.toml", "layers = 12", "layers = 13"),
-    ("models/gpt2.toml", "= 3072", f"= 3{'0' * 400}"),
-    ("workloads/smoke-lora.toml", 'model = "tiny-llama"', 'model = "tiny-lama"'),
-    ("workloads/lora-8b.toml", "rank = 16", "rank = 4_000_000"),
-    ("workloads/lora-8b.toml", 'model = "qwen3-8b"', 'model = "smollm2-1.7b"'),
-    ("workloads/smoke-full.toml", "learning_rate = ", "learning_rate = 0.1 # "),
-    ("prices/prices.csv", "gpu_1x_a10,nvidia-a10,1,", "gpu_1x_a10,nvidia-a10,0.5,"),
-    ("prices/basis.toml", '"oci", "digitalocean"]', '"oci", "vast"]'),
-    ("prices/aws_sizes.toml", 'p5 = ["4xlarge", "48xlarge"]', 'p5 = ["4xlarge"]'),
-    ("known/generations.toml", 'architecture = "Hopper"', 'architecture = "Hoper"'),
-    ("published/003/003-001.json", '"id": "003-001"', '"id": "003-777"'),
-    ("published/003/003-001.json", '"model": "llama-3.1-8b"', '"model": "llama-9"'),
-    ("published/003/003-010.json", '"method": "qlora"', '"method": "full"'),
-    ("published/003/003-010.json", '"quantisation": "nf4, double quantisation"', '"quantisation": "int8"'),
-    ("published/001/001-005.json", '"settings": {', '"settings": {"attention": "flash_attention_2",'),
-    ("published/003/source.json", '"url": "https', '"url": "javascript'),
-    ("published/003/source.json", '"licence": "no licence stated",', ""),
-    ("published/003/source.json", '"licence": "no licence stated"', '"licence": "unknown"'),
-    ("published/003/source.json", "{003-019/model}", "{003-119/model}"),
-    ("published/003/source.json", "{003-019/model}", "{003-019/mode}"),
-)
+WRONG = tomllib.loads(Path(__file__).with_name("wrong_facts.toml").read_text(encoding="utf-8"))
 
 
 def test_a_wrong_fact_is_named_with_its_line_field_value_and_fix(published: Path, tunemark: Tunemark) -> None:
@@ -84,18 +40,18 @@ def test_a_wrong_fact_is_named_with_its_line_field_value_and_fix(published: Path
         lines = re.sub(r"(:|line )[0-9]{2,}:", r"\1N:", said.err)
         shown.append(f"# {name}\n{lines}")
 
-    for file, old, new in CHANGES:
+    for file, old, new in WRONG["changes"]:
         path = published / "data" / file
         text = path.read_text(encoding="utf-8")
         assert old in text
         path.write_text(text.replace(old, new, 1), encoding="utf-8")
         refused(f"{file}: {old} -> {new[:80]}", path)
         path.write_text(text, encoding="utf-8")
-    for row in ROWS:
+    for row in WRONG["rows"]:
         book(published, row)
         refused(row, published / PRICES)
     book(published, price())
-    for text in BASES:
+    for text in WRONG["bases"]:
         (published / BASIS).write_text(text, encoding="utf-8")
         refused(text, published / BASIS)
     assert_golden(Path(__file__).parent / "golden" / "wrong_facts.txt", "\n".join(shown))

@@ -1,125 +1,84 @@
-"""Views of the database, over a few rows written by hand."""
+"""Views of the database, over a few rows written by hand: ranks, names, and the offers that a result is priced on."""
 
+import tomllib
+from collections.abc import Callable, Iterator
+from datetime import date
+from pathlib import Path
 from typing import Any
 
 import pytest
+from factories import FACTS
 
 from tunemark.collector.store.database import arrow_schemas, as_arrow, empty_database
+from tunemark.collector.store.fact_rows import price_id, price_rows
 
+H100, TODAY = "nvidia-h100-80gb-sxm", date(2026, 11, 22)
 Row = dict[str, Any]
-H100 = "nvidia-h100-80gb-sxm"
-DIGEST = "ab" * 32
+View = Callable[..., list[Row]]
+USUAL: dict[str, Row] = {
+    "result_rows": {
+        "result_id": "900-001", "source": "900", "trust": "published", "method": "lora", "status": "ok", "rankable": True, "accelerator": H100, "accelerator_count": 8,
+        "samples_per_s": 2.0, "tokens_per_s": 4_000.0, "train_time_s": 1_800.0, "file": "data/published/900/900-001.json", "sha256": "ab" * 32,
+    },
+    "prices": {
+        "price": "one", "provider": "aws", "provider_rank": 2, "instance": "p5.48xlarge", "accelerator": H100, "accelerator_count": 8, "kind": "on_demand",
+        "effective_on": date(2026, 1, 1), "dated_by": "provider", "source": "a source",
+    },
+    "findings": {
+        "finding": 1, "rule": "peak", "verdict": "impossible", "record_ids": ["900-001"], "claim": "MFU 120%", "calculation": "120% > 100%", "quantities": [], "conditions": [],
+    },
+}  # fmt: skip
+CASES = {name: case for name, (case,) in tomllib.loads(Path(__file__).with_name("views.toml").read_text(encoding="utf-8")).items()}
 
 
 @pytest.fixture(scope="module")
-def schemas() -> dict[str, Any]:
-    return arrow_schemas()
-
-
-@pytest.fixture(scope="module")
-def database() -> Any:
+def database() -> Iterator[Any]:
     with empty_database() as connection:
         yield connection
 
 
 @pytest.fixture
-def view(database: Any, schemas: dict[str, Any]) -> Any:
-    """Return a function that gives the rows of a query over tables with these rows only."""
+def view(database: Any) -> View:
+    """Return a function that gives the rows of a query over tables with these rows only, which have usual values beside."""
 
     def rows_of(query: str, **tables: list[Row]) -> list[Row]:
         database.begin()
         try:
-            for name, rows in tables.items():
-                database.register("incoming", as_arrow(rows, schemas[name]))
+            for name, given in (tables | {"collection": [{"as_of": TODAY}]}).items():
+                rows = [
+                    USUAL.get(name, {}) | {column: None if value == "null" else value for column, value in row.items()} for row in given
+                ]
+                database.register("incoming", as_arrow(rows, arrow_schemas()[name]))
                 columns = ", ".join({column: None for row in rows for column in row})
-                database.execute(f"insert into {name} ({columns}) select {columns} from incoming")  # noqa: S608 - our own tables
-            return database.sql(query).to_arrow_table().to_pylist()
+                database.execute(f"delete from {name}; insert into {name} ({columns}) select {columns} from incoming")  # noqa: S608 - our own tables
+            rows: list[Row] = database.sql(query).to_arrow_table().to_pylist()
+            return rows
         finally:
             database.rollback()
 
     return rows_of
 
 
-def result(result_id: str = "900-001", **changed: Any) -> Row:
-    usual = {"source": "900", "trust": "published", "method": "lora", "status": "ok", "rankable": True}
-    return {"result_id": result_id, **usual, "file": f"data/published/900/{result_id}.json", "sha256": DIGEST, **changed}
+@pytest.mark.parametrize("name", CASES)
+def test_a_view_shows_of_its_tables(view: View, name: str) -> None:
+    tables = dict(CASES[name])
+    query, rows = tables.pop("query"), tables.pop("rows")
+    found = [["null" if value is None else value for value in row.values()] for row in view(query, **tables)]
+    assert found == [[pytest.approx(value, rel=1e-5) if isinstance(value, float) else value for value in row] for row in rows]
 
 
-def finding(number: int, verdict: str, *records: str, rule: str = "peak") -> Row:
-    return {
-        "finding": number, "rule": rule, "verdict": verdict, "record_ids": list(records),
-        "claim": "MFU 120%", "calculation": "120% > 100%", "quantities": [], "conditions": [],
-    }  # fmt: skip
-
-
-# Findings and results ------------------------------------------------------------------------------
-
-
-def test_only_a_rankable_result_that_is_not_called_impossible_is_ranked(view: Any) -> None:
-    rows = view(
-        "select result_id, rankable, impossible, findings from results order by result_id",
-        result_rows=[result("900-001"), result("900-002"), result("900-003"), result("900-004", rankable=False)],
-        findings=[
-            finding(1, "impossible", "900-001") | {"quantities": ["tokens_per_s"]},
-            finding(2, "suspicious", "900-002") | {"quantities": ["tokens_per_s"]},
-            finding(3, "ambiguous", "900-002"),
-        ],
-    )
-    assert [tuple(row.values()) for row in rows] == [
-        ("900-001", False, True, 1),
-        ("900-002", True, False, 2),
-        ("900-003", True, False, 0),
-        ("900-004", False, False, 0),
+def test_the_database_and_the_command_line_choose_the_same_offers(view: View) -> None:
+    jobs = [
+        (accelerator, devices, nodes)
+        for accelerator in sorted({row.accelerator for row in FACTS.prices})
+        for devices, nodes in ((1, 1), (2, 1), (4, 1), (8, 1), (8, 2))
     ]
-
-
-@pytest.mark.parametrize(
-    ("quantities", "conditions", "impossible"),
-    [
-        (["step_time_s"], [], True),
-        (["train_time_s", "loss_start"], [], True),
-        ([], ["precision"], True),
-        ([], ["framework", "accelerator_count"], True),
-        ([], ["instance"], False),
-        ([], ["framework", "date"], False),
-        (["price_usd_per_hour"], ["instance"], False),
-        (["peak_memory_bytes"], [], False),
-    ],
-)
-def test_an_impossible_figure_takes_the_rank_only_if_the_ranking_uses_it(view: Any, quantities, conditions, impossible) -> None:
-    (row,) = view(
-        "select rankable, impossible from results",
-        result_rows=[result("900-001")],
-        findings=[finding(1, "impossible", "900-001") | {"quantities": quantities, "conditions": conditions}],
-    )
-    assert (row["rankable"], row["impossible"]) == (not impossible, impossible)
-
-
-def test_a_result_has_the_names_of_its_cards_and_of_its_document_or_those_it_was_printed_with(view: Any) -> None:
-    model = {
-        "model": "llama-3.1-8b", "name": "Llama 3.1 8B", "aliases": [], "family": "llama", "hidden_size": 4096, "intermediate_size": 14336, "layers": 32,
-        "attention_heads": 32, "key_value_heads": 8, "head_dim": 128, "vocabulary": 128256, "context_length": 131072, "tied_embeddings": False, "source": "a page",
-    }  # fmt: skip
-    card = {
-        "accelerator": H100,
-        "name": "H100 SXM",
-        "vendor": "NVIDIA",
-        "aliases": [],
-        "unit": "device",
-        "source": "a page",
-        "unverified": [],
-    }
-    rows = view(
-        "select model_name, accelerator_name, source_title from results order by result_id",
-        result_rows=[
-            result("900-001", model="llama-3.1-8b", accelerator=H100, accelerator_printed="NVIDIA H100 80GB HBM3"),
-            result("900-002", model="a-model", accelerator_printed="TPU v9", source="measured"),
-        ],
-        models=[model],
-        accelerators=[card],
-        sources=[{"source": "900", "title": "A document", "summary": "Made by hand.", "licence": "CC0-1.0", "caveats": []}],
-    )
-    assert [tuple(row.values()) for row in rows] == [
-        ("Llama 3.1 8B", "H100 SXM", "A document"),
-        ("a-model", "TPU v9", "Measured with the Tunemark harness"),
+    results = [
+        {"result_id": f"900-{number:03}", "accelerator": accelerator, "accelerator_count": devices * nodes, "nodes": nodes}
+        for number, (accelerator, devices, nodes) in enumerate(jobs)
     ]
+    costs = view("from basis_costs", result_rows=results, prices=price_rows(FACTS.prices, FACTS.price_basis))
+    by_id = {cost["result_id"]: cost["price"] for cost in costs}
+    for row, (accelerator, devices, nodes) in zip(results, jobs, strict=True):
+        offer = FACTS.price_basis.offer(FACTS.prices, accelerator, devices, nodes=nodes, on=TODAY)
+        assert by_id.get(row["result_id"]) == (offer and price_id(offer)), (accelerator, devices, nodes)

@@ -5,9 +5,7 @@ import os
 import subprocess
 import sys
 import tarfile
-from types import SimpleNamespace
 
-import carry_wheels
 import gpu_campaign
 import overhead
 import pytest
@@ -50,26 +48,6 @@ def test_a_run_and_its_rehearsal_name_a_workload_settings_and_options_that_exist
     assert rehearsed.minutes == CONTENT["rehearsal"]["minutes"]
 
 
-@pytest.mark.parametrize(
-    ("device", "workload", "settings", "rows", "goal"),
-    [
-        ("h100-80gb-sxm", "lora-8b", {}, 8, 12_500),
-        ("h200-141gb-sxm", "lora-8b", {"compile": "blocks", "frozen_weights": "fp8"}, 8, 18_000),
-        ("h200-141gb-sxm", "lora-8b", {"batch.gradient_accumulation": 1}, 1, None),
-        ("b200-sxm", "lora-8b", {}, 8, None),
-    ],
-)
-def test_the_goal_of_a_result_depends_on_its_accelerator_workload_settings_and_batch(device, workload, settings, rows, goal):
-    overrides = [SimpleNamespace(field=field, run=value) for field, value in settings.items()]
-    plan = SimpleNamespace(
-        workload=workload, device=SimpleNamespace(count=1, accelerator=f"nvidia-{device}"), batch=SimpleNamespace(global_batch=rows)
-    )
-    record = SimpleNamespace(plan=plan, overrides=overrides)
-    assert gpu_campaign.goal_of(record, CONTENT["goals"]) == goal
-    record.plan.device.count = 2
-    assert gpu_campaign.goal_of(record, CONTENT["goals"]) is None
-
-
 def test_the_report_shows_energy_the_first_step_and_how_far_the_predicted_memory_is_off():
     records = list(gpu_campaign.read(ROOT / "submissions" / "smoke-lora"))
     _title, results, *_ = "\n".join(gpu_campaign.report(records, [])).split("\n\n")
@@ -86,13 +64,6 @@ def test_the_plan_of_each_size_of_the_overhead_benchmark_is_supported(size, tmp_
         model = AutoModelForCausalLM.from_config(config_of(made.card))
     assert sum(parameter.numel() for parameter in model.parameters()) == made.card.parameters
     assert made.plan.precision.parameters.value == ("bf16" if size == overhead.BILLION_SIZE else "fp32")
-
-
-def test_a_wheel_has_the_version_of_the_lock():
-    lock = (ROOT / "requirements-run.lock").read_text(encoding="utf-8")
-    for name in CONTENT["wheels"]["packages"]:
-        assert carry_wheels.requirement(name, lock).startswith(f"{name}==")
-    assert carry_wheels.requirement("liger-kernel", lock).startswith("liger-kernel")
 
 
 @pytest.mark.parametrize(("history", "carried"), [(None, True), ("older", True), ("newer", False)])

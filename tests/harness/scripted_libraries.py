@@ -1,6 +1,7 @@
 """Stand-ins of vendors' libraries: their constants and answers are those of data/tools."""
 
 import json
+from dataclasses import asdict, is_dataclass
 from enum import IntEnum
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -8,6 +9,13 @@ from types import ModuleType, SimpleNamespace
 from tunemark.harness.vendors.cuda import THROTTLE_REASONS
 
 TOOLS = Path(__file__).parent / "data" / "tools"
+
+
+def told(record):
+    """Return the known fields of a reading or of facts in one line."""
+    content = asdict(record) if is_dataclass(record) else dict(record)
+    known = {name: sorted(value) if isinstance(value, frozenset) else value for name, value in content.items() if value not in (None, {})}
+    return ", ".join(f"{name} {value}" for name, value in known.items())
 
 
 class ScriptedLibrary(ModuleType):

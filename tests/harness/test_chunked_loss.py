@@ -4,12 +4,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from harness_making import changed_settings, make_machine, trained_on
+from harness_making import trained_on
 from study_making import FACTS
 from test_adapters import planned as adapters_of
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.worker import chunked_loss
 from tunemark.harness.worker.optimizers import fused_adamw
 from tunemark.schema.physics.activations import head_line
@@ -43,25 +42,6 @@ def test_loss_and_gradients_are_those_of_whole_logits(monkeypatch, tmp_path, fam
     assert gradients.keys() == wanted.keys()
     for name, gradient in gradients.items():
         torch.testing.assert_close(gradient, wanted[name], rtol=1e-5, atol=1e-6 * float(wanted[name].abs().max()))
-
-
-@pytest.mark.parametrize(
-    ("settings", "reason"),
-    [
-        ((), None),
-        (("compile=model",), "torch.compile of the whole model compiles its loss too"),
-        (("model=gemma-2-2b", "attention=eager"), "chunks of soft-capped logits are not supported"),
-        (('lora.target_modules=["q_proj","lm_head"]',), "the head has an adapter"),
-    ],
-)
-def test_the_plan_has_chunks_where_they_are_supported_and_whole_logits_elsewhere(settings, reason):
-    def resolved(*further):
-        return resolve("smoke-lora", FACTS, make_machine(memory_bytes=2**40), Options(overrides=(*settings, *further)))
-
-    assert resolved().plan.model.loss == ("whole" if reason else "chunked")
-    assert ("model.loss" in resolved().plan.reasons) is (reason is None)
-    assert (reason or "") in (resolved("loss=chunked").unsupported or "")
-    assert changed_settings(resolved().plan, FACTS.workload("smoke-lora")).keys() <= {name.partition("=")[0] for name in settings}
 
 
 class Peak(TorchDispatchMode):

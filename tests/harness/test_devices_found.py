@@ -5,7 +5,8 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from scripted_libraries import TOOLS, ScriptedNvml
+from factories import assert_golden
+from scripted_libraries import TOOLS, ScriptedNvml, scripted_amdsmi, told
 
 from tunemark.harness.plan import machine
 from tunemark.harness.vendors import cuda, mps, neuron, rocm, vendor_tools, xpu
@@ -26,38 +27,28 @@ def sample(name):
     return json.loads(text) if name.endswith(".json") else text
 
 
-def names(found):
-    return [(device.index, device.facts.name) for device in found]
-
-
 def fake_nvml(monkeypatch):
     nvml = ScriptedNvml()
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
     return nvml
 
 
-def test_nvml_reports_name_memory_driver_limit_and_compute_capability_and_no_serial_number(monkeypatch):
+def test_devices_have_the_facts_that_tools_and_libraries_report_and_no_serial_number(monkeypatch):
     nvml = fake_nvml(monkeypatch)
-    first, second = cuda.find()
-    assert first.facts.model_dump() == {
-        "name": "NVIDIA H100 80GB HBM3",
-        "memory_bytes": 81559 * 2**20,
-        "driver": "550.90.07",
-        "power_limit_w": 700.0,
-        "target": "9.0",
-        "max_clock_mhz": 1980.0,
-        "max_memory_clock_mhz": 1980.0,
-        "application_clock_mhz": 1755.0,
-        "ecc": True,
-        "partition": "none",
-        "pcie_generation": 5,
-        "pcie_width": 16,
-        "numa_node": 1,
-        "nvlinks": 18,
-        "links": ("NVLink",),
+    lacking = ScriptedNvml({"nvmlDeviceGetNvLinkState", "nvmlDeviceGetMigMode", "nvmlDeviceGetApplicationsClock"})
+    lacking.nvmlDeviceGetP2PStatus = lambda *_: 1
+    amd = rocm.AmdMonitor(scripted_amdsmi("amdsmi_get_gpu_compute_partition"), [0, 0]).described(0, (0, 1))
+    found = {
+        "NVML": cuda.find(),
+        "NVML without NVLink, MIG and the clock of applications": cuda.NvmlMonitor(lacking, [0, 1]).devices(),
+        "amd-smi": rocm.parse_amd_smi(sample("amd-smi-static.json")),
+        "neuron-ls": neuron.parse(sample("neuron-ls.json"), "Trainium1", "2.20.0"),
+        "xpu-smi": xpu.parse_discovery(sample("xpu-smi-discovery.json"), {0: sample("xpu-smi-device.json")}),
+        "sycl-ls": xpu.parse_sycl_ls(sample("sycl-ls.txt")),
     }
-    assert [(found.index, found.facts.target) for found in (first, second)] == [(0, "9.0"), (1, "9.0")]
     assert nvml.asked[-1] == (None, "nvmlShutdown")
+    shown = [f"# {name}\n" + "\n".join(f"{device.index}: {told(device.facts)}" for device in devices) for name, devices in found.items()]
+    assert_golden(TOOLS / "found.txt", "\n".join([*shown, "# AMD SMI without its partition", told(amd)]) + "\n")
 
 
 def test_an_nvidia_driver_without_nvidia_ml_py_is_named_in_the_reason_for_the_cpu(monkeypatch, tmp_path):
@@ -71,15 +62,6 @@ def test_an_nvidia_driver_without_nvidia_ml_py_is_named_in_the_reason_for_the_cp
     assert found.backend in {Backend.CPU, Backend.MPS}
     if found.backend is Backend.CPU:
         assert found.backend_reason == "no accelerator was found; nvidia-ml-py is not installed: pip install 'tunemark[nvidia]'"
-
-
-def test_amd_smi_reports_the_same_facts_of_amd_devices():
-    first, second = rocm.parse_amd_smi(sample("amd-smi-static.json"))
-    assert (first.index, first.facts.name, first.facts.driver) == (0, "AMD Instinct MI300X", "6.8.5")
-    assert first.facts.memory_bytes == 196592 * 2**20
-    assert (first.facts.target, second.facts.target) == ("gfx942", None)
-    assert first.facts.power_limit_w == 700
-    assert second.facts.power_limit_w is None
 
 
 @pytest.mark.parametrize(
@@ -105,30 +87,10 @@ def test_a_wrong_mask_stops_a_plan_for_the_gpu_and_no_other(monkeypatch):
         assert hidden.backend_reason.endswith("; CUDA_VISIBLE_DEVICES='' hides all devices")
 
 
-def test_each_neuron_core_is_a_device_with_its_part_of_the_memory():
-    cores = neuron.parse(sample("neuron-ls.json"), "Trainium1", "2.20.0")
-    assert names(cores) == [(index, "Trainium1 core (1 of 2)") for index in range(4)]
-    assert {core.facts.memory_bytes for core in cores} == {2**34}
-
-
 @pytest.mark.parametrize(("variable", "left"), [("0-1", [0, 1]), ("3", [3]), ("2,0", [2, 0]), ("0-1,3-9", [0, 1, 3])])
 def test_neuron_cores_are_the_ones_that_the_environment_leaves(monkeypatch, variable, left):
     monkeypatch.setenv("NEURON_RT_VISIBLE_CORES", variable)
     assert [core.index for core in neuron.parse(sample("neuron-ls.json"), None, None)] == left
-
-
-def test_xpu_smi_lists_gpus_that_compute_and_no_virtual_ones():
-    (only,) = xpu.parse_discovery(sample("xpu-smi-discovery.json"), {0: sample("xpu-smi-device.json")})
-    assert only.facts.name == "Intel(R) Data Center GPU Max 1550"
-    assert (only.facts.memory_bytes, only.facts.driver) == (2**37, "16929133")
-
-
-def test_sycl_ls_lists_the_same_gpus_in_both_of_its_forms():
-    assert names(xpu.parse_sycl_ls(sample("sycl-ls.txt"))) == [
-        (0, "Intel(R) Data Center GPU Max 1100"),
-        (1, "Intel(R) Arc(TM) A770 Graphics"),
-    ]
-    assert xpu.parse_sycl_ls(sample("sycl-ls.txt"))[0].facts.driver == "1.3.30872"
 
 
 ODD = ["", "{", "[]", "null", "3", '"text"', "[1, null]", '{"gpu_data": 3}', '{"device_list": [{}]}', '[{"gpu": 0}]', "a,b", "\x00\ufffd"]

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from harness_making import make_machine, planned, problems_of, run_of, trained_on
+from harness_making import make_machine, planned, trained_on
 
 from tunemark.harness.vendors.cpu import Cpu
 from tunemark.harness.worker.fp8 import FrozenFp8Linear
@@ -12,7 +12,6 @@ from tunemark.harness.worker.models import build_model, model_facts
 from tunemark.harness.worker.optimizers import build_optimizer
 from tunemark.schema.physics.memory_states import state_lines
 from tunemark.schema.physics.training_shape import shape_of_plan
-from tunemark.schema.vocabulary import Division, Status
 
 HALF_STEP = 2.0**-4
 """Largest relative rounding error of three bits of mantissa."""
@@ -114,19 +113,6 @@ def test_pretrained_weights_are_stored_layer_by_layer(facts, tmp_path):
     for one, other in zip(layers_in_fp8(model), linear, strict=True):
         assert distance(restored(one), other.weight) < HALF_STEP / 3**0.5
     assert float(model(**batch.tensors).loss) == pytest.approx(float(base(**batch.tensors).loss), rel=5e-3)
-
-
-@pytest.mark.nightly
-@multiplies_rows
-def test_a_run_with_frozen_weights_in_fp8_is_a_valid_submission_inside_the_loss_band(tmp_path, facts):
-    done, submission = run_of(tmp_path, "smoke-lora", FROZEN, "probe=false", steps=10)
-    assert submission.outcome.status is Status.OK, done.stderr
-    assert submission.division is Division.TUNED
-    assert submission.effective.quantisation == "fp8"
-    assert submission.model.parameter_bytes["fp8"] > 0
-    assert {gate.name: gate.passed for gate in submission.gates}["loss_band"] is True
-    assert not [warning for warning in submission.warnings if warning.kind.value == "fallback"]
-    assert problems_of(tmp_path, facts) == []
 
 
 @multiplies_rows

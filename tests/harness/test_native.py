@@ -15,8 +15,6 @@ import pytest
 import torch
 from harness_making import FACTS, only_submission, problems_of, run_of
 
-from tunemark.harness.plan import machine
-from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.vendors import native, neuron, protocol
 from tunemark.harness.vendors.protocol import DeviceUnavailable, all_vendors, vendor_of
 from tunemark.schema.errors import TunemarkError
@@ -202,25 +200,6 @@ GENERATION = {"name": "n", "target": "t", "architectures": ["a"], "lacks": {}}
 def test_an_unknown_key_of_a_familys_table_is_named_with_the_family(unknown, field):
     with pytest.raises(TunemarkError, match=rf"^families\.toml: tpu: {field}: "):
         protocol.row_of("tpu", {"found_by": "a TPU is on the PCI bus", "formats": ["bf16"], **unknown})
-
-
-@pytest.mark.parametrize(
-    ("accelerator", "backend", "devices"),
-    [
-        ("google-tpu-v6e", Backend.TPU, 1),
-        ("google-tpu-v7x", Backend.TPU, 2),
-        ("intel-gaudi3", Backend.HPU, 1),
-        ("intel-max-1550", Backend.XPU, 1),
-        ("amd-mi250", Backend.ROCM, 2),
-        ("aws-trainium1", Backend.NEURON_XLA, 2),
-        ("aws-trainium2", Backend.NEURON, 4),
-    ],
-)
-def test_a_card_is_planned_for_with_the_software_that_it_has_today(accelerator, backend, devices):
-    planned = machine.machine_with(FACTS, accelerator, 1, 1)
-    assert (planned.backend, FACTS.accelerator(accelerator).devices_per_unit) == (backend, devices)
-    assert planned.devices[0].memory_bytes == FACTS.accelerator(accelerator).memory_gib * 2**30 // devices
-    assert resolve("lora-1b", FACTS, planned, Options()).unsupported is None
 
 
 @pytest.mark.parametrize(("installed", "backend"), [(True, Backend.NEURON_XLA), (False, Backend.NEURON)])

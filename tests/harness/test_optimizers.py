@@ -4,14 +4,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from harness_making import changed_settings, gpus, planned, problems_of, run_of
+from harness_making import planned
 
 from tunemark.harness.run.record import observed_warnings
 from tunemark.harness.worker import optimizers
 from tunemark.harness.worker.levers import compiled_graphs
 from tunemark.harness.worker.optimizers import MasterAdamW, StochasticAdamW, key, random_bits, rounded_stochastically, rounding_seed
-from tunemark.schema.records.plan import division_of
-from tunemark.schema.vocabulary import EAGER_UPDATE, Division, WarningKind
+from tunemark.schema.vocabulary import EAGER_UPDATE, WarningKind
 
 
 @pytest.mark.parametrize(("chunk", "fused"), [(1, False), (2**26, True)])
@@ -162,36 +161,3 @@ def test_each_shard_has_bits_of_its_own_and_replicas_have_the_same(monkeypatch):
             seeds[strategy, rank] = rounding_seed(plan)
     assert seeds["ddp", "0"] == seeds["ddp", "1"]
     assert seeds["fsdp2", "0"] != seeds["fsdp2", "1"]
-
-
-GPUS = gpus("NVIDIA H100 80GB HBM3", 2, gib=80)
-
-
-@pytest.mark.parametrize(
-    ("settings", "options", "rounds", "reason", "division"),
-    [
-        ((), {}, True, None, "standard"),
-        ((), {"devices": 2, "strategy": "zero3"}, False, "zero3 keeps fp32 copies of the weights and updates those", "standard"),
-        (("compute=fp32",), {}, False, "fp32 weights keep small updates", "open"),
-        (("optimizer.stochastic_rounding=false",), {}, False, None, "open"),
-    ],
-)
-def test_the_cards_of_full_fine_tuning_round_so_unless_something_else_keeps_small_updates(
-    facts, settings, options, rounds, reason, division
-):
-    resolved = planned("full-1b", *settings, machine=GPUS, **options)
-    plan = resolved.plan
-    assert plan.optimizer.stochastic_rounding is rounds
-    assert plan.reasons.get("optimizer.stochastic_rounding") == reason
-    assert division_of(plan, resolved.overrides).value == division
-    assert set(changed_settings(plan, facts.workload("full-1b"))) == {override.field for override in resolved.overrides}
-
-
-@pytest.mark.nightly
-def test_a_run_is_a_valid_submission_that_names_its_optimizer(tmp_path, facts):
-    settings = (*ROUNDED, "backend=cpu", "probe=false", "gates=false", "data.sequence_length=32")
-    done, submission = run_of(tmp_path, "smoke-full", *settings, steps=6, devices=2, sharding="fsdp2")
-    assert done.returncode == 0, done.stderr
-    assert (submission.effective.optimizer, submission.effective.stochastic_rounding) == ("tunemark StochasticAdamW", True)
-    assert submission.division is Division.OPEN
-    assert problems_of(tmp_path, facts) == []

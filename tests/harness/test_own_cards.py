@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from harness_making import FACTS, run_of, tunemark
+from harness_making import FACTS, tunemark
 from study_making import ScriptedBench, make_run
 
 from tunemark.harness.plan.resolve import Options, resolve, with_own_cards
@@ -26,14 +26,6 @@ def folder(tmp_path):
     made.mkdir()
     (made / "config.json").write_text(json.dumps(SMALL))
     return made
-
-
-@pytest.mark.nightly
-def test_a_run_trains_the_model_of_a_folder(folder, tmp_path):
-    done, record = run_of(tmp_path / "out", "smoke-lora", model=str(folder), steps="12")
-    assert done.returncode == 0
-    assert (record.plan.model.key, len(record.trace), record.overrides[0].field) == ("my-llama", 12, "model")
-    assert record.model.parameters > 2 * 512 * 64
 
 
 def test_rows_beyond_the_context_of_a_model_are_pointed_out(folder):

@@ -2,29 +2,11 @@
 
 import pytest
 
-from tunemark.harness.plan.machine import machine_with
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.launch import refuse_identity
 from tunemark.harness.vendors.vendor_tools import UnusableMask, visible_indexes
 from tunemark.harness.worker.models import FIXED_SHAPE, config_of, refuse_another_architecture
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.vocabulary import Padding
-
-
-def test_other_data_is_a_declared_override(facts, machine):
-    resolved = resolve("smoke-bert", facts, machine, Options(data="file:tests/harness/data/emotions"))
-    assert {override.field: override.run for override in resolved.overrides} == {"data.source": "file", "data.name": "emotions/train.txt"}
-    assert resolved.plan.data.tokenizer == "word-level"
-
-
-@pytest.mark.parametrize("data", ["file", "hub"])
-def test_text_for_a_card_of_full_rows_is_planned_as_it_is_padded_and_declared(facts, machine, tmp_path, data):
-    (tmp_path / "train.txt").write_text("a b\na b c d e\n")
-    place = tmp_path if data == "file" else "owner/name"
-    resolved = resolve("smoke-lora", facts, machine, Options(data=f"{data}:{place}"))
-    assert resolved.plan.data.padding is Padding.DYNAMIC
-    assert "differ in length" in resolved.plan.reasons["data.padding"]
-    assert ("none", "dynamic") in [(one.card, one.run) for one in resolved.overrides if one.field == "data.padding"]
 
 
 @pytest.mark.parametrize(
@@ -71,23 +53,3 @@ def test_weights_of_another_architecture_are_refused_by_the_fields_that_differ(f
         with pytest.raises(ValueError, match=f"{name} {wrong} instead of"):
             refuse_another_architecture(config_of(card.model_copy(update={name: wrong})), card)
     refuse_another_architecture(config_of(card, vocabulary=77), card)
-
-
-@pytest.mark.parametrize(
-    ("card", "torch", "attention"),
-    [
-        ("amd-mi300x", "2.13.0", "varlen"),
-        ("amd-mi250x", "2.13.0", "varlen"),
-        ("amd-rx-7900-xtx", "2.13.0", "sdpa"),
-        ("intel-max-1550", "2.13.0", "flex_attention"),
-        ("nvidia-h100-80gb-sxm", "2.9.1", "flex_attention"),
-        ("nvidia-h100-80gb-sxm", "2.13.0", "varlen"),
-        ("nvidia-v100-16gb", "2.13.0", "sdpa"),
-    ],
-)
-def test_every_device_family_gets_the_fastest_kernel_for_packed_rows_that_torch_has_for_it(facts, card, torch, attention):
-    there = machine_with(facts, card, 1, 1)
-    there = there.model_copy(update={"packages": there.packages | {"torch": torch}})
-    resolved = resolve("lora-1b", facts, there, Options())
-    assert resolved.plan.model.attention == attention
-    assert "attention" not in {override.field for override in resolved.overrides}

@@ -36,12 +36,6 @@ def test_a_machine_that_cannot_do_its_part_of_several_starts_nothing(facts):
     assert caught.value.exit_code is Exit.UNSUPPORTED
 
 
-def test_what_people_call_a_setting_works_in_set_too_and_lists_need_no_json():
-    plan = planned("smoke-lora", "batch_size=4", "lora.target_modules=q_proj, v_proj").plan
-    assert plan.batch.micro_batch == 4
-    assert plan.lora.target_modules == ("q_proj", "v_proj")
-
-
 def test_brackets_in_a_message_are_shown_and_are_no_markup(capsys):
     submission = make_run(planned("smoke-lora"), status=Status.CRASH)
     outcome = submission.outcome.model_copy(update={"message": "[enforce fail at x.cpp:1] y[/b] [red]"})

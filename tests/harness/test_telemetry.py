@@ -11,9 +11,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+from factories import assert_golden
 from harness_making import FakeMonitor
 from pydantic import ValidationError
-from scripted_libraries import TOOLS, ScriptedNvml, scripted_amdsmi
+from scripted_libraries import TOOLS, ScriptedNvml, scripted_amdsmi, told
 
 from tunemark.harness.run.telemetry import (
     DeviceSeries,
@@ -196,96 +197,6 @@ def test_each_name_of_nvml_that_is_used_exists_in_its_package():
     assert pynvml.nvmlClocksEventReasonGpuIdle not in {getattr(pynvml, name) for name in cuda.THROTTLE_REASONS}
 
 
-def test_nvmls_units_become_ours_and_idle_is_no_reason():
-    (reading,) = cuda.NvmlMonitor(ScriptedNvml(), [5]).read()
-    assert reading == DeviceReading(0.97, 650.123, 1755, 63, 5 * GIB, 7000.5, frozenset({"sw_power_cap"}), 1755, frozenset())
-
-
-def test_xid_errors_are_those_since_the_last_reading():
-    monitor = cuda.NvmlMonitor(nvml := ScriptedNvml(), [5])
-    assert monitor.read()[0].errors == frozenset()
-    nvml.xids = [79, 31]
-    assert [monitor.read()[0].errors for _ in range(2)] == [{"Xid 31", "Xid 79"}, frozenset()]
-
-
-def test_each_missing_fact_of_a_gpu_has_its_reason():
-    lacking = ScriptedNvml({"nvmlDeviceGetNvLinkState", "nvmlDeviceGetMigMode", "nvmlDeviceGetApplicationsClock"})
-    lacking.nvmlDeviceGetP2PStatus = lambda *_: 1
-    facts = cuda.NvmlMonitor(lacking, [0, 1]).devices()[0].facts
-    assert (facts.nvlinks, facts.partition, facts.application_clock_mhz, facts.links) == (None, None, None, ("NUMA node",))
-    assert facts.unknown.keys() == {"nvlinks", "partition", "application_clock_mhz"}
-    assert all(why.startswith("NVML: ") for why in facts.unknown.values())
-
-
-def test_what_a_device_does_not_support_is_null_with_nvmls_words_and_asked_once():
-    nvml = ScriptedNvml({"nvmlDeviceGetPowerUsage", "nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetCurrentClocksEventReasons"})
-    monitor = cuda.NvmlMonitor(nvml, [5])
-    readings = [monitor.read()[0] for _ in range(3)]
-    assert {(reading.power_w, reading.energy_j, reading.throttle_reasons, reading.busy) for reading in readings} == {
-        (None, None, None, 0.97)
-    }
-    assert monitor.why(0, "throttle_reasons").startswith("NVML: ")
-    assert monitor.why(0, "busy") == "NVML does not report it"
-    assert nvml.asked.count(("handle 5", "nvmlDeviceGetPowerUsage")) == 1
-    assert monitor.processes() == (frozenset({42}),)
-    monitor.close()
-    assert nvml.asked[-1] == (None, "nvmlShutdown")
-
-
-# AMD
-
-
-def test_amdsmis_units_become_ours():
-    monitor = rocm.AmdMonitor(scripted_amdsmi(), [0])
-    (reading,) = monitor.read()
-    assert (reading.busy, reading.power_w, reading.clock_mhz, reading.temperature_c) == (0.88, 612.0, 2100.0, 71.0)
-    assert reading.energy_j == pytest.approx(15.3)
-    assert reading.throttle_reasons is None
-    assert reading.memory_clock_mhz == 2100.0
-    assert monitor.processes() == (frozenset({42}),)
-
-
-def test_amd_gpus_since_mi300_are_throttled_while_a_counter_grows_and_older_ones_by_their_bits():
-    metrics = {"indep_throttle_status": "N/A", "ppt_residency_acc": 10, "socket_thm_residency_acc": 4, "hbm_thm_residency_acc": "N/A"}
-    module = scripted_amdsmi(amdsmi_get_gpu_metrics_info=metrics)
-    monitor = rocm.AmdMonitor(module, [0])
-    seen = [monitor.read()[0].throttle_reasons]
-    for power in (10, 25):
-        metrics["ppt_residency_acc"] = power
-        seen.append(monitor.read()[0].throttle_reasons)
-    assert seen == [None, frozenset(), frozenset({"package_power"})]
-    for bits, reasons in ((0, frozenset()), (5, frozenset({"throttled"}))):
-        older = rocm.AmdMonitor(scripted_amdsmi(amdsmi_get_gpu_metrics_info={"indep_throttle_status": bits}), [0])
-        assert older.read()[0].throttle_reasons == reasons
-
-
-def test_the_facts_of_an_amd_gpu_come_from_its_library_with_the_reason_of_each_missing_one():
-    module = scripted_amdsmi("amdsmi_get_gpu_compute_partition")
-    facts = rocm.AmdMonitor(module, [0, 0]).described(0, (0, 1))
-    assert (facts["max_clock_mhz"], facts["ecc"], facts["pcie_generation"], facts["pcie_width"], facts["numa_node"]) == (
-        2100,
-        True,
-        5,
-        16,
-        1,
-    )
-    assert facts["links"] == ("XGMI",)
-    assert set(facts["unknown"]) == {"partition"}
-
-
-def test_an_amd_device_that_reports_little_has_nulls():
-    names = ("activity", "memory_usage", "metrics_info", "process_list")
-    module = scripted_amdsmi(
-        *(f"amdsmi_get_gpu_{name}" for name in names),
-        "amdsmi_get_energy_count",
-        amdsmi_get_power_info={"average_socket_power": 300, "current_socket_power": "N/A"},
-    )
-    monitor = rocm.AmdMonitor(module, [0])
-    (reading,) = monitor.read()
-    assert (reading.busy, reading.memory_used_bytes, reading.energy_j, reading.power_w) == (None, None, None, 300.0)
-    assert monitor.processes() is None
-
-
 # Neuron and Intel: a tool prints lines
 
 
@@ -302,41 +213,54 @@ class Lines:
         self.closed = True
 
 
-def test_neuron_monitor_reports_busy_fractions_and_memory_by_core():
+def monitors():
+    """Yield a name, a monitor, and what happens before each of its readings."""
+    nothing = dict
+    yield "NVML", cuda.NvmlMonitor(ScriptedNvml(), [5]), [nothing]
+    nvml = ScriptedNvml()
+    yield "NVML: two errors, once", cuda.NvmlMonitor(nvml, [5]), [nothing, lambda: nvml.xids.extend([79, 31]), nothing]
+    silent = ("nvmlDeviceGetPowerUsage", "nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetCurrentClocksEventReasons")
+    yield "NVML: no power, no reasons", cuda.NvmlMonitor(ScriptedNvml(silent), [5]), [nothing]
+    yield "AMD SMI", rocm.AmdMonitor(scripted_amdsmi(), [0]), [nothing]
+    metrics = {"indep_throttle_status": "N/A", "ppt_residency_acc": 10, "socket_thm_residency_acc": 4, "hbm_thm_residency_acc": "N/A"}
+    counting = rocm.AmdMonitor(scripted_amdsmi(amdsmi_get_gpu_metrics_info=metrics), [0])
+    yield "AMD SMI: since MI300 a counter grows while throttled", counting, [nothing, nothing, lambda: metrics.update(ppt_residency_acc=25)]
+    for bits in (0, 5):
+        older = rocm.AmdMonitor(scripted_amdsmi(amdsmi_get_gpu_metrics_info={"indep_throttle_status": bits}), [0])
+        yield f"AMD SMI: older ones have bits, {bits}", older, [nothing]
+    names = [f"amdsmi_get_gpu_{name}" for name in ("activity", "memory_usage", "metrics_info", "process_list")]
+    power = {"average_socket_power": 300, "current_socket_power": "N/A"}
+    little = scripted_amdsmi(*names, "amdsmi_get_energy_count", amdsmi_get_power_info=power)
+    yield "AMD SMI: little", rocm.AmdMonitor(little, [0]), [nothing]
     idle, busy = (TOOLS / "neuron-monitor.jsonl").read_text().splitlines()
-    monitor = neuron.NeuronMonitor(Lines([], [idle], [idle, busy], ["torn {"]), (0, 1))
-    assert monitor.read() == ()
-    assert monitor.read() == (DeviceReading(busy=0.0), DeviceReading(busy=0.0))
-    first, second = monitor.read()
-    assert (first.busy, second.busy) == (0.9125, 0.885)
-    assert first.memory_used_bytes == 1073741824 + 134217728 + 67108864 + 4294967296
-    assert first.power_w is first.energy_j is None
-    assert monitor.processes() == (frozenset({4242}), frozenset({4242}))
-    assert monitor.read() == ()
-
-
-def test_xpu_smi_is_read_by_the_names_in_its_header():
+    yield "neuron-monitor", neuron.NeuronMonitor(Lines([], [idle], [idle, busy], ["torn {"]), (0, 1)), [nothing] * 4
     header, *rows = (TOOLS / "xpu-smi-dump.csv").read_text().splitlines()
-    monitor = xpu.XpuSmiMonitor(Lines([header], rows, ["torn"]), (1, 0))
-    assert monitor.read() == ()
-    other, first = monitor.read()
-    assert (first.busy, first.power_w, first.clock_mhz, first.temperature_c) == pytest.approx((0.984, 512.3, 1600.0, 61.0))
-    assert first.memory_used_bytes == 40 * GIB
-    assert first.energy_j == pytest.approx(81_234_567.25)
-    assert (other.busy, other.power_w, other.energy_j) == (None, 99.1, None)
-    assert monitor.read() == ()
-    assert monitor.processes() is None
-
-
-def test_macmon_reports_power_without_root_in_the_names_of_its_versions():
+    yield "xpu-smi, by the names in its header", xpu.XpuSmiMonitor(Lines([header], rows, ["torn"]), (1, 0)), [nothing] * 3
     newer = {"gpu_freq_mhz": 1398, "gpu_active_ratio": 0.98, "gpu_power": 12.5, "temp": {"gpu_temp_avg": 71.5}}
     older = {"gpu_usage": [461, 0.25], "gpu_power": 0.5, "temp": {"gpu_temp_avg": 0.0}}
-    monitor = mps.MacmonMonitor(Lines([], [json.dumps(newer)], [json.dumps(older)], ["torn {"]), (0,))
-    assert monitor.read() == ()
-    assert monitor.read() == (DeviceReading(0.98, 12.5, 1398, 71.5),)
-    assert monitor.read() == (DeviceReading(0.25, 0.5, 461, None),)
-    assert monitor.read() == ()
-    assert monitor.why(0, "throttle_reasons") == "macmon does not report it"
+    lines = Lines([], [json.dumps(newer)], [json.dumps(older)], ["torn {"])
+    yield "macmon, in the names of its versions", mps.MacmonMonitor(lines, (0,)), [nothing] * 4
+
+
+def test_readings_are_in_our_units_and_what_a_tool_does_not_report_has_its_words():
+    shown = []
+    for name, monitor, events in monitors():
+        shown.append(f"# {name}")
+        for happens in events:
+            happens()
+            shown.append("; ".join(map(told, monitor.read())) or "nothing yet")
+        numbers = monitor.processes()
+        shown += [f"processes: {[sorted(each) for each in numbers] if numbers else None}"]
+        shown += [f"without {figure}: {monitor.why(0, figure)}" for figure in ("power_w", "throttle_reasons")]
+    assert_golden(TOOLS / "readings.txt", "\n".join(shown) + "\n")
+
+
+def test_what_a_device_does_not_support_is_asked_once():
+    monitor = cuda.NvmlMonitor(nvml := ScriptedNvml({"nvmlDeviceGetPowerUsage"}), [5])
+    assert [monitor.read()[0].power_w for _ in range(3)] == [None] * 3
+    assert nvml.asked.count(("handle 5", "nvmlDeviceGetPowerUsage")) == 1
+    monitor.close()
+    assert nvml.asked[-1] == (None, "nvmlShutdown")
 
 
 def test_a_tool_reads_its_configuration_from_a_file_that_is_deleted_with_it():

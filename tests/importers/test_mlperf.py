@@ -3,17 +3,17 @@
 import io
 import json
 import math
-import re
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from factories import Tunemark
+from factories import Tunemark, assert_golden
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tunemark.collector.importers.import_io import members
-from tunemark.collector.importers.mlperf import accelerator_key, read_entries
+from tunemark.collector.importers.mlperf import Entries, accelerator_key, read_entries
 from tunemark.collector.importers.mlperf_log import read_run
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
@@ -65,53 +65,85 @@ def entry_files(runs: int = 3, **more: bytes) -> dict[str, bytes]:
     return {"v5.1/Some One/systems/box.json": description.encode(), **logs, **more}
 
 
-# One log ---------------------------------------------------------------------------------------------
+FOLDER, DONE = "v5.1/Dell/results/box/llama2_70b_lora", line("eval_accuracy", 13_000, 0.92, samples_count=8).encode()
 
 
-def test_raw_values_come_from_their_events():
-    run = read_run("a/result_0.txt", make_log(seed=7)).run
-    assert run is not None
-    assert (run.file, run.status, run.seed, run.init_s) == ("result_0.txt", "ok", 7, 0.4)
-    assert (run.time_to_target_s, run.samples, run.train_s, run.samples_per_s) == (13.0, 8, 10.0, 0.8)
-    assert (run.curve.samples, run.curve.at_s, run.curve.eval_loss) == ((8,), (12.0,), (0.92,))
+def runs(*logs: bytes, **beside: bytes) -> dict[str, bytes]:
+    """Return the files of an entry: its logs in order, and others beside them."""
+    return {f"{FOLDER}/result_{number}.txt": log for number, log in enumerate(logs)} | {
+        f"{FOLDER}/{name}": text for name, text in beside.items()
+    }
 
 
-@pytest.mark.parametrize(
-    ("evaluation", "said"),
-    [
-        (line("eval_accuracy", 13_000, 0.92, samples_count=8), None),
-        (line("eval_accuracy", 13_000, 0.93, samples_count=8), "the last evaluation is 0.93, not a loss from 0 to 0.925"),
-        (line("eval_accuracy", 13_000, -1, samples_count=8), "the last evaluation is -1, not a loss"),
-        (
-            line("eval_accuracy", 12_000, 0.92, samples_count=8) + line("eval_accuracy", 13_000, math.inf, samples_count=16),
-            "evaluation is inf",
-        ),
+def ending(at_ms: int) -> bytes:
+    return make_log().replace(b'"time_ms": 14000', f'"time_ms": {at_ms}'.encode())
+
+
+def evaluated(*events: str) -> bytes:
+    return make_log().replace(DONE, "".join(events).encode())
+
+
+def last(loss: float, at_ms: int = 13_000, samples: int = 8) -> str:
+    return line("eval_accuracy", at_ms, loss, samples_count=samples)
+
+
+STRANGE = json.dumps({"system_name": "Box\x1b[2J\u202e", "number_of_nodes": "\x1b[31m", "accelerator_model_name": "A\x07B"}).encode()
+FOUR = [ending(14_000 + 1_000 * number) for number in range(4)]
+SPREAD = {"scaling.json": b'{"scaling_factor": 1.05}'}
+# 100 W before and after the run from 1 s to 14 s, 500 W within it.
+POWER = [line("power_reading", 1_000 * second, watts) for second, watts in enumerate((100, *(500,) * 14, 100))]
+POWER = [line("power_measurement_start", 0), line("conversion_eff", 0, 0.96, measurement_type="AC"), *POWER]
+ARCHIVES: dict[str, list[dict[str, bytes]]] = {
+    "raw values come from their events; the target is that of the rules": [runs(make_log(seed=7))],
+    "a target in the logs": [runs(make_log(target_accuracy=0.95))],
+    "a machine with a description": [entry_files(1)],
+    "a success needs a last evaluation at the target": [runs(evaluated(last(0.93)), evaluated(last(-1)), evaluated(last(0.92, 12_000), last(math.inf, samples=16)))],
+    "unreadable lines": [
+        runs(
+            b':::MLLOG {"key": "run_stop", "time_ms": 1',
+            b"\n" + line("run_start", "soon").encode(),
+            b':::MLLOG {"key": "run_start", "time_ms": NaN}\n',
+            make_log().replace(b"0.92", b'"low"'),
+            b"\x00\xff\xfe" * 1_000,
+            b"one\ntwo\n",
+            b':::MLLOG {"key": "run_start", "x": "' + b"a" * 10_000_000 + b'"}\n',
+        )
     ],
-)
-def test_a_success_needs_a_last_evaluation_at_the_target(evaluation: str, said: str | None):
-    log = read_run("log", make_log().replace(line("eval_accuracy", 13_000, 0.92, samples_count=8).encode(), evaluation.encode()))
-    assert log.run is not None
-    assert (log.run.status, log.run.time_to_target_s) == (("ok", 13.0) if said is None else ("missed", None))
-    found = [str(problem) for problem in log.problems if "kept as a run that missed the target" in problem.reason]
-    assert bool(found) == (said is not None)
-    assert all((said or "") in text and re.match(r"log:\d+: run_stop says success", text) for text in found), found
+    "control characters reach no terminal and no page": [{"v5.1/Some\x1b]0;Evil/systems/box.json": STRANGE, "v5.1/Some\x1b]0;Evil/results/box/llama2_70b_lora/result_0.txt": make_log()}],
+    "four runs": [runs(*FOUR)],
+    "a run that missed the target counts as longer than any other": [runs(make_log(stop=None), *FOUR[1:])],
+    "three that missed it": [runs(make_log(stop=None), make_log(stop="aborted"), make_log(stop="aborted"), FOUR[3])],
+    "the official score is the mean without the extremes": [runs(ending(14_000), ending(15_000), ending(17_000))],
+    "times the scaling factor": [runs(ending(14_000), ending(15_000), ending(17_000), **SPREAD)],
+    "an entry over two archives, with a file in both": [runs(ending(14_000), ending(15_000), ending(17_000)), runs(make_log(), **SPREAD)],
+    "energy is mean power within the run times its duration": [runs(make_log(), **{"power/result_0/node_0.txt": "".join(POWER).encode()})],
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("broken", "said"),
-    [
-        (b':::MLLOG {"key": "run_stop", "time_ms": 1', "log:1: not a whole MLLOG line"),
-        (b"\n" + line("run_start", "soon").encode(), "log:2: time_ms of 'run_start' is 'soon'"),
-        (b':::MLLOG {"key": "run_start", "time_ms": NaN}\n', "log:1: time_ms"),
-        (make_log().replace(b"0.92", b'"low"'), "log:6: eval_accuracy is 'low'"),
-        (b"\x00\xff\xfe" * 1_000, "log:1: has no run_start"),
-        (b"one\ntwo\n", "log:2: has no run_start"),
-        (b':::MLLOG {"key": "run_start", "x": "' + b"a" * 10_000_000 + b'"}\n', "log:1: an MLLOG line of 10,000,"),
-    ],
-)
-def test_unreadable_lines_are_reported_with_file_and_line(broken: bytes, said: str):
-    problems = read_run("log", broken).problems
-    assert any(str(problem).startswith(said) for problem in problems), problems
+def outcome(found: Entries) -> Iterator[str]:
+    """Yield what becomes of archives, a line each: entries with their conditions, runs and statistics, and problems."""
+    for entry in found.results:
+        yield f"{entry.id}: {entry.submitter}; {entry.label}; {entry.system.model_dump(mode='json', exclude_defaults=True)}"
+        yield f"  {entry.conditions.model_dump(mode='json', exclude_defaults=True)}; target {entry.target_eval_loss}"
+        yield from (f"  {run.model_dump(mode='json', exclude_defaults=True)}; {run.samples_per_s} samples/s" for run in entry.runs)
+        times, energy = time_to_target(entry), run_energy(entry)
+        median = f"{times.median.value:.6g}" if times.median else None
+        yield f"  {times.reached} of {times.runs} reached the target; median {median} s, score {times.score_s and round(times.score_s, 6)} s; scaling factor {entry.scaling_factor}"
+        yield from ([f"  {energy.per_run_j} J a run, {energy.per_sample_j} J a sample; {energy.scope}"] if energy else [])
+    yield from map(str, found.problems)
+
+
+def test_archives_become_entries_with_runs_statistics_and_problems(tmp_path: Path, data: Path, facts: FactBase):
+    lines = ["# committed examples", *outcome(read_entries([data / "mlperf"], facts))]
+    for name, archives in ARCHIVES.items():
+        places = [tmp_path / str(number) for number in range(len(archives))]
+        for place in places:
+            place.mkdir(exist_ok=True)
+        lines += [f"# {name}", *outcome(read_entries([made_archive(*each) for each in zip(places, archives, strict=True)], facts))]
+    assert all(text.isprintable() for text in lines)
+    assert_golden(
+        Path(__file__).with_name("cases") / "mlperf.txt", "\n".join(lines).replace(f"{tmp_path}/", "").replace(f"{data}/", "") + "\n"
+    )
 
 
 @given(st.binary(max_size=2_000), st.integers(0, 2_000))
@@ -122,25 +154,6 @@ def test_any_bytes_are_judged_and_not_raised(noise: bytes, at: int):
 
 
 # Entries ---------------------------------------------------------------------------------------------
-
-
-def test_an_entry_has_its_machine_settings_and_runs(data: Path, facts: FactBase):
-    found = read_entries([data / "mlperf"], facts)
-    old, new = found.results
-    assert (old.round, old.submitter, old.system.name) == ("v4.1", "Dell", "XE9680x8H100-SXM-80GB")
-    assert new.id == "mlperf-v5.1-dell-1xxe9780x8b200-sxm-180gb"
-    assert new.label == "MLPerf, unofficial conversion, not verified by MLCommons Association"
-    assert (new.conditions.accelerator, new.conditions.accelerator_count, new.system.nodes) == ("nvidia-b200", 8, 1)
-    assert (new.conditions.global_batch, new.conditions.gradient_accumulation, new.conditions.sequence_length) == (8, 1, 8_192)
-    assert (new.conditions.settings["lora_rank"], new.conditions.settings["lora_alpha"], new.conditions.settings["optimizer"]) == (
-        16,
-        32,
-        "adamw",
-    )
-    assert new.conditions.framework["framework"] == new.system.framework_printed
-    assert [run.status for run in new.runs] == ["incomplete", "ok", "ok", "ok"]
-    assert new.conditions.precision is None
-    assert "sequence_length" in new.conditions.assumed
 
 
 def test_an_archive_gives_what_its_folder_gives(tmp_path: Path, data: Path, facts: FactBase):
@@ -155,25 +168,6 @@ def test_spellings_of_accelerators_resolve(project: Path, facts: FactBase):
     printed = {(result.system.accelerator_printed, result.conditions.accelerator) for result in committed(project)}
     assert len(printed) > 15
     assert {(spelling, accelerator_key(spelling or "", facts)) for spelling, _ in printed} == printed
-
-
-def test_a_target_missing_from_the_logs_is_that_of_the_rules_and_marked_as_assumed(tmp_path: Path, facts: FactBase):
-    (silent,) = read_entries([made_archive(tmp_path, entry_files())], facts).results
-    assert (silent.target_eval_loss, "target_eval_loss" in silent.conditions.assumed) == (0.925, True)
-    said = {name: make_log(target_accuracy=0.95) if name.endswith(".txt") else content for name, content in entry_files().items()}
-    (told,) = read_entries([made_archive(tmp_path, said)], facts).results
-    assert (told.target_eval_loss, "target_eval_loss" in told.conditions.assumed) == (0.95, False)
-
-
-def test_control_characters_of_an_archive_reach_no_terminal_and_no_page(tmp_path: Path, facts: FactBase):
-    description = json.dumps({"system_name": "Box\x1b[2J\u202e", "number_of_nodes": "\x1b[31m", "accelerator_model_name": "A\x07B"})
-    files = {name.replace("Some One", "Some\x1b]0;Evil"): content for name, content in entry_files().items()}
-    files["v5.1/Some\x1b]0;Evil/systems/box.json"] = description.encode()
-    found = read_entries([made_archive(tmp_path, files)], facts)
-    (result,) = found.results
-    texts = [result.submitter, result.folder, result.system.name, result.system.accelerator_printed or "", *map(str, found.problems)]
-    assert all(text.isprintable() for text in texts), texts
-    assert result.submitter == "Some ]0;Evil"
 
 
 # Hostile archives -------------------------------------------------------------------------------------
@@ -208,26 +202,6 @@ def test_a_file_that_is_not_an_archive_is_refused_with_the_fix(tmp_path: Path):
             list(members(path))
 
 
-# Statistics -------------------------------------------------------------------------------------------
-
-
-def test_a_run_that_missed_the_target_counts_as_longer_than_any_other(tmp_path: Path, facts: FactBase):
-    logs = [make_log(seed=n).replace(b"14000", str(14_000 + 1_000 * n).encode()) for n in range(4)]
-    files = entry_files(0) | {f"v5.1/Some One/results/box/llama2_70b_lora/result_{n}.txt": log for n, log in enumerate(logs)}
-    (all_there,) = read_entries([made_archive(tmp_path, files)], facts).results
-    files["v5.1/Some One/results/box/llama2_70b_lora/result_0.txt"] = make_log(stop=None)
-    (one_missing,) = read_entries([made_archive(tmp_path, files)], facts).results
-    before, after = time_to_target(all_there), time_to_target(one_missing)
-    assert before.median is not None
-    assert after.median is not None
-    assert (before.median.value, after.median.value) == (14.5, 15.5)
-    assert (before.score_s, after.score_s, after.reached, after.runs) == (14.5, 15.5, 3, 4)
-    for number in (1, 2):
-        files[f"v5.1/Some One/results/box/llama2_70b_lora/result_{number}.txt"] = make_log(stop="aborted")
-    (three_missing,) = read_entries([made_archive(tmp_path, files)], facts).results
-    assert time_to_target(three_missing).median is None
-
-
 # The committed results --------------------------------------------------------------------------------
 
 
@@ -241,50 +215,6 @@ def test_the_committed_results_are_those_of_the_logs(archives: list[Path], proje
     assert {result.id: result for result in found.results} == {result.id: result for result in committed(project)}
     assert (found.logs, len(found.spellings)) == (1_710, 28)
     assert all(problem.noted for problem in found.problems)
-
-
-FOLDER = "v5.1/Dell/results/box/llama2_70b_lora"
-
-
-def power_log(*watts: float, start_ms: int = 1_000, every_ms: int = 1_000, **stated: object) -> bytes:
-    readings = (line("power_reading", start_ms + every_ms * number, value) for number, value in enumerate(watts))
-    return "".join([line("power_measurement_start", start_ms), line("conversion_eff", start_ms, 0.96, **stated), *readings]).encode()
-
-
-def three_runs(stop_ms: tuple[int, ...] = (14_000, 15_000, 17_000)) -> dict[str, bytes]:
-    logs = (make_log().replace(b'"time_ms": 14000', f'"time_ms": {stop}'.encode()) for stop in stop_ms)
-    return {f"{FOLDER}/result_{number}.txt": log for number, log in enumerate(logs)}
-
-
-def test_the_official_score_is_the_mean_without_the_extremes_times_the_scaling_factor(tmp_path, facts):
-    runs = three_runs()
-    (unscaled,) = read_entries([made_archive(tmp_path, runs)], facts).results
-    (scaled,) = read_entries([made_archive(tmp_path, runs | {f"{FOLDER}/scaling.json": b'{"scaling_factor": 1.05}'})], facts).results
-    assert (unscaled.scaling_factor, time_to_target(unscaled).score_s) == (None, 14.0)
-    assert (scaled.scaling_factor, time_to_target(scaled).score_s) == (1.05, pytest.approx(14.7))
-    assert time_to_target(scaled).median == time_to_target(unscaled).median
-
-
-def test_an_entry_may_be_spread_over_two_archives_and_a_file_in_both_counts_once(tmp_path, facts):
-    logs = made_archive(tmp_path, three_runs())
-    (tmp_path / "more").mkdir()
-    more = made_archive(tmp_path / "more", {f"{FOLDER}/scaling.json": b'{"scaling_factor": 1.5}', f"{FOLDER}/result_0.txt": make_log()})
-    entries = read_entries([logs, more], facts)
-    assert [(len(result.runs), result.scaling_factor) for result in entries.results] == [(3, 1.5)]
-    assert any("result_0.txt: is there already" in str(problem) for problem in entries.problems)
-
-
-def test_energy_is_mean_power_within_the_run_times_its_duration(tmp_path, facts):
-    # 100 W before and after the run from 1 s to 14 s, 500 W within it.
-    meter = power_log(100, *(500,) * 14, 100, start_ms=0, measurement_type="AC")
-    (result,) = read_entries(
-        [made_archive(tmp_path, {f"{FOLDER}/result_0.txt": make_log(), f"{FOLDER}/power/result_0/node_0.txt": meter})], facts
-    ).results
-    (reading,) = result.runs[0].power
-    assert (reading.watts, reading.within_run, reading.measurement, reading.conversion_efficiency) == (500, True, "AC", 0.96)
-    energy = run_energy(result)
-    assert (energy.per_run_j, energy.per_sample_j, energy.runs) == (500 * 13, 500 * 13 / 8, 1)
-    assert energy.scope == "1 node, no switch; AC, at the mains"
 
 
 def test_the_command_writes_one_file_for_each_entry_and_a_bad_file_stops_no_other(tmp_path: Path, data: Path, tunemark: Tunemark):

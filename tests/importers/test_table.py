@@ -1,17 +1,18 @@
 """Published tables become records: each cell has a meaning, a reason, or an error with its place."""
 
 import json
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-from factories import FACTS, Tunemark
+from factories import FACTS, Tunemark, assert_golden
 
 from tunemark.collector.importers.table import found_tables, import_tables
 from tunemark.collector.importers.table_map import Map
 from tunemark.collector.importers.table_text import extract, tables_in
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.records.published import PublishedResult, PublishedSet
+from tunemark.schema.records.published import PublishedSet
 
 DOCUMENT = """# Speed
 
@@ -79,86 +80,34 @@ def make_map(**overrides: Any) -> Map:
     return Map.model_validate(content | overrides)
 
 
-def imported(mapping: Map, folder: Path, document: str = DOCUMENT) -> list[PublishedResult]:
-    """Return the records of a document."""
-    file = folder / "README.md"
-    file.write_text(document, encoding="utf-8")
-    return import_tables(mapping, found_tables(mapping, [file]), FACTS).results
+CASES = Path(__file__).with_name("cases")
 
 
-def test_a_row_gives_one_record_per_variant_with_figures_as_printed(tmp_path: Path) -> None:
-    results = imported(make_map(), tmp_path)
-    assert [result.id for result in results] == ["901-001", "901-002", "901-003", "901-004"]
-    first = results[0]
-    assert (first.conditions.model, first.conditions.micro_batch, first.conditions.precision) == ("llama-3.1-8b", 4, "fp16")
-    assert first.claims["tokens_per_s"].value == 2469.0
-    assert first.claims["tokens_per_s"].printed == "1,234.5"
-    assert "per device" in (first.claims["tokens_per_s"].note or "")
-    assert first.claims["peak_memory_bytes"].printed == "18.9 GiB"
-    assert first.claims["peak_memory_bytes"].value == pytest.approx(18.9 * 2**30)
-    assert first.conditions.settings == {"compile": True}
-    assert first.origin.reference == "github.com/a/b@0123456789ab: README.md"
-    assert results[1].conditions.micro_batch == 2
+def outcome(case: dict[str, Any], file: Path) -> Iterator[str]:
+    """Yield the records of a changed document with a changed map, and the remarks, a line each; or why they are refused."""
+    file.write_text(DOCUMENT.replace(*case["replace"]) if "replace" in case else DOCUMENT, encoding="utf-8")
+    mapping = make_map(table={"columns": COLUMNS | case.get("columns", {})} | case.get("table", {})).model_dump(mode="json")
+    for variant in mapping["tables"][0]["variants"] if "scope" in case else ():
+        next(column for column in variant["columns"].values() if column["quantity"] == "tokens_per_s")["per"] = case["scope"]
+    changed = Map.model_validate(mapping)
+    try:
+        done = import_tables(changed, found_tables(changed, [file]), FACTS)
+    except TunemarkError as error:
+        yield f"refused: {error}"
+        return
+    for result in done.results:
+        yield f"{result.id} {result.status.value}: {result.origin.reference}; labels {result.labels}; {result.note or ''}"
+        yield f"  {result.conditions.model_dump(mode='json', exclude_defaults=True)}"
+        for name, claim in result.claims.items():
+            readings = "".join(f", or {reading.value:.12g}, {reading.meaning}" for reading in claim.readings)
+            yield f"  {name} {claim.value:.12g}, printed {claim.printed}: {claim.note or ''}{readings}"
+    yield from (*done.remarks, str(done.counts))
 
 
-def test_a_row_may_name_a_file_of_its_own(tmp_path: Path) -> None:
-    results = imported(make_map(table={"columns": COLUMNS | {"Link": {"field": "origin.path"}}}), tmp_path)
-    assert [results[row].origin.reference for row in (0, 2)] == [f"github.com/a/b@0123456789ab: {path}" for path in "ab"]
-
-
-def test_a_cell_may_stand_for_a_status(tmp_path: Path) -> None:
-    failed = imported(make_map(), tmp_path)[3]
-    assert failed.status == "oom"
-    assert "tokens_per_s" not in failed.claims
-    assert failed.labels["rate_fp32"] == "OOM"
-
-
-def test_a_figure_without_a_stated_scope_keeps_both_readings(tmp_path: Path) -> None:
-    mapping = make_map().model_dump(mode="json")
-    for one in mapping["tables"][0]["variants"]:
-        next(column for column in one["columns"].values() if column["quantity"] == "tokens_per_s")["per"] = "unstated"
-    claim = imported(Map.model_validate(mapping), tmp_path)[0].claims["tokens_per_s"]
-    assert (claim.value, [reading.value for reading in claim.readings]) == (1234.5, [1234.5, 2469.0])
-
-
-def test_rows_are_left_out_only_by_a_rule_and_with_its_reason(tmp_path: Path) -> None:
-    file = tmp_path / "README.md"
-    file.write_text(DOCUMENT, encoding="utf-8")
-    done = import_tables(make_map(), found_tables(make_map(), [file]), FACTS)
-    assert done.remarks == ["README.md:16: left out: a sum"]
-    assert done.counts == {"one": (3, 1, 4)}
-    with pytest.raises(TunemarkError, match=r"README.md:16: .*has no figure"):
-        imported(make_map(table={"skip": []}), tmp_path)
-
-
-def test_a_column_of_the_map_that_the_table_lacks_is_named(tmp_path: Path) -> None:
-    with pytest.raises(TunemarkError, match=r"README.md:12: column: 'Batch size'.*has no such column; known: Batch"):
-        imported(make_map(table={"columns": COLUMNS | {"Batch size": {"field": "micro_batch"}}}), tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "message"),
-    [
-        ("1,234.5", "fast", r"README.md:14: column 'Rate fp16'.*'fast'.*is not a number"),
-        ("18.9 GiB", "18.9 furlongs", r"README.md:14: column 'Memory'.*is not a number"),
-        ("18.9 GiB", "18.9", r"README.md:14: column 'Memory'.*is not a number"),
-        ("4, 2", "4 and 2", r"README.md:14: column 'Batch \(fp16, fp32\)'.*does not match"),
-        ("| Link |", "| Links |", r"README.md:12: column: 'Links'.*no meaning; did you mean 'Link'"),
-        ("## One device", "## Two devices", r"'One device'.*did you mean 'Two devices'"),
-    ],
-)
-def test_an_error_names_file_line_and_column(tmp_path: Path, before: str, after: str, message: str) -> None:
-    with pytest.raises(TunemarkError, match=message):
-        imported(make_map(), tmp_path, DOCUMENT.replace(before, after))
-
-
-def test_amended_conditions_hold_for_matching_rows_only(tmp_path: Path) -> None:
-    rule = {"column": "Link", "matches": "b", "conditions": {"settings.offload": True}, "assumed": ["settings.offload"], "note": "Below."}
-    results = imported(make_map(table={"amend": [rule]}), tmp_path)
-    assert "offload" not in results[0].conditions.settings
-    assert results[2].conditions.settings["offload"] is True
-    assert "settings.offload" in results[2].conditions.assumed
-    assert results[2].note == "Below."
+def test_each_cell_has_a_meaning_a_reason_or_an_error_with_its_place(tmp_path: Path) -> None:
+    cases = tomllib.loads((CASES / "table.toml").read_text(encoding="utf-8")).items()
+    lines = [line for name, (case,) in cases for line in (f"# {name}", *outcome(case, tmp_path / "README.md"))]
+    assert_golden(CASES / "table.txt", "\n".join(lines).replace(f"{tmp_path}/", "") + "\n")
 
 
 def test_the_extract_gives_the_same_records_and_holds_no_text_of_the_document(tmp_path: Path) -> None:

@@ -1,5 +1,8 @@
 """Cards of CPUs: their peak follows from their cores, they are found by what the system reports, and a run uses a part of them."""
 
+import tomllib
+from pathlib import Path
+
 import pytest
 from factories import FACTS, bare_submission
 
@@ -48,33 +51,13 @@ def test_a_peak_cannot_be_declared_beside_the_facts_it_follows_from() -> None:
         validated(AcceleratorCard, card | {"unit": "device"}, "amd-epyc-7763.toml")
 
 
-@pytest.mark.parametrize(
-    ("reported", "key"),
-    [
-        ("AMD EPYC 7B13 64-Core Processor", "amd-epyc-7b13"),
-        ("Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz", "intel-xeon-platinum-8375c"),
-        ("Intel(R) Xeon(R) CPU E5-2690 v4 @ 2.60GHz", "intel-xeon-e5-2690-v4"),
-        ("13th Gen Intel(R) Core(TM) i9-13900K", "intel-core-i9-13900k"),
-        ("AMD Ryzen Threadripper PRO 5995WX 64-Cores", "amd-ryzen-threadripper-pro-5995wx"),
-        ("AWS Graviton3", "aws-graviton3"),
-        ("Apple M4 Max", "apple-m4-max-cpu"),
-    ],
-)
-def test_a_cpu_is_found_by_the_name_that_the_system_reports(reported: str, key: str) -> None:
-    card = FACTS.recognise_device(reported, Backend.CPU)
-    assert card is not None
-    assert card.key == key
+NAMES = tomllib.loads(Path(__file__).with_name("names.toml").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("reported", ["Intel(R) Xeon(R) CPU @ 2.20GHz", "AMD EPYC-Milan Processor", "aarch64"])
-def test_an_anonymous_name_has_no_card(reported: str) -> None:
-    assert FACTS.recognise_device(reported, Backend.CPU) is None
-
-
-def test_a_gpu_and_a_cpu_of_one_name_keep_their_own_cards() -> None:
-    assert FACTS.recognise_device("Apple M4 Max", Backend.MPS) is None
-    assert FACTS.recognise_device("AMD EPYC 7763 64-Core Processor", Backend.CUDA) is None
-    assert FACTS.recognise_device("NVIDIA H100 PCIe", Backend.CPU) is None
+@pytest.mark.parametrize(("kind", "name", "key"), [(kind, *row) for kind, rows in NAMES.items() for row in rows.items()])
+def test_a_device_is_known_by_the_name_that_it_reports(kind: str, name: str, key: str) -> None:
+    card = FACTS.accelerator(name) if kind == "accelerator" else FACTS.recognise_device(name, Backend(kind))
+    assert (card.key if card else "") == key
 
 
 @pytest.mark.parametrize(

@@ -30,25 +30,6 @@ def override(field: str, card: object, run: object) -> Override:
 
 
 COMPILED = override("compile", "none", "blocks")
-SPLIT = (override("batch.micro_batch", 4, 2), override("batch.gradient_accumulation", 1, 2))
-
-
-@pytest.mark.parametrize("field", [field for field in FREE_SETTINGS if not field.startswith(("batch.", "devices."))])
-def test_a_run_that_changes_a_free_setting_is_tuned(field: str) -> None:
-    assert division_of(plan_with(), (override(field, "one", "other"),)) is Division.TUNED
-
-
-@pytest.mark.parametrize(
-    "field", ["optimizer.learning_rate", "data.sequence_length", "lora.rank", "seed", "compute", "data.document_borders", "weights.from"]
-)
-def test_a_run_that_changes_mathematics_or_data_is_open_whatever_else_it_changes(field: str) -> None:
-    assert division_of(plan_with(), (COMPILED, override(field, 1, 2))) is Division.OPEN
-
-
-def test_another_split_of_the_global_batch_is_tuned_and_another_global_batch_is_open() -> None:
-    assert division_of(plan_with(**split(2, 2)), SPLIT) is Division.TUNED
-    assert division_of(plan_with(**split(2, 1)), SPLIT[:1]) is Division.OPEN
-    assert division_of(plan_with(**split(2, 4)), SPLIT) is Division.OPEN
 
 
 def test_the_global_batch_of_a_card_grows_with_the_devices_and_not_with_the_parallel_strategy() -> None:

@@ -1,21 +1,40 @@
 """The built site in a browser: nothing leaves the machine, charts are drawn, tables sort, search finds, 390 px are enough."""
 
 import re
-from typing import Self
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Self
 
 import pytest
 from fixture_database import AB, CRASHED, ENTRY, H100, MEASURED, ROUND, STRANGE, STRANGE_ENTRY, STRANGE_STUDY
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, Route
 
 MODEL = "models/tiny-llama.html"
 RESULT, CONVERTED = f"results/{MEASURED}.html", f"results/{ENTRY}.html"
 NARROW, LEAST_CONTRAST = 390, 4.5
 
 
-class Visit:
-    """A page of the site, with all that it asked for and complained about."""
+Json = dict[str, Any]
 
-    def __init__(self, browser: Browser, address: str, path: str, *, width: int = 1280, dark: bool = False, scripts: bool = True) -> None:
+
+def changed(change: Callable[[Json], Json], route: Route) -> None:
+    route.fulfill(json=change(route.fetch().json()))
+
+
+class Visit:
+    """A page of the site, with all that it asked for and complained about; `data` changes what it reads, by the name of the file."""
+
+    def __init__(
+        self,
+        browser: Browser,
+        address: str,
+        path: str,
+        *,
+        width: int = 1280,
+        dark: bool = False,
+        scripts: bool = True,
+        **data: Callable[[Json], Json],
+    ) -> None:
         self.context = browser.new_context(
             viewport={"width": width, "height": 844}, color_scheme="dark" if dark else "light", java_script_enabled=scripts
         )
@@ -25,6 +44,8 @@ class Visit:
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.on("console", lambda message: self.complaints.append(message.text) if message.type in {"error", "warning"} else None)
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        for name, change in data.items():
+            self.page.route(f"**/data/{name}.json", partial(changed, change))
         self.page.goto(address + path, wait_until="load")
 
     def __enter__(self) -> Self:
@@ -61,6 +82,23 @@ def test_no_page_asks_elsewhere_complains_or_scrolls_sideways_on_a_phone(browser
             assert visit.complaints == [], path
             assert visit.page.evaluate("window.hacked") is None, path
             assert visit.page.evaluate("document.scrollingElement.scrollWidth") <= NARROW, path
+
+
+@pytest.mark.parametrize(
+    ("path", "there", "gone", "said"),
+    [
+        ("results/index.html", "[data-explorer-plain]", ".tm-explorer", ENTRY),
+        ("compare.html", "noscript p", "[role=combobox]", "Choosing needs JavaScript."),
+        ("cost.html", "#tm-costs-plain table", "#tm-cost-form", ENTRY),
+    ],
+)
+def test_without_javascript_a_page_has_a_table_or_says_what_it_lacks(
+    browser: Browser, address: str, path: str, there: str, gone: str, said: str
+) -> None:
+    with Visit(browser, address, path, scripts=False) as visit:
+        shown = visit.page.locator(there).first
+        assert (shown.is_visible(), visit.page.locator(gone).first.is_visible()) == (True, False)
+        assert said in shown.inner_text()
 
 
 def test_the_first_column_stays_while_a_table_scrolls(browser: Browser, address: str) -> None:

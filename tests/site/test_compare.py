@@ -3,12 +3,14 @@
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fixture_database import H100, MEASURED, STRANGE
-from playwright.sync_api import Browser, Page, Route, expect
+from playwright.sync_api import Browser, Page, expect
+from test_browser import Visit
 
 Json = dict[str, Any]
 DATA_PATH = "data/compare.json"
@@ -35,27 +37,16 @@ Open = Callable[..., Page]
 @pytest.fixture
 def opened(browser: Browser, address: str) -> Iterator[Open]:
     """Return a function that opens the page with a choice, if given with these results instead of those of the database."""
-    contexts = []
+    with ExitStack() as visits:
 
-    def visit(choice: str = "", results: list[Json] | None = None, *, width: int = 1280, scripts: bool = True) -> Page:
-        context = browser.new_context(viewport={"width": width, "height": 844}, java_script_enabled=scripts)
-        contexts.append(context)
-        page = context.new_page()
-        if results:
-
-            def answer(route: Route) -> None:
-                known = [{name: value for name, value in each.items() if value is not None} for each in results]
-                route.fulfill(json=route.fetch().json() | DATA | {"results": known})
-
-            page.route(f"**/{DATA_PATH}", answer)
-        page.goto(f"{address}compare.html{choice}")
-        if scripts:
+        def visit(choice: str = "", results: list[Json] | None = None) -> Page:
+            known = [{name: value for name, value in each.items() if value is not None} for each in results or ()]
+            data = {"compare": lambda data: data | DATA | {"results": known}} if results else {}
+            page = visits.enter_context(Visit(browser, address, f"compare.html{choice}", **data)).page
             page.wait_for_selector("#tm-compare[data-ready]")
-        return page
+            return page
 
-    yield visit
-    for context in contexts:
-        context.close()
+        yield visit
 
 
 def shown_view(page: Page, part: str = "results") -> dict[str, Any]:
@@ -147,13 +138,6 @@ def test_missing_data_give_a_message(browser: Browser, address: str) -> None:
     page.goto(f"{address}compare.html")
     expect(page.get_by_role("alert")).to_contain_text("could not be loaded (404)")
     page.close()
-
-
-def test_without_javascript_there_is_a_note_and_no_empty_chooser(opened: Open) -> None:
-    page = opened(scripts=False)
-    expect(page.locator("noscript p")).to_contain_text("Choosing needs JavaScript.")
-    expect(page.locator("noscript p")).to_be_visible()
-    expect(page.get_by_role("combobox")).to_have_count(0)
 
 
 def test_real_ids_of_the_database_can_be_chosen(opened: Open) -> None:

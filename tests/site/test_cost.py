@@ -6,18 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from fixture_database import AS_OF, ENTRY, H100, HOSTILE
-from playwright.sync_api import Browser, Route
+from playwright.sync_api import Browser
 from test_browser import Visit
 
 from tunemark.schema.owned_hardware import OwnedHardware
-
-
-def test_without_javascript_the_default_basis_is_there(browser: Browser, address: str) -> None:
-    with Visit(browser, address, "cost.html", scripts=False) as visit:
-        assert visit.page.locator("#tm-costs-plain table").first.is_visible()
-        assert "2 of 2 results" in visit.page.inner_text("#tm-costs-plain > p")
-        assert not visit.page.locator("#tm-cost-form").is_visible()
-        assert "needs JavaScript" in visit.page.inner_text("noscript >> nth=0")
 
 
 def test_another_basis_changes_the_table_and_stays_in_the_address(browser: Browser, address: str) -> None:
@@ -55,24 +47,16 @@ def test_what_the_address_asks_for_and_the_page_does_not_have_is_named(browser: 
 
 
 def test_hostile_names_are_shown_as_text(browser: Browser, address: str) -> None:
-    context = browser.new_context()
-    page = context.new_page()
-
-    def hostile(route: Route) -> None:
-        data = route.fetch().json()
-        columns = data["results"]["columns"]
-        columns["model_name"] = [HOSTILE] * data["results"]["length"]
-        data["accelerators"] = dict.fromkeys(data["accelerators"], HOSTILE)
+    def hostile(data: dict[str, Any]) -> dict[str, Any]:
+        data["results"]["columns"]["model_name"] = [HOSTILE] * data["results"]["length"]
         data["prices"]["columns"]["instance"] = [HOSTILE] * data["prices"]["length"]
-        route.fulfill(json=data)
+        return data | {"accelerators": dict.fromkeys(data["accelerators"], HOSTILE)}
 
-    page.route("**/data/cost.json", hostile)
-    page.goto(f"{address}cost.html")
-    page.wait_for_selector("#tm-costs tbody tr")
-    assert "<script>" in page.inner_text("#tm-costs td[data-head=Offer]")
-    assert page.locator("#tm-costs :is(script, img)").count() == 0
-    assert page.evaluate("window.hacked") is None
-    context.close()
+    with Visit(browser, address, "cost.html", cost=hostile) as visit:
+        visit.page.wait_for_selector("#tm-costs tbody tr")
+        assert "<script>" in visit.page.inner_text("#tm-costs td[data-head=Offer]")
+        assert visit.page.locator("#tm-costs :is(script, img)").count() == 0
+        assert visit.page.evaluate("window.hacked") is None
 
 
 def test_prices_of_an_earlier_day_count_only_from_that_day(browser: Browser, address: str) -> None:

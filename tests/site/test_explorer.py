@@ -5,12 +5,13 @@ import io
 import json
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fixture_database import ENTRY, HOSTILE, OTHER
-from playwright.sync_api import Browser, Page, Route
+from fixture_database import HOSTILE
+from playwright.sync_api import Browser, Page
 from test_browser import NARROW, Visit
 
 PAGE = "results/index.html"
@@ -40,30 +41,23 @@ OF_900 = [each["id"] for each in ROWS[:6]]
 ALL = [each["id"] for each in ROWS]
 
 
-class Explorer(Visit):
-    """The page of results with the rows above, which is loaded when it is opened."""
+@contextmanager
+def opened(browser: Browser, address: str, query: str = "", rows: list[dict[str, Any]] = ROWS, **more: Any) -> Iterator[Page]:
+    """Open the page of results with these rows. It must not complain."""
 
-    def __init__(self, browser: Browser, address: str, **more: Any) -> None:
-        super().__init__(browser, "about:blank", "", **more)
-        self.address = address + PAGE
+    def changed(data: dict[str, Any]) -> dict[str, Any]:
+        return data | {"titles": {"900": "A document"}, "columns": {key: [each.get(key) for each in rows] for key in data["columns"]}}
 
-    def open(self, query: str = "", rows: list[dict[str, Any]] = ROWS) -> Page:
-        def answer(route: Route) -> None:
-            data = route.fetch().json()
-            data["columns"] = {key: [each.get(key) for each in rows] for key in data["columns"]}
-            route.fulfill(json=data | {"titles": {"900": "A document"}})
-
-        self.page.route("**/data/explorer.json", answer)
-        self.page.goto(self.address + query)
-        self.page.wait_for_selector(".tm-explorer[data-ready]")
-        return self.page
+    with Visit(browser, address, PAGE + query, explorer=changed, **more) as visit:
+        visit.page.wait_for_selector(".tm-explorer[data-ready]")
+        yield visit.page
+        assert visit.complaints == []
 
 
 @pytest.fixture
 def explorer(browser: Browser, address: str) -> Iterator[Page]:
-    with Explorer(browser, address) as visit:
-        yield visit.open()
-        assert visit.complaints == []
+    with opened(browser, address) as page:
+        yield page
 
 
 def shown(page: Page) -> list[str]:
@@ -100,18 +94,14 @@ def test_every_result_is_listed_and_failed_and_impossible_ones_are_marked_below_
 def test_a_bar_is_a_share_of_the_largest_possible_figure_of_the_same_work(browser: Browser, address: str) -> None:
     same: dict[str, Any] = {"devices": 8, "model": "Llama 3.1 8B", "method": "LoRA", "row_length": 2048}
     rows = [*ROWS[:2], row("902-001", 6000.0, **same), row("902-002", 99999.0, **same, flags=IMPOSSIBLE)]
-    with Explorer(browser, address) as visit:
-        bars = (
-            visit.open(rows=rows)
-            .locator("td[data-key=tokens_per_s]")
-            .evaluate_all("nodes => nodes.map(node => node.style.getPropertyValue('--bar'))")
-        )
+    with opened(browser, address, rows=rows) as page:
+        cells = page.locator("td[data-key=tokens_per_s]")
+        bars = cells.evaluate_all("nodes => nodes.map(node => node.style.getPropertyValue('--bar'))")
     assert [float(bar.rstrip("%") or "nan") for bar in bars] == pytest.approx([100, math.nan, 100 * 6 / 9, math.nan], nan_ok=True)
 
 
 def test_unknown_values_of_the_address_are_named(browser: Browser, address: str) -> None:
-    with Explorer(browser, address) as visit:
-        page = visit.open("?accelerator=H1000&model=Llama+3.1+8B")
+    with opened(browser, address, "?accelerator=H1000&model=Llama+3.1+8B") as page:
         assert shown(page) == ["900-001", "900-002", "900-004"]
         assert page.get_by_text('The address asks for what no result has: accelerator "H1000".').is_visible()
 
@@ -221,8 +211,7 @@ def test_many_rows_are_drawn_in_parts_and_filtered_quickly(browser: Browser, add
         row(f"9-{number:05}", float(number + 1), accelerator=f"card {number % 90}", method=("LoRA", "QLoRA")[number % 2])
         for number in range(20_000)
     ]
-    with Explorer(browser, address) as visit:
-        page = visit.open(rows=rows)
+    with opened(browser, address, rows=rows) as page:
         page.get_by_role("button", name="Show 200 more of 19,900").click()
         assert len(shown(page)) == 300
         assert page.evaluate("document.activeElement.closest('tr').dataset.id") == "9-00100"
@@ -232,8 +221,7 @@ def test_many_rows_are_drawn_in_parts_and_filtered_quickly(browser: Browser, add
 
 
 def test_a_phone_shows_accelerator_and_figure_first_without_sideways_scrolling(browser: Browser, address: str) -> None:
-    with Explorer(browser, address, width=NARROW) as visit:
-        page = visit.open()
+    with opened(browser, address, width=NARROW) as page:
         assert page.evaluate("document.scrollingElement.scrollWidth") <= NARROW
         assert not page.locator("[data-facet=method]").is_visible()
         card = page.locator("tr[data-id='900-001']")
@@ -249,14 +237,6 @@ def test_a_phone_shows_accelerator_and_figure_first_without_sideways_scrolling(b
         choose(page, "method", "QLoRA")
         assert shown(page) == ["900-003", "900-004"]
         assert page.evaluate("document.scrollingElement.scrollWidth") <= NARROW
-
-
-def test_the_table_is_there_without_javascript(browser: Browser, address: str) -> None:
-    with Visit(browser, address, PAGE, scripts=False) as visit:
-        ids = visit.page.locator("[data-explorer-plain] tbody th small").all_inner_texts()
-        assert {ENTRY, OTHER} <= set(ids)
-        assert visit.page.locator("[data-explorer-plain]").is_visible()
-        assert not visit.page.locator(".tm-explorer").is_visible()
 
 
 def test_the_table_stays_when_the_data_cannot_be_loaded(browser: Browser, address: str) -> None:

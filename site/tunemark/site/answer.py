@@ -51,10 +51,10 @@ def answer_html(
     """
     parts = [f'<p role="note"><strong>{escape(caution)}</strong></p>'] if caution else []
     own = [line.partition(". ") for line in words.own_hardware(question, answer)]
-    parts += [f"<p><strong>{escape(first)}{end.strip()}</strong> {escape(rest)}</p>" for first, end, rest in own]
+    parts += [f"<p><strong>{escape(first)}{end.strip()}</strong> {_sentence(rest)}</p>" for first, end, rest in own]
     if answer.best is None:
         results = f' <a href="{escape(model_page)}">Its page</a> has all results of this model, if there are any.' if model_page else ""
-        parts.append(f'<p class="tm-headline">{escape(words.headline(question, answer))}{results}</p>')
+        parts.append(f'<p class="tm-headline">{_sentence(words.headline(question, answer))}{results}</p>')
     if answer.best is not None:
         parts = [*parts, *_best(question, answer, answer.best), _table("Options, best first", answer.ranked[:SHOWN], question)]
         if every:
@@ -64,7 +64,7 @@ def answer_html(
     if every:
         parts.append(_folded("Tight memory, or may exceed a limit", answer.may_exceed[:SHOWN], question))
         parts.append(_folded("Over a limit", answer.exceeding[:SHOWN], question))
-    lines = [escape(line) for line in (*words.changes(question, answer), words.with_tuned(question, answer, tuned)) if line]
+    lines = [_sentence(line) for line in (*words.changes(question, answer), words.with_tuned(question, answer, tuned)) if line]
     parts.append(_list("What would change this answer", "what-would-change", lines))
     missing = (words.not_fitting(answer), words.unknown(answer), words.fill_gap(answer, words.workload_for(cards, question)), unused)
     parts.append(
@@ -111,7 +111,7 @@ def _card(question: Question, option: Option, ends: dict[str, tuple[float, float
         f'<p class="tm-badges"><span class="tm-badge tm-is-{name}">{escape(text)}</span> {certainty}</p>'
         f"<dl>{_figure('Cost', estimated_usd(option.usd), costs, words.costs(option))}{_figure('Time', estimated_duration(option.seconds), times, words.times(option))}</dl>"
         f'<p class="tm-small-print">{escape(words.place(option))}, {escape(words.hourly(option))}. {escape(words.speed(option))} {escape(words.evidence(option))}{results}{doubts} '
-        f"{escape(' '.join(words.needs(option)))}</p></div>"
+        f"{_sentence(' '.join(words.needs(option)))}</p></div>"
     )
 
 
@@ -214,6 +214,15 @@ def _accelerator(key: str, text: str) -> str:
     return f'<a href="accelerators/{escape(key)}.html">{escape(text)}</a>'
 
 
+def _sentence(line: str) -> str:
+    """Return a sentence as HTML, with each command, which is between backticks, as code."""
+    return _with_code(escape(line))
+
+
+def _with_code(html: str) -> str:
+    return "".join(f"<code>{part}</code>" if place % 2 else part for place, part in enumerate(html.split("`")))
+
+
 def _with_results(line: str, option: Option) -> str:
     """Return a line with each disputed result linked to its page."""
     text = escape(line)
@@ -227,4 +236,4 @@ def _with_accelerators(line: str, accelerators: Mapping[str, str]) -> str:
     keys = {name: key for key, name in accelerators.items()}
     names = "|".join(re.escape(name) for name in sorted(keys, key=len, reverse=True))
     parts = re.split(rf"(?<![\w.-])({names})(?![\w.-])", line) if names else [line]
-    return "".join(_accelerator(keys[part], part) if part in keys else escape(part) for part in parts)
+    return _with_code("".join(_accelerator(keys[part], part) if part in keys else escape(part) for part in parts))

@@ -26,7 +26,7 @@ ENTRIES = {
     "tunemark.schema.owned_hardware": ("HOURS_PER_YEAR", "OwnedHardware"),
     "tunemark.schema.facts.cards": ("OVERSIZED", "cheapest_offer", "current_prices", "metal_bytes", "model_contradictions"),
     "tunemark.schema.facts.any_model": ("OTHER_KEYS", "config_fields", "model_of_size", "size_in_words"),
-    "tunemark.schema.facts.names": ("instead_of", "key_of_model", "model_keys", "not_modelled"),
+    "tunemark.schema.facts.names": ("instead_of", "key_of_model", "model_keys", "not_modelled", "with_memory"),
     "tunemark.schema.option_rates": ("Evidence", "KnownRate", "beyond_context", "rates_for"),
     "tunemark.schema.throughput": ("Effects",),
     "tunemark.schema.recommendation": ("OWN", "Offer", "Question", "Rate", "UnusedRate", "places_of", "recommend"),
@@ -473,6 +473,8 @@ class _Writer:
             raise self.unknown(node)
         if last == "get_args":
             return arguments
+        if isinstance(node.func, ast.Attribute) and last == "model_copy":
+            return f"({{ ...{self.expression(node.func.value)}, ...py.object({by_name['update']}) }})"
         if isinstance(node.func, ast.Attribute) and method and not self.place(node.func):
             own = self.methods.get(last, set())
             # Which class a value has is not known here, so that methods of one name must have the same arguments.

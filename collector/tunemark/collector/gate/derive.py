@@ -27,8 +27,6 @@ ORIGINAL = "keep the original record; if this is it, open an issue"
 """What an honest person can do about a field that does not follow from the others."""
 MOST_TOKENS = 4_000_000
 """Tokens of the first steps that are made again; the rest is not compared."""
-
-
 DEVIATION = re.compile(r"largest deviation from the reference losses: ([\d.]+)% at step (\d+) \(allowed: [\d.]+%\)")
 """The words of the check of losses. Versions of the harness print the allowance with more or fewer digits."""
 

@@ -34,7 +34,7 @@ from tunemark.schema.safe_text import is_visible
 from tunemark.schema.vocabulary import PriceKind, Task, Weights
 
 Content = TypeVar("Content")
-DAY = re.compile(r'(?:_on"?\s*[:=]\s*"?|=\s*|,|^)(20\d\d-\d\d-\d\d)(?=[",\s}\]]|$)')
+DAY = re.compile(r'(?:_on"?\s*[:=]\s*"?|=\s*|,|^)(20\d\d-\d\d-\d\d)(?=[",\s}\]]|$)', re.MULTILINE)
 """A day as a value of TOML, JSON or CSV."""
 
 
@@ -42,15 +42,6 @@ def missing(field: str, key: str | None, known: Collection[str], folder: str) ->
     """Yield a problem for the key of a card that does not exist."""
     if key is not None and key not in known:
         yield Problem(field, repr(key), f"no such card in data/{folder}; {did_you_mean(key, known)}")
-
-
-def future_days(text: str) -> Iterator[tuple[int, Problem]]:
-    """Yield line and problem for each day that has not come in the time zone that is furthest ahead."""
-    last = (datetime.now(tz=UTC) + timedelta(days=1)).date().isoformat()
-    for number, line in enumerate(text.splitlines(), start=1):
-        for match in DAY.finditer(line):
-            if match[1] > last:
-                yield number, Problem("day", match[1], "is in the future; correct the day")
 
 
 @dataclass(frozen=True)
@@ -87,7 +78,7 @@ MARKUP = re.compile(r"<(?=[A-Za-z/!?])|\{\{|\{%|(?m:^|[,\"'])\s*[=+@-]\s*[A-Za-z
 
 
 def text_problems(text: str) -> Iterator[tuple[int, Problem]]:
-    """Yield problems of the text of a file with their lines: hidden characters, look-alike letters, addresses that are not web pages.
+    """Yield problems of the text of a file with their lines: hidden characters, look-alike letters, addresses of no web page, days to come.
 
     Names and sources reach tables, terminals and links of the site: an address is `http(s)` with a host name written in
     ASCII, without a user name in front of it; what cannot be seen does not belong into a fact.
@@ -107,6 +98,11 @@ def text_problems(text: str) -> Iterator[tuple[int, Problem]]:
         if (match[1] or "").lower() not in {"http", "https"} or not HOST.fullmatch(match[2]):
             fix = "an address is https:// and a host name; name files and repositories without a scheme"
             yield text.count("\n", 0, match.start()) + 1, Problem("source", repr(match[0][:80]), fix)
+    # The last day that has come anywhere, which is that of the time zone furthest ahead.
+    last = (datetime.now(tz=UTC) + timedelta(days=1)).date().isoformat()
+    for match in DAY.finditer(text):
+        if match[1] > last:
+            yield text.count("\n", 0, match.start()) + 1, Problem("day", match[1], "is in the future; correct the day")
 
 
 def name_problems(card: AcceleratorCard | ModelCard, beside: Neighbours) -> Iterator[Problem]:
@@ -164,6 +160,8 @@ class Relation:
     off: float = 1.0
     siblings: float = inf
     because: str = ""
+    given: str = ""
+    """The row is only for cards that state this field."""
     cpu: bool = False
 
     def holds(self, ratio: float) -> bool:
@@ -175,8 +173,6 @@ class Relation:
 RELATIONS = [
     Relation(**row) for row in tomllib.loads(Path(__file__).with_name("card_relations.toml").read_text(encoding="utf-8"))["relations"]
 ]
-FIRST_YEAR = {"bf16": 2017, "tf32": 2020, "fp8": 2022}
-"""Launch of the first devices with a format: the second TPU, A100, and H100, Gaudi 2 and Trainium. No earlier device has it."""
 LINES = ("GeForce", "RTX", "Radeon")
 """Lines of graphics cards. A line keeps its ratios over generations: GeForce halves products with fp32 sums, server cards do not."""
 PRINTED_MEMORY = re.compile(r"(?i)(?<![\d.])(\d+(?:\.\d+)?)\s?-?g(?:i)?b\b")
@@ -190,10 +186,6 @@ def accelerator_problems(card: AcceleratorCard, beside: Neighbours) -> Iterator[
     siblings = _siblings(card, beside)
     for relation in RELATIONS:
         yield from _relation_problems(relation, card, siblings)
-    for name, year in FIRST_YEAR.items() if card.cpu is None else ():
-        value = card.value(f"peak_tflops.{name}")
-        if value is not None and card.launch_year is not None and card.launch_year < year:
-            yield Problem(f"peak_tflops.{name}", f"{value:g}", f"no device had {name} in {card.launch_year}; it began in {year}")
     # Superchips also print the memory of their CPU.
     printed = [float(size) for name in (card.key, card.name, *card.aliases) for size in PRINTED_MEMORY.findall(name.replace("-", " "))]
     if card.memory_gib and printed and all(_factor(size, card.memory_gib) > KEPT_BY_DRIVER for size in printed):
@@ -230,7 +222,8 @@ def _siblings(card: AcceleratorCard, beside: Neighbours) -> list[AcceleratorCard
 
 def _ratio(relation: Relation, card: AcceleratorCard) -> float | None:
     of, over = card.value(relation.of), card.value(relation.over) if relation.over else 1.0
-    return None if of is None or over is None or (card.cpu is not None) != relation.cpu else of / over
+    given = not relation.given or card.value(relation.given) is not None
+    return None if of is None or over is None or not given or (card.cpu is not None) != relation.cpu else of / over
 
 
 def _relation_problems(relation: Relation, card: AcceleratorCard, siblings: list[AcceleratorCard]) -> Iterator[Problem]:

@@ -57,11 +57,11 @@ def document_problems(files: Iterable[Path], root: Path, beside: Neighbours) -> 
         document = folder / DOCUMENT
         results = sum(results_in(path) for path in folder.glob("*.json"))
         if not document.is_file():
-            problems.append((shown_path(document, root), missing_document(folder.name, results)))
+            problems.append((shown_path(document, root), count_problem(folder.name, None, results)))
         # An invalid document is reported where the file itself is checked.
         elif isinstance(described := read_or_none(document), SourceDocument):
             if described.results != results:
-                problems.append((shown_path(document, root), wrong_count(described.results, results)))
+                problems.append((shown_path(document, root), count_problem(folder.name, described.results, results)))
             problems += [(shown_path(document, root), problem) for problem in rows_problems(described, document, beside)]
     return problems
 
@@ -79,13 +79,10 @@ def results_in(path: Path) -> int:
         return 0
 
 
-def missing_document(source: str, results: int) -> Problem:
-    """Return the problem of results without a document."""
-    return Problem("source", repr(source), f"has {counted(results, 'result')} but no {DOCUMENT}; describe the document there")
-
-
-def wrong_count(stated: int, results: int) -> Problem:
-    """Return the problem of a document that states a wrong number of results."""
+def count_problem(source: str, stated: int | None, results: int) -> Problem:
+    """Return the problem of results without a document (null), or with one that states another number of them."""
+    if stated is None:
+        return Problem("source", repr(source), f"has {counted(results, 'result')} but no {DOCUMENT}; describe the document there")
     return Problem("results", repr(stated), f"this source has {counted(results, 'result')}; correct the number or add the missing results")
 
 
@@ -93,7 +90,7 @@ def _file_problems(path: Path, beside: Neighbours) -> Iterator[tuple[int, Proble
     """Yield the problems of a file with their lines. No file stops the check of the others."""
     try:
         text = path.read_text(encoding="utf-8")
-        yield from (*fact_checks.text_problems(text), *fact_checks.future_days(text))
+        yield from fact_checks.text_problems(text)
         if path.name == PRICES:
             yield from _prices(path, beside)
             return

@@ -41,10 +41,10 @@ QUANTITIES: dict[str, Callable[..., Any]] = {
     "highest_probe": lambda r: _probe_peak(r) or (FASTEST_CORE * r.environment.cpu_usable_cores if r.cpu else FASTEST_DEVICE),
     "median_rate": lambda r: float(np.median(r.flops / r.times)) if r.flops.sum() else None,
     "best_rate": lambda r: float((r.flops / r.times).max()) if r.flops.sum() else None,
-    "check_s": lambda r: _phase_s(r, Phase.CHECK) if any(gate.passed is not None for gate in r.s.gates) else None,
+    "check_s": lambda r: sum(r.lasted(Phase.CHECK)) or None if any(gate.passed is not None for gate in r.s.gates) else None,
     "part_of_micro_step_s": lambda r: 0.2 * float(np.median(r.times)) / r.plan.batch.gradient_accumulation if r.steps else None,
-    "load_s": lambda r: min(r.lasted(Phase.LOAD), default=None) if r.s.model and r.gpu else None,
-    "probe_s": lambda r: min(r.lasted(Phase.PROBE), default=None) if r.s.probe and r.steps and not r.neuron else None,
+    "load_s": lambda r: min(r.lasted(Phase.LOAD), default=None),
+    "probe_s": lambda r: min(r.lasted(Phase.PROBE), default=None),
 }
 """Name in relations.toml -> quantity or condition; those below are of several lines."""
 
@@ -229,11 +229,3 @@ def micro_rate(r: Run) -> float | None:
     timed = [(work, part[-1] - start) for work, start, part in zip(r.flops, starts, r.trace.micro_completed_at_s, strict=False) if part]
     spent_s = sum(seconds for _, seconds in timed)
     return float(sum(work for work, _ in timed)) / spent_s if spent_s else None
-
-
-# Times of phases
-
-
-def _phase_s(r: Run, phase: Phase) -> float | None:
-    lasted = r.lasted(phase)
-    return sum(lasted) if lasted and r.steps and not r.neuron else None

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from tunemark.collector.gate.fact_checks import Neighbours, future_days, missing, text_problems
+from tunemark.collector.gate.fact_checks import Neighbours, missing, text_problems
 from tunemark.collector.gate.read import read_or_none
 from tunemark.collector.importers.table_text import PER_DEVICE, printed_value
 from tunemark.schema.facts.fact_base import FactBase
@@ -40,7 +40,7 @@ RECORD_ID = re.compile(r'"(\d{3}-(?:\d{3}|S\d{2,3}))"')
 def fact_record_problems(record: BaseModel, content: bytes, path: Path, facts: FactBase) -> Iterator[Problem]:
     """Yield the problems of the file of a document, of a published or converted result, or of a set of results."""
     text = content.decode()
-    for line, problem in (*text_problems(text), *future_days(text)):
+    for line, problem in text_problems(text):
         yield replace(problem, field=f"line {line}: {problem.field}")
     results = published_results(record)
     for result in results:

@@ -74,20 +74,23 @@ def doubts(run: Run) -> Iterator[Problem]:
 
 def section_problems(section: str, run: Run) -> Iterator[Problem]:
     """Yield a problem for each place at which a record does not fulfil a row of a section."""
+    verb = "is usually" if section == SECOND_RUN else "must be"
     for row in rows()[section]:
-        yield from row_problems(row, run, "is usually" if section == SECOND_RUN else "must be")
+        entries = row.field.rpartition(".*")[0]
+        for field, entry, node in places(row.field, run):
+            if not all(_applies(word.lstrip("!"), run, entry) != word.startswith("!") for word in row.when.split()):
+                continue
+            value = named(row.of, run, entry) if row.of else node
+            broken = _broken(row, run, entry, value, verb)
+            if broken is not None:
+                yield Problem(field if entries or not row.of else row.field, shown(value), f"{broken}{row.why}")
 
 
-def row_problems(row: Row, run: Run, verb: str) -> Iterator[Problem]:
-    """Yield a problem for each place at which a record does not fulfil a row."""
-    entries = row.field.rpartition(".*")[0]
-    for field, entry, node in places(row.field, run):
-        if not all(bool(named(word.lstrip("!"), run, entry)) != word.startswith("!") for word in row.when.split()):
-            continue
-        value = named(row.of, run, entry) if row.of else node
-        broken = _broken(row, run, entry, value, verb)
-        if broken is not None:
-            yield Problem(field if entries or not row.of else row.field, shown(value), f"{broken}{row.why}")
+def _applies(condition: str, run: Run, entry: object) -> bool:
+    """Return True if a field or quantity is true, or has the value that the condition states."""
+    name, states, wanted = condition.partition("=")
+    value = named(name, run, entry)
+    return str(value) == wanted if states else bool(value)
 
 
 def _broken(row: Row, run: Run, entry: object, value: Any, verb: str) -> str | None:  # noqa: ANN401 - any value of a record
@@ -96,7 +99,7 @@ def _broken(row: Row, run: Run, entry: object, value: Any, verb: str) -> str | N
         return f"is {row.is_} in such a record: " if (value is None) != (row.is_ == "null") else None
     if row.holds is not None:
         return "" if value is not None and named(row.holds, run, entry) is False else None
-    plain = value.value if isinstance(value, Enum) else value
+    plain: Any = value.value if isinstance(value, Enum) else len(value) if isinstance(value, tuple) else value
     if plain is None:
         return None
     if row.one_of is not None:

@@ -23,18 +23,14 @@ from tunemark.schema.vocabulary import (
     SHARDED_STATES,
     SHARDED_WEIGHTS,
     Backend,
-    DataSource,
     Dtype,
     Phase,
     Status,
     Strategy,
-    Task,
 )
 
 MANY_STEPS, SOME_SAMPLES, MANY_SAMPLES = 20, 10, 50
 """Steps from which a shape is no chance; samples of which a mean has a standard error of a third, and of a seventh, of their spread."""
-
-
 STACKS = tomllib.loads(Path(__file__).with_name("stacks.toml").read_text(encoding="utf-8"))
 """What a software stack can have, by back end."""
 
@@ -64,18 +60,10 @@ class Run:
         self.own_shards = self.count if self.device.strategy is Strategy.FSDP2 else 1
         self.used_cpu_s = None if s.process.user_s is None else s.process.user_s + (s.process.system_s or 0.0)
         self.powers_w = [use.power_mean_w for use in self.use.devices if use.power_mean_w is not None] if self.use else []
-        self.stable = bool(self.derived and self.derived.window and self.derived.window.stable)
-        self.one_node, self.one_process, self.cuda = s.plan.device.nodes == 1, self.count == 1, self.backend is Backend.CUDA
-        self.crash, self.timeout = self.status is Status.CRASH, self.status is Status.TIMEOUT
-        self.out_of_device_memory = self.status is Status.OOM_DEVICE
-        self.synthetic, self.language_model = s.plan.data.source is DataSource.SYNTHETIC, s.plan.model.task is Task.CAUSAL_LM
-        self.gate_count, self.rank_count = len(s.gates), len(s.ranks)
         self.linux = s.environment.os.startswith("Linux")
-        self.loaded, self.tore_down = Phase.LOAD in self.phases, self.phases[-1] is Phase.TEARDOWN
+        self.loaded = Phase.LOAD in self.phases
         self.sampled_often = self.use is not None and self.use.samples >= SOME_SAMPLES
-        self.alike = s.plan.device.pipeline_parallel == 1
         self.sampled_surely = float(self.times[SOME_SAMPLES:].sum()) > SOME_SAMPLES * HOST_INTERVAL_S
-        self.compiles_nothing = not self.compiles
 
     # Cards
 

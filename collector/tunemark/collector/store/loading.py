@@ -15,7 +15,7 @@ from tunemark.collector.audit.evidence import AuditedResult
 from tunemark.collector.audit.load import audited_submission, load_evidence
 from tunemark.collector.gate.check import judge
 from tunemark.collector.gate.cross_file_checks import FileProblems, Verdict, accept, committed_files, submitters
-from tunemark.collector.gate.fact_files import missing_document, wrong_count
+from tunemark.collector.gate.fact_files import count_problem
 from tunemark.collector.gate.read import CONVERTED, DOCUMENT, PUBLISHED, SUBMISSIONS, records_in, shown_path
 from tunemark.collector.predict.calibration_rows import CalibrationOutcome, calibrate, calibration_outcome, unused_rows
 from tunemark.collector.predict.derived_figures import Derivation, add_derived_figures
@@ -187,11 +187,11 @@ def _add_documents(rows: Rows, facts: FactBase) -> FileProblems:
     counts = Counter(result.source for _, result, _ in described)
     for file, document in documents.items():
         if counts[document.id] != document.results:
-            raise _as_error(file, wrong_count(document.results, counts[document.id]))
+            raise _as_error(file, count_problem(document.id, document.results, counts[document.id]))
         merge(rows, document_rows(document))
     for file, result, verdict in described:
         merge(rows, published_rows(result, facts, file, verdict.sha256))
-    return [(f"{PUBLISHED}/{source}/{DOCUMENT}", missing_document(source, number)) for source, number in sorted(undescribed.items())]
+    return [(f"{PUBLISHED}/{source}/{DOCUMENT}", count_problem(source, None, number)) for source, number in sorted(undescribed.items())]
 
 
 def _add_converted(rows: Rows, facts: FactBase) -> None:

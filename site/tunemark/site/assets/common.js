@@ -13,6 +13,21 @@ globalThis.tunemarkCommon = (() => {
     return Array.from({ length }, (_, row) => Object.fromEntries(names.map((name, index) => [name, lists[index][row]])));
   };
 
+  // A function that reads a file of data once, and again after an error.
+  const reader = (address, prepared) => {
+    let reading = null;
+    return () => {
+      reading ??= fetch(address).then(async (response) => {
+        if (!response.ok) throw new Error(`The file ${address} cannot be read (${response.status}); reload the page.`);
+        return prepared(await response.json());
+      }).catch((error) => {
+        reading = null;
+        throw error;
+      });
+      return reading;
+    };
+  };
+
   // Show a query in the address. Back leads to the one before, unless the same field is changed again.
   let changed = null;
   const visit = (query, field) => {
@@ -22,12 +37,17 @@ globalThis.tunemarkCommon = (() => {
   };
   addEventListener("popstate", () => { changed = null; });
 
+  // An element with attributes, `text` in it and children, so that nothing in the data is markup.
   const el = (tag, attributes = {}, ...children) => {
     const made = document.createElement(tag);
-    for (const [name, value] of Object.entries(attributes)) if (value !== null) made.setAttribute(name, value);
+    for (const [name, value] of Object.entries(attributes)) {
+      if (name === "text") made.textContent = value;
+      else if (value !== false && value != null) made.setAttribute(name, value === true ? "" : value);
+    }
     made.append(...children.filter((child) => child !== null && child !== ""));
     return made;
   };
 
-  return { ...globalThis.tunemark.formats, byParts: cmp, decoded, el, fixed, visit, whole: round };
+  const small = (text, name = null) => (text ? el("small", { class: name }, text) : null);
+  return { ...globalThis.tunemark.formats, byParts: cmp, decoded, el, fixed, reader, small, visit, whole: round };
 })();

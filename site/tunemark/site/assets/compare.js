@@ -17,7 +17,7 @@
 
   // Formats ------------------------------------------------------------------------------------------
 
-  const { duration, flop, gib, percent, plain, significant, usd, whole } = globalThis.tunemarkCommon;
+  const { duration, el, flop, gib, percent, plain, significant, small, usd, whole } = globalThis.tunemarkCommon;
   const FORMATS = {
     duration,
     usd,
@@ -313,65 +313,56 @@
     return { columns: keys.map((key, place) => ({ id: key, title: cards[place].name })), rows };
   };
 
-  // Elements: text only, so that nothing in the data is markup ---------------------------------------
+  // Elements ----------------------------------------------------------------------------------------
 
-  const make = (tag, attributes = {}, ...children) => {
-    const node = document.createElement(tag);
-    for (const [name, value] of Object.entries(attributes)) {
-      if (value !== null && value !== false) node.setAttribute(name, value === true ? "" : value);
-    }
-    node.append(...children.filter((child) => child !== null && child !== ""));
-    return node;
-  };
   const letter = (place) => "ABCD"[place];
-  const badge = (place) => make("span", { class: "tm-letter" }, letter(place));
-  const small = (text, name = null) => (text ? make("small", { class: name }, text) : null);
+  const badge = (place) => el("span", { class: "tm-letter" }, letter(place));
 
   const headOf = (columns, corner, folder) =>
-    make("thead", {}, make("tr", {}, make("th", { scope: "col" }, corner), ...columns.map((item, place) =>
-      make("th", { scope: "col" }, badge(place), " ",
-        make("a", { href: `${folder}/${encodeURIComponent(item.id)}.html` }, item.title),
-        small(item.trust ? `${item.id}, ${item.trust}` : ""), item.note ? make("span", { class: "tm-mark" }, item.note) : null))));
+    el("thead", {}, el("tr", {}, el("th", { scope: "col" }, corner), ...columns.map((item, place) =>
+      el("th", { scope: "col" }, badge(place), " ",
+        el("a", { href: `${folder}/${encodeURIComponent(item.id)}.html` }, item.title),
+        small(item.trust ? `${item.id}, ${item.trust}` : ""), item.note ? el("span", { class: "tm-mark" }, item.note) : null))));
 
   const shortHead = (columns, corner) =>
-    make("thead", { class: "tm-short" }, make("tr", {}, make("th", { scope: "col" }, corner), ...columns.map((_, place) => make("th", { scope: "col" }, badge(place)))));
+    el("thead", { class: "tm-short" }, el("tr", {}, el("th", { scope: "col" }, corner), ...columns.map((_, place) => el("th", { scope: "col" }, badge(place)))));
 
   const bodyOf = (rows) =>
-    make("tbody", {}, ...rows.map((row) =>
-      make("tr", { "data-key": row.key || null }, make("th", { scope: "row" }, row.label), ...row.cells.map((cell, place) =>
-        make("td", { "data-letter": letter(place) }, cell.mark ? make("span", {}, cell.text, " ", make("span", { class: `tm-mark tm-is-${cell.mark}` }, cell.mark)) : cell.text, small(cell.small), small(cell.ratio_text, "tm-ratio"))))));
+    el("tbody", {}, ...rows.map((row) =>
+      el("tr", { "data-key": row.key || null }, el("th", { scope: "row" }, row.label), ...row.cells.map((cell, place) =>
+        el("td", { "data-letter": letter(place) }, cell.mark ? el("span", {}, cell.text, " ", el("span", { class: `tm-mark tm-is-${cell.mark}` }, cell.mark)) : cell.text, small(cell.small), small(cell.ratio_text, "tm-ratio"))))));
 
   const tableOf = (name, head, rows) =>
-    make("div", { class: "tm-scroll", tabindex: "0", role: "region", "aria-label": name },
-      make("table", { class: "tm-table tm-compare-table" }, make("caption", { class: "tm-unseen" }, name), head, bodyOf(rows)));
+    el("div", { class: "tm-scroll", tabindex: "0", role: "region", "aria-label": name },
+      el("table", { class: "tm-table tm-compare-table" }, el("caption", { class: "tm-unseen" }, name), head, bodyOf(rows)));
 
   const reasonOf = (item, place) =>
-    make("section", { class: "tm-reason" },
-      make("h4", {}, badge(place + 1), " compared with ", badge(0)),
-      make("p", {}, item.sentence, item.caveat ? ` ${item.caveat}` : ""),
+    el("section", { class: "tm-reason" },
+      el("h4", {}, badge(place + 1), " compared with ", badge(0)),
+      el("p", {}, item.sentence, item.caveat ? ` ${item.caveat}` : ""),
       item.items.length
-        ? make("ul", {}, ...item.items.map((factored) => make("li", {}, make("strong", {}, factored.name), ": ", factored.text, small(factored.basis))))
+        ? el("ul", {}, ...item.items.map((factored) => el("li", {}, el("strong", {}, factored.name), ": ", factored.text, small(factored.basis))))
         : null,
-      item.summary ? make("p", {}, item.summary) : null);
+      item.summary ? el("p", {}, item.summary) : null);
 
-  const folded = (title, node) => make("details", { class: "tm-more" }, make("summary", {}, title), node);
+  const folded = (title, node) => el("details", { class: "tm-more" }, el("summary", {}, title), node);
 
   const warningOf = ({ id, label: name, text }) =>
-    make("p", {}, `${name} of `, make("a", { href: `results/${encodeURIComponent(id)}.html` }, id), `: ${text}`);
+    el("p", {}, `${name} of `, el("a", { href: `results/${encodeURIComponent(id)}.html` }, id), `: ${text}`);
 
   const resultsOf = (made) => {
-    const parts = made.warnings.length ? [make("div", { class: "tm-note tm-is-inconsistent", "data-compare-objections": true }, ...made.warnings.map(warningOf))] : [];
+    const parts = made.warnings.length ? [el("div", { class: "tm-note tm-is-inconsistent", "data-compare-objections": true }, ...made.warnings.map(warningOf))] : [];
     parts.push(tableOf("Figures", headOf(made.columns, "Figure", "results"), made.figures));
-    parts.push(make("h3", {}, "What explains the difference"), ...made.reasons.map(reasonOf));
-    parts.push(make("h3", {}, "Conditions that differ"));
+    parts.push(el("h3", {}, "What explains the difference"), ...made.reasons.map(reasonOf));
+    parts.push(el("h3", {}, "Conditions that differ"));
     parts.push(made.differing.length
       ? tableOf("Conditions that differ", shortHead(made.columns, "Condition"), made.differing)
-      : make("p", {}, "No stated condition differs."));
+      : el("p", {}, "No stated condition differs."));
     if (made.partly.length) {
       parts.push(folded(`${made.partly.length} not stated for every result`, tableOf("Conditions not stated for every result", shortHead(made.columns, "Condition"), made.partly)));
     }
     if (made.equal.length) {
-      parts.push(folded(`${made.equal.length} equal conditions`, make("dl", { class: "tm-facts" }, ...made.equal.map((fact) => make("div", {}, make("dt", {}, fact.label), make("dd", {}, fact.text))))));
+      parts.push(folded(`${made.equal.length} equal conditions`, el("dl", { class: "tm-facts" }, ...made.equal.map((fact) => el("div", {}, el("dt", {}, fact.label), el("dd", {}, fact.text))))));
     }
     return parts;
   };
@@ -381,12 +372,12 @@
   // A combobox with a list (ARIA 1.2): arrows move, Enter chooses, Escape closes.
   const chooser = (name, hint, entries, taken, choose) => {
     const id = `tm-choose-${name}`;
-    const input = make("input", {
+    const input = el("input", {
       id, type: "text", role: "combobox", autocomplete: "off", spellcheck: "false", placeholder: hint,
       "aria-expanded": "false", "aria-controls": `${id}-list`, "aria-autocomplete": "list",
     });
-    const list = make("ul", { id: `${id}-list`, role: "listbox", "aria-label": `Matching ${name}`, hidden: true });
-    const count = make("output", { for: id, class: "tm-quiet" });
+    const list = el("ul", { id: `${id}-list`, role: "listbox", "aria-label": `Matching ${name}`, hidden: true });
+    const count = el("output", { for: id, class: "tm-quiet" });
     let active = -1, found = [];
 
     const close = () => {
@@ -416,7 +407,7 @@
       const wholeWords = (entry) => words.filter((word) => entry.words.has(word)).length;
       found = all.map((entry) => [entry, wholeWords(entry)]).sort((a, b) => b[1] - a[1]).slice(0, SHOWN).map(([entry]) => entry);
       list.replaceChildren(...found.map((entry, index) => {
-        const option = make("li", { id: `${id}-${index}`, role: "option", "aria-selected": "false" }, entry.title, small(entry.small));
+        const option = el("li", { id: `${id}-${index}`, role: "option", "aria-selected": "false" }, entry.title, small(entry.small));
         option.addEventListener("pointerdown", (event) => { event.preventDefault(); pick(entry); });
         return option;
       }));
@@ -439,7 +430,7 @@
         if (!list.hidden && active >= 0) pick(found[active]);
       }
     });
-    return { input, box: make("div", { class: "tm-combobox" }, input, list), count, label: make("label", { for: id }, `Add ${name === "results" ? "a result" : "an accelerator"}`) };
+    return { input, box: el("div", { class: "tm-combobox" }, input, list), count, label: el("label", { for: id }, `Add ${name === "results" ? "a result" : "an accelerator"}`) };
   };
 
   const start = (known) => {
@@ -477,7 +468,7 @@
     };
 
     const tell = (lines) => {
-      message.replaceChildren(...lines.map((line) => make("p", {}, line)));
+      message.replaceChildren(...lines.map((line) => el("p", {}, line)));
       message.hidden = !lines.length;
     };
 
@@ -511,9 +502,9 @@
         const ids = state[part.name];
         part.chosen.replaceChildren(...ids.map((id, place) => {
           const title = part.title(part.all.get(id));
-          const remove = make("button", { type: "button", "aria-label": `Remove ${id}` }, "\u00d7");
+          const remove = el("button", { type: "button", "aria-label": `Remove ${id}` }, "\u00d7");
           remove.addEventListener("click", () => { change(part.name, state[part.name].filter((other) => other !== id)); part.control.input.focus(); });
-          return make("li", {}, badge(place), " ", make("span", {}, title, part.name === "results" ? small(id) : null), remove);
+          return el("li", {}, badge(place), " ", el("span", {}, title, part.name === "results" ? small(id) : null), remove);
         }));
         part.control.input.disabled = ids.length >= MOST;
         part.note.textContent = ids.length >= MOST ? `${MOST} of ${MOST} chosen. Remove one to add another.` : ids.length === 1 ? `Add at least one more ${part.noun}.` : "";
@@ -525,7 +516,7 @@
         const usual = part.name === "results" && !state.results.length && !state.accelerators.length ? exampleIds : [];
         const compared = implied.length ? implied : usual.length ? usual : ids;
         const rendered = compared.length >= FEWEST ? part.render(compared) : { made: null, nodes: [] };
-        place.replaceChildren(implied.length ? make("p", { class: "tm-quiet" }, "The accelerators of the chosen results.") : "", ...rendered.nodes);
+        place.replaceChildren(implied.length ? el("p", { class: "tm-quiet" }, "The accelerators of the chosen results.") : "", ...rendered.nodes);
         place.view = rendered.made;
       }
     };
@@ -535,10 +526,10 @@
       for (const entry of entries) entry.words = new Set(entry.text.split(/[\s,()]+/));
       const taken = (id) => state[part.name].includes(id);
       part.control = chooser(part.name, part.hint, entries, taken, (id) => change(part.name, [...state[part.name], id]));
-      part.chosen = make("ol", { class: "tm-chosen", "aria-label": `Chosen ${part.name}` });
-      part.note = make("p", { class: "tm-quiet", role: "status" });
+      part.chosen = el("ol", { class: "tm-chosen", "aria-label": `Chosen ${part.name}` });
+      part.note = el("p", { class: "tm-quiet", role: "status" });
       root.querySelector(`[data-compare-chooser="${part.name}"]`).replaceChildren(
-        part.chosen, make("div", { class: "tm-choose" }, part.control.label, part.control.box, part.control.count), part.note);
+        part.chosen, el("div", { class: "tm-choose" }, part.control.label, part.control.box, part.control.count), part.note);
     }
     addEventListener("popstate", read);
     addEventListener("hashchange", read);
@@ -551,7 +542,7 @@
     .then((data) => start(decoded(data)))
     .catch((error) => {
       const message = root.querySelector("[data-compare-message]");
-      message.replaceChildren(make("p", {}, `The results could not be loaded (${error.message}). Reload the page to try again.`));
+      message.replaceChildren(el("p", {}, `The results could not be loaded (${error.message}). Reload the page to try again.`));
       message.hidden = false;
     });
 })();

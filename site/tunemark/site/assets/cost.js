@@ -1,7 +1,7 @@
 // The cost page: reads the forms, keeps them in the address, and shows the tables. Offers are chosen by a function of Python (script.py).
 (() => {
   // Costs on a basis: selection, multiplication and division ------------------------------------------
-  const { byParts, decoded, el, fixed, significant, usd, visit } = globalThis.tunemarkCommon;
+  const { byParts, decoded, el, fixed, reader, significant, small, usd, visit } = globalThis.tunemarkCommon;
   const { HOURS_PER_YEAR, OwnedHardware } = globalThis.tunemark.owned_hardware, { OVERSIZED, cheapest_offer, current_prices } = globalThis.tunemark.cards;
   const HOUR = 3600, DEFAULT_KIND = "on_demand", OWN = "own";
   const RATES = {
@@ -69,7 +69,6 @@
   const forms = [form, ownForm].filter(Boolean);
   const PAGE = globalThis.matchMedia("(max-width: 600px)").matches ? 10 : 50; // a phone shows cards
 
-  const small = (text) => (text ? el("small", {}, text) : null);
   const value = (name) => forms.map((each) => each.elements.namedItem(name)).find(Boolean)?.value.trim() ?? "";
 
   const COLUMNS = [
@@ -262,20 +261,7 @@
     }
   };
 
-  let loading = null;
-  const load = () => {
-    loading ??= fetch("data/cost.json")
-      .then((response) => {
-        if (!response.ok) throw new Error(`The file data/cost.json cannot be read (${response.status}); reload the page.`);
-        return response.json();
-      })
-      .then((data) => ({ ...data, prices: decoded(data.prices), results: decoded(data.results) }))
-      .catch((error) => {
-        loading = null;
-        throw error;
-      });
-    return loading;
-  };
+  const load = reader("data/cost.json", (data) => ({ ...data, prices: decoded(data.prices), results: decoded(data.results) }));
   const guarded = (update, place) => () => update().catch((error) => {
     place.replaceChildren(el("p", { class: "tm-headline", role: "alert" }, error.message));
     place.hidden = false;

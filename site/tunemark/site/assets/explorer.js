@@ -20,7 +20,7 @@
 
   // Formats ------------------------------------------------------------------------------------------
 
-  const { duration, fixed, gib, significant, usd } = globalThis.tunemarkCommon;
+  const { duration, el, fixed, gib, significant, usd } = globalThis.tunemarkCommon;
   const counted = (value) => fixed(value, 0);
   const flopPerSecond = (value) => {
     const [size, prefix] = [[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"]].find(([least]) => value >= least) ?? [1, ""];
@@ -38,17 +38,6 @@
 
   // DOM ---------------------------------------------------------------------------------------------
 
-  const element = (tag, attributes = {}, ...children) => {
-    const node = document.createElement(tag);
-    for (const name in attributes) {
-      const value = attributes[name];
-      if (name === "text") node.textContent = value;
-      else if (value === true) node.setAttribute(name, "");
-      else if (value !== false && value !== undefined && value !== "") node.setAttribute(name, value);
-    }
-    if (children.length) node.append(...children);
-    return node;
-  };
   const write = (node, text) => {
     if (node.textContent !== text) node.textContent = text;
   };
@@ -279,25 +268,25 @@
     };
 
     // Toolbar
-    const text = element("input", { type: "search", id: "tm-explorer-text", autocomplete: "off", placeholder: example() });
-    const sortBy = element("select", { id: "tm-explorer-sort" });
+    const text = el("input", { type: "search", id: "tm-explorer-text", autocomplete: "off", placeholder: example() });
+    const sortBy = el("select", { id: "tm-explorer-sort" });
     for (const { key, label, kind } of table.fields) {
       const directions = kind === "text" ? [[1, "A to Z"], [-1, "Z to A"]] : [[-1, "highest first"], [1, "lowest first"]];
       for (const [direction, words] of directions) {
-        sortBy.append(element("option", { value: `${direction < 0 ? "-" : ""}${key}`, text: `${label}, ${words}` }));
+        sortBy.append(el("option", { value: `${direction < 0 ? "-" : ""}${key}`, text: `${label}, ${words}` }));
       }
     }
-    sortBy.prepend(element("option", { value: "default", text: "Default: model FLOP/s per device" }));
-    const csv = element("button", { type: "button", class: "tm-explorer-button" }, element("span", { class: "tm-explorer-wide", text: "Download " }), "CSV");
-    const reset = element("button", { type: "button", class: "tm-explorer-button", text: "Clear all" });
-    const columnBoxes = new Map(table.fields.filter(({ key }) => key !== "accelerator").map(({ key }) => [key, element("input", { type: "checkbox", value: key })]));
-    const chooser = element("details", { class: "tm-explorer-columns" },
-      element("summary", { text: "Columns" }),
-      element("fieldset", {}, element("legend", { class: "tm-unseen", text: "Columns" }),
-        ...[...columnBoxes].map(([key, box]) => element("label", {}, box, field(key).label))));
-    const bar = element("div", { class: "tm-explorer-bar" },
-      element("div", { class: "tm-explorer-text" }, element("label", { for: text.id, text: "Search results" }), text),
-      element("div", { class: "tm-explorer-sort" }, element("label", { for: sortBy.id, text: "Sort" }), sortBy),
+    sortBy.prepend(el("option", { value: "default", text: "Default: model FLOP/s per device" }));
+    const csv = el("button", { type: "button", class: "tm-explorer-button" }, el("span", { class: "tm-explorer-wide", text: "Download " }), "CSV");
+    const reset = el("button", { type: "button", class: "tm-explorer-button", text: "Clear all" });
+    const columnBoxes = new Map(table.fields.filter(({ key }) => key !== "accelerator").map(({ key }) => [key, el("input", { type: "checkbox", value: key })]));
+    const chooser = el("details", { class: "tm-explorer-columns" },
+      el("summary", { text: "Columns" }),
+      el("fieldset", {}, el("legend", { class: "tm-unseen", text: "Columns" }),
+        ...[...columnBoxes].map(([key, box]) => el("label", {}, box, field(key).label))));
+    const bar = el("div", { class: "tm-explorer-bar" },
+      el("div", { class: "tm-explorer-text" }, el("label", { for: text.id, text: "Search results" }), text),
+      el("div", { class: "tm-explorer-sort" }, el("label", { for: sortBy.id, text: "Sort" }), sortBy),
       chooser, csv);
 
     // Facets
@@ -307,18 +296,18 @@
       for (const code of facet.codes) totals[code] += 1;
       order.sort((a, b) => (facet.values[a] === null) - (facet.values[b] === null) || totals[b] - totals[a] || collator.compare(String(facet.values[a]), String(facet.values[b])));
       const choices = order.map((code) => {
-        const box = element("input", { type: "checkbox" });
+        const box = el("input", { type: "checkbox" });
         box.dataset.code = code;
         const value = facet.values[code];
-        const count = element("span", { class: "tm-explorer-count" });
+        const count = el("span", { class: "tm-explorer-count" });
         const shown = value === null ? UNSTATED : facet.titles?.[code] && facet.titles[code] !== value ? `${value} ${facet.titles[code]}` : textOf(facet, value);
-        const label = element("label", { title: shown.length > 24 ? shown : "" }, box, element("span", { text: shown }), count);
+        const label = el("label", { title: shown.length > 24 ? shown : null }, box, el("span", { text: shown }), count);
         return { code, box, count, label };
       });
-      const chosen = element("span", { class: "tm-explorer-chosen" });
-      const details = element("details", { "data-facet": facet.key, open: OPEN.has(facet.key) || state.chosen.has(facet.key) },
-        element("summary", {}, element("span", { text: facet.label }), chosen),
-        element("fieldset", {}, element("legend", { class: "tm-unseen", text: facet.label }), ...choices.map(({ label }) => label)));
+      const chosen = el("span", { class: "tm-explorer-chosen" });
+      const details = el("details", { "data-facet": facet.key, open: OPEN.has(facet.key) || state.chosen.has(facet.key) },
+        el("summary", {}, el("span", { text: facet.label }), chosen),
+        el("fieldset", {}, el("legend", { class: "tm-unseen", text: facet.label }), ...choices.map(({ label }) => label)));
       details.addEventListener("change", ({ target }) => {
         const codes = new Set(state.chosen.get(facet.key));
         codes[target.checked ? "add" : "delete"](Number(target.dataset.code));
@@ -328,31 +317,31 @@
       });
       return { facet, choices, chosen, details };
     });
-    const filtersTitle = element("span", { text: "Filters" });
-    const drawer = element("details", { class: "tm-explorer-drawer", open: window.matchMedia("(min-width: 60em)").matches },
-      element("summary", {}, filtersTitle),
+    const filtersTitle = el("span", { text: "Filters" });
+    const drawer = el("details", { class: "tm-explorer-drawer", open: window.matchMedia("(min-width: 60em)").matches },
+      el("summary", {}, filtersTitle),
       ...facetNodes.map(({ details }) => details));
 
     // Table
-    const count = element("output", { "aria-live": "polite", for: text.id });
-    const leftOut = element("span");
-    const head = element("thead");
-    const body = element("tbody");
-    const grid = element("table", { class: "tm-table tm-explorer-table" }, element("caption", { class: "tm-unseen", text: "Results" }), head, body);
-    const more = element("button", { type: "button", class: "tm-explorer-button tm-explorer-more" });
-    const main = element("div", { class: "tm-explorer-main" },
-      element("div", { class: "tm-explorer-status" }, count, leftOut, reset),
-      element("div", { class: "tm-scroll", tabindex: "0", role: "region", "aria-label": "Results" }, grid), more);
-    root.replaceChildren(bar, element("div", { class: "tm-explorer-body" }, drawer, main));
+    const count = el("output", { "aria-live": "polite", for: text.id });
+    const leftOut = el("span");
+    const head = el("thead");
+    const body = el("tbody");
+    const grid = el("table", { class: "tm-table tm-explorer-table" }, el("caption", { class: "tm-unseen", text: "Results" }), head, body);
+    const more = el("button", { type: "button", class: "tm-explorer-button tm-explorer-more" });
+    const main = el("div", { class: "tm-explorer-main" },
+      el("div", { class: "tm-explorer-status" }, count, leftOut, reset),
+      el("div", { class: "tm-scroll", tabindex: "0", role: "region", "aria-label": "Results" }, grid), more);
+    root.replaceChildren(bar, el("div", { class: "tm-explorer-body" }, drawer, main));
 
     const drawHead = (columns) => {
       const sorted = (key) => (state.sort?.key === key ? (state.sort.direction < 0 ? "descending" : "ascending") : false);
       const cells = columns.map(({ key, label, kind, explained }) => {
-        const button = element("button", { type: "button", text: label, "data-sort-key": key });
-        return element("th", { scope: "col", class: kind === "text" ? "" : "tm-num", "aria-sort": sorted(key), title: explained }, button);
+        const button = el("button", { type: "button", text: label, "data-sort-key": key });
+        return el("th", { scope: "col", class: kind === "text" ? null : "tm-num", "aria-sort": sorted(key), title: explained || null }, button);
       });
       const pressed = head.contains(document.activeElement) ? document.activeElement.dataset.sortKey : undefined;
-      head.replaceChildren(element("tr", {}, ...cells));
+      head.replaceChildren(el("tr", {}, ...cells));
       if (pressed) head.querySelector(`[data-sort-key="${pressed}"]`)?.focus();
     };
 
@@ -371,13 +360,13 @@
       const cells = columns.map((column) => {
         const value = valueOf(column, row);
         if (column.key === "accelerator") {
-          const link = element("a", { href: `${encodeURIComponent(id)}.html`, text: nameOf(row) });
-          const figure = element("span", { class: "tm-explorer-figure" },
-            element("strong", { text: headline.figure.join(" ") }), ` ${headline.cost.join(" ")}`);
-          return element("th", { scope: "row", "data-key": column.key }, link,
-            element("span", { class: "tm-explorer-id" }, element("small", { text: id }), element("a", { class: "tm-explorer-mark", href: `../compare.html#${encodeURIComponent(id)}`, text: "Compare", "aria-label": `Compare ${nameOf(row)}, ${id}` })), figure);
+          const link = el("a", { href: `${encodeURIComponent(id)}.html`, text: nameOf(row) });
+          const figure = el("span", { class: "tm-explorer-figure" },
+            el("strong", { text: headline.figure.join(" ") }), ` ${headline.cost.join(" ")}`);
+          return el("th", { scope: "row", "data-key": column.key }, link,
+            el("span", { class: "tm-explorer-id" }, el("small", { text: id }), el("a", { class: "tm-explorer-mark", href: `../compare.html#${encodeURIComponent(id)}`, text: "Compare", "aria-label": `Compare ${nameOf(row)}, ${id}` })), figure);
         }
-        const cell = element("td", {
+        const cell = el("td", {
           class: [column.kind === "text" ? "" : "tm-num", value === null ? "tm-explorer-none" : "", headline.keys.has(column.key) ? "tm-explorer-told" : ""].join(" ").trim(),
           "data-key": column.key, "data-head": column.label,
         });
@@ -385,15 +374,15 @@
         const beside = BARS.has(column.kind) && value > 0 && !table.flags[row] ? largestOf(column).get(workOf(row)) : [0];
         if (beside[0] > 1) cell.style.setProperty("--bar", `${(100 * value) / beside[1]}%`);
         const below = (BELOW[column.key] ?? []).map(field).filter((other) => !columns.includes(other) && ![null, value].includes(valueOf(other, row)));
-        if (below.length) cell.append(element("small", { text: below.map((other) => textOf(other, valueOf(other, row)) + (other.kind === "count" ? " tokens" : "")).join(", ") }));
+        if (below.length) cell.append(el("small", { text: below.map((other) => textOf(other, valueOf(other, row)) + (other.kind === "count" ? " tokens" : "")).join(", ") }));
         if (value !== null && column.titles?.[column.codes[row]]) cell.title = column.titles[column.codes[row]];
-        if (doubtful.includes(column.key)) cell.append(" ", element("span", { class: "tm-mark", text: "ambiguous" }));
+        if (doubtful.includes(column.key)) cell.append(" ", el("span", { class: "tm-mark", text: "ambiguous" }));
         return cell;
       });
       if (table.flags[row]) {
-        cells[0].append(element("span", { class: "tm-mark", text: table.flags[row] & FAILED ? valueOf(field("status"), row) ?? "failed" : "impossible" }));
+        cells[0].append(el("span", { class: "tm-mark", text: table.flags[row] & FAILED ? valueOf(field("status"), row) ?? "failed" : "impossible" }));
       }
-      return element("tr", { "data-id": id, "data-last": Boolean(table.flags[row]) }, ...cells);
+      return el("tr", { "data-id": id, "data-last": Boolean(table.flags[row]) }, ...cells);
     };
 
     const append = (from, to) => {
@@ -520,7 +509,7 @@
 
   const download = (text) => {
     const address = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
-    const link = element("a", { href: address, download: "tunemark-results.csv" });
+    const link = el("a", { href: address, download: "tunemark-results.csv" });
     link.click();
     setTimeout(() => URL.revokeObjectURL(address), 10_000);
   };

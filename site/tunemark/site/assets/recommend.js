@@ -1,8 +1,8 @@
 // The home page: reads the form, keeps it in the address, and shows the answer. The choice and its words are translated from Python (script.py).
 (() => {
-  const { decoded, el, visit } = globalThis.tunemarkCommon, { dict, make, object } = globalThis.tunemarkPython, { answer_html } = globalThis.tunemark.answer;
+  const { decoded, el, reader, visit } = globalThis.tunemarkCommon, { dict, make, object } = globalThis.tunemarkPython, { answer_html } = globalThis.tunemark.answer;
   const { CONFIG_FIELDS, OTHER_KEYS, config_fields, model_of_size, size_in_words } = globalThis.tunemark.any_model;
-  const { instead_of, key_of_model, model_keys, not_modelled } = globalThis.tunemark.names, { metal_bytes, model_contradictions } = globalThis.tunemark.cards;
+  const { instead_of, key_of_model, model_keys, not_modelled, with_memory } = globalThis.tunemark.names, { metal_bytes, model_contradictions } = globalThis.tunemark.cards;
   const { seconds_of, tokens_in_row, whole_number } = globalThis.tunemark.formats;
   const { OWN, Offer, Question, UnusedRate, places_of, recommend } = globalThis.tunemark.recommendation, { not_used } = globalThis.tunemark.recommendation_words;
   const { Evidence, KnownRate, beyond_context, rates_for } = globalThis.tunemark.option_rates, { Effects, architecture_of } = globalThis.tunemark.throughput;
@@ -73,7 +73,7 @@
     own_memory: "The memory of your Mac",
     own_usd: "The cost per hour", currency: "The currency", exchange: "The exchange rate", watts: "The power", kwh: "The price of electricity",
   };
-  const optional = (reader) => (text) => (text.trim() === "" ? null : reader(text));
+  const optional = (parse) => (text) => (text.trim() === "" ? null : parse(text));
   const startup = (text) => (text.trim() === "0" ? 0 : seconds_of(text));
   const number = (fits, words) => (text) => {
     const value = Number(text);
@@ -97,10 +97,10 @@
   };
 
   // Reads a field; an error carries its name, so that the page can mark it.
-  const read = (name, reader) => {
+  const read = (name, parse) => {
     const { value } = field(name);
     try {
-      return reader(value);
+      return parse(value);
     } catch (error) {
       throw Object.assign(new Error(`${NAMES[name]} is "${value}"; it ${error.message}.`), { field: name });
     }
@@ -133,7 +133,7 @@
     const memory = read("own_memory", optional(above0)), card = index.accelerators[field("own").value];
     if (memory === null || !card) return index.cards;
     if (card.vendor !== "Apple") throw Object.assign(new Error("The memory can be given for Macs, whose chips are sold with several"), { field: "own_memory" });
-    const mine = { ...card, memory_gib: memory, usable_bytes: metal_bytes(memory * 2 ** 30), name: `${card.name} with ${memory} GB` };
+    const mine = { ...with_memory(card, memory), usable_bytes: metal_bytes(memory * 2 ** 30) };
     return dict(Object.entries({ ...index.accelerators, [card.key]: mine }));
   };
   const questionOf = (index) => {
@@ -232,18 +232,7 @@
     visit(now === initial.get("state") ? "" : now, touched);
   };
 
-  let fetched = null;
-  const load = () => {
-    fetched ??= fetch("data/recommend.json").then(async (response) => {
-      if (!response.ok) throw new Error(`The data of this page cannot be read (${response.status}); reload the page.`);
-      return prepared(await response.json());
-    });
-    return fetched.catch((error) => {
-      fetched = null;
-      throw error;
-    });
-  };
-
+  const load = reader("data/recommend.json", prepared);
   let turn = 0;
   const update = async () => {
     const mine = (turn += 1);
