@@ -40,8 +40,8 @@ class Budget:
 
 PYTHON = (".py",)
 BUDGETS = (
-    # Raised by 160 on 2026-11-27: Qwen3.5, Qwen3-Next and Gemma 4, whose layers are of several kinds; names of devices with their memory.
-    Budget("schema", "schema", PYTHON, 12_328, 8_000),
+    # Raised by 210 on 2026-11-27: families with layers of several kinds; names of devices with their memory; memory of autocast and shards.
+    Budget("schema", "schema", PYTHON, 12_378, 8_000),
     # What is left has no second copy and no dead code: less would be fewer device families, studies or settings.
     Budget("harness", "harness", PYTHON, 9_530, 7_000),
     Budget("collector", "collector", PYTHON, 14_237, 12_000),
@@ -51,7 +51,7 @@ BUDGETS = (
     Budget("site, templates", "site", (".j2",), 4_424, 4_000),
     # Pages of results, tables of documents and the data of page scripts are queries now; they were 1,450 lines of Python.
     Budget("collector and site, SQL", "collector site", (".sql",), 2_433, 2_600),
-    Budget("tests", "tests", PYTHON, 17_940, 16_000),
+    Budget("tests", "tests", PYTHON, 17_999, 16_000),
     Budget("benchmarks", "benchmarks", PYTHON, 4_225, 4_000),
 )
 
