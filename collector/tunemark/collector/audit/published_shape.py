@@ -24,7 +24,7 @@ ENUMS: dict[str, Callable[[Any], object]] = {
 
 
 def published_shape(conditions: Conditions, facts: FactBase, convention: MemoryConvention | None) -> TrainingShape | None:
-    """Return the shape of a published step, or None.
+    """Return the shape of a published step, or None. Adapters that are trained side by side count as one of their joint rank.
 
     None if model, length or micro-batch is unknown, if the conditions contradict each other, or if the memory model does not cover them.
     """
@@ -40,7 +40,7 @@ def published_shape(conditions: Conditions, facts: FactBase, convention: MemoryC
     optimizer = str(settings.get("optimizer") or "").lower()
     given: dict[str, Any] = {
         "gradient_accumulation": conditions.gradient_accumulation or 1,
-        "lora_rank": rank if isinstance(rank, int) else 8,
+        "lora_rank": (rank if isinstance(rank, int) else 8) * int(str(settings.get("concurrent_adapters", 1))),
         "lora_targets": _targets(settings.get("lora_targets")),
         "lora_dropout": float(dropout) if isinstance(dropout, int | float) else 0.0,
         "checkpointing": Checkpointing.SELECTIVE if recomputed == "selective" else Checkpointing.FULL if recomputed else Checkpointing.NONE,

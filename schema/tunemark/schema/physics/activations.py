@@ -41,8 +41,6 @@ class BlockActivations:
     """Kept by autograd for the backward pass."""
     products: int
     """The part of `saved` that are results of matrix products and attention, which selective checkpointing keeps."""
-    forward: int
-    """Temporary peak of a forward pass that keeps nothing."""
     backward: int
     """Temporary peak of the backward pass in addition to `saved`."""
     formula: str
@@ -63,7 +61,6 @@ def block_activations(shape: TrainingShape, place: int = -1) -> BlockActivations
         input=int(slots * parts.hidden),
         saved=int(slots * saved),
         products=int(slots * (parts.output + shape.kept_products * parts.matrix_results)),
-        forward=int(slots * parts.forward),
         backward=int(slots * parts.backward),
         formula=formula,
     )
@@ -156,15 +153,20 @@ class _Parts:
         """Keys without positions together with values, which one product gives; 0 unless they have a rank."""
         return self._heads(self.card.head_dim + self.heads.value_width) if self.card.key_value_rank else 0
 
+    @property
+    def attended(self) -> float:
+        """Bytes of a number that attention reads and returns; autocast also converts results of 4-bit matrices."""
+        return BYTES[self.shape.logits]
+
     def _heads(self, width: int) -> float:
-        return self.product * self.card.attention_heads * width / self.shape.tensor_parallel
+        return self.attended * self.card.attention_heads * width / self.shape.tensor_parallel
 
     @property
     def keys(self) -> float:
         """Keys, or values that are as wide; 0 where they are those of another block."""
         if self.place in sharing_blocks(self.card):
             return 0
-        return self.product * self.heads.keys * self.heads.width / self.shape.tensor_parallel
+        return self.attended * self.heads.keys * self.heads.width / self.shape.tensor_parallel
 
     @property
     def ranks_of_attention(self) -> int:
@@ -184,7 +186,7 @@ class _Parts:
         extra = (
             heads * (FP32 if self.traits.query_key_norm == "unit" else once) if self.traits.query_key_norm and not self.keeps_state else 0
         )
-        extra += self.keys / self.product * FP32 if self.traits.value_norm else 0
+        extra += self.keys / self.attended * FP32 if self.traits.value_norm else 0
         if self.traits.router_scaled and self.mixed:
             # Around the experts and after the layer for all tokens, and that of the router, with what its scaling keeps.
             per_layer += 3
@@ -242,12 +244,12 @@ class _Parts:
 
     @property
     def adapters(self) -> float:
-        """One copy of the input per adapter in the adapter's format, and its dropout mask."""
-        size, dropout = BYTES[self.shape.adapters], self.shape.lora_dropout > 0
+        """One copy of the input per adapter in the format in which it multiplies, and its dropout mask."""
+        size, dropout = BYTES[self.shape.adapter_products], self.shape.lora_dropout > 0
         widths = sum(linear.inputs * linear.active for linear in self.adapted)
-        if size == self.size and not dropout:
-            # Without cast and dropout, adapters share the tensor that their matrix reads.
-            widths = sum(self.adapter_inputs.values())
+        if size == self.size == BYTES[self.shape.adapters_at_work] and not dropout:
+            # Without cast and dropout, adapters share the tensor that their matrix reads. peft casts to the adapter's format before autocast.
+            widths = self.inputs_to_keep
         return widths * (size + (MASK if dropout else 0)) + self.ranks
 
     @property
@@ -262,9 +264,15 @@ class _Parts:
         return {name(linear): linear.inputs * linear.active for linear in self.adapted}
 
     @property
+    def inputs_to_keep(self) -> int:
+        """Widths of those that are not kept anyway: attention keeps its output."""
+        output = "" if self.traits.gated_attention or self.keeps_state else NAMES[self.card.family].attention[-1]
+        return sum(width for name, width in self.adapter_inputs.items() if name != output)
+
+    @property
     def ranks(self) -> float:
         """Results of the first matrices of all adapters."""
-        return BYTES[self.shape.adapters] * self.shape.lora_rank * sum(linear.active for linear in self.adapted)
+        return BYTES[self.shape.adapter_products] * self.shape.lora_rank * sum(linear.active for linear in self.adapted)
 
     @property
     def products(self) -> float:
@@ -288,36 +296,35 @@ class _Parts:
         """Inputs of trained matrices and of adapters that are not results of matrix products themselves."""
         if self.trained:
             return 2 * self.hidden + self.inner + self.product * self.ranks_of_attention
-        size = BYTES[self.shape.adapters]
-        # A cast makes a tensor of its own of each input; otherwise the output of attention is a kept result already.
-        kept = sum(
-            width for name, width in self.adapter_inputs.items() if size != self.product or name != NAMES[self.card.family].attention[-1]
-        )
+        size = BYTES[self.shape.adapter_products]
+        # A cast makes a tensor of its own of each input.
+        kept = self.inputs_to_keep if size == self.product else sum(self.adapter_inputs.values())
         return size * kept + self.ranks
 
     @property
-    def last_adapter(self) -> float:
-        """Bytes of the cast, dropped-out and masked input of the adapter on the widest matrix."""
-        widest = max((linear.inputs * linear.active for linear in self.adapted), default=0) / self.shape.tensor_parallel
-        size, dropout = BYTES[self.shape.adapters], self.shape.lora_dropout > 0
-        cast = size if size != self.size else 0
-        return widest * (cast + (size + MASK if dropout else 0))
-
-    @property
-    def forward(self) -> float:
-        """Gate, up and their product at once, or the input of the last matrix together with its adapter's copies."""
-        scores = (self.attention - self.queries - self.output) if self.shape.attention == "eager" else 0
-        scores = self.in_state / 2 if self.keeps_state else scores
-        wide = max((3 if self.traits.gated else 2) * self.inner_at_once, self.inner_at_once + self.last_adapter)
-        return 2 * self.hidden + max(wide, scores)
-
-    @property
     def backward(self) -> float:
-        """Gradients of product, gate and up at once, or of the last adapter's input in two formats together with one of them."""
-        widest = max((linear.inputs * linear.active for linear in self.adapted), default=0) / self.shape.tensor_parallel
-        adapter = self.inner_at_once + 2 * widest * BYTES[self.shape.adapters]
-        scores = self.in_state / 2 if self.keeps_state else self.attention if self.shape.attention == "eager" else 0
-        return 2 * self.hidden + max((3 if self.traits.gated else 2) * self.inner_at_once, adapter if widest else 0, scores)
+        """Temporary peak of the last matrices of a block, recomputed or differentiated, in addition to all that it saves.
+
+        Either the gradients of product, gate and up at once, when the input of the last matrix is no longer needed. Or, with the residual
+        stream and its norms: the widest adapter's results before and after scaling, when that input is not there yet; or that input, and
+        its cast to the format of the adapters where autocast converts it once more.
+        """
+        shape, ranks = self.shape, self.shape.tensor_parallel
+        size, stored = BYTES[shape.adapter_products], BYTES[shape.adapters_at_work]
+        # Experts run one after the other, each on its share of the tokens.
+        adapted = [linear for linear in self.adapted if linear.part != "attention"]
+        result = max((linear.outputs * linear.active / linear.copies for linear in adapted), default=0) / ranks
+        read = max((linear.inputs * linear.active / linear.copies for linear in adapted), default=0) / ranks
+        last = any(linear.outputs == self.card.hidden_size for linear in adapted)
+        copied = size * min(self.inner_at_once / self.product, read) if last else 0
+        freed = self.inner_at_once if self.trained else copied
+        cast = stored if stored not in {size, self.product} else 0
+        wide = max(2 * size * result - freed, (self.product + cast) * read)
+        forward = 3 * self.hidden / self.size * self.product + wide if adapted else 0
+        gradients = (3 if self.traits.gated else 2) * self.inner_at_once - freed
+        # The gated delta rule has three tensors as wide as its values beside those that it keeps.
+        state, scores = 3 * FP32 * widths_of_state(self.card)[1] / ranks, self.attention if shape.attention == "eager" else 0
+        return 2 * self.hidden + max(gradients, forward, state if self.keeps_state else scores)
 
 
 def stored_per_block(shape: TrainingShape, block: BlockActivations) -> tuple[int, str]:
@@ -340,7 +347,8 @@ def head_line(shape: TrainingShape) -> MemoryLine:
     """Return the peak bytes of logits, their copies and their gradients.
 
     - `plain`: three tensors in the format of the logits: log-probabilities, gradient of the picked ones, gradient of the logits.
-    - `upcast`: the logits, and those three in fp32 (transformers' loss casts first).
+    - `upcast`: the logits, which loops hold on to, and those three in fp32 (transformers' loss casts first). The Trainer frees the logits
+      before the backward pass; until January 2025 its forward pass held a shifted copy instead (transformers, pull request 35646).
     - `inplace`: the logits, and two in fp32: the gradient overwrites the log-probabilities.
     - `chunked`: the logits; for one chunk of them the gradient, and without torch.compile the three in fp32; and if the head is
       trained, its gradient so far and that of the chunk.

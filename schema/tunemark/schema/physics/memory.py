@@ -31,6 +31,9 @@ CONTEXT = 512 * MIB
 COLLECTIVES = 512 * MIB
 """NCCL communication buffers with default channels, outside the allocator."""
 
+RECORD_STREAM = 1 / 0.93
+"""Peak of FSDP 1 over that of FSDP 2, which does not delay the reuse of memory by `recordStream` (torchtitan, docs/fsdp.md: 7% less)."""
+
 ALL_BUT_UPDATE: tuple[Moment, ...] = ("loss", "backward begins", "backward ends")
 BEFORE: tuple[Moment, ...] = ("loss", "backward begins")
 BACKWARD: tuple[Moment, ...] = ("backward begins", "backward ends")
@@ -45,7 +48,10 @@ def estimate_memory(shape: TrainingShape) -> MemoryLedger:
     settled = sum(
         line.bytes for line in lines if line.key in {"optimizer states", "fp32 master weights"} and shape.sharding.startswith("fsdp")
     )
-    return MemoryLedger(kept(*lines), outside, divided(shape, "parameters") != 1, settled)
+    sharded = divided(shape, "parameters") != 1
+    # Copies from the host make the streams wait for each other, so that nothing is delayed.
+    delayed = RECORD_STREAM if sharded and shape.sharding == "fsdp1" and not shape.offload else 1.0
+    return MemoryLedger(kept(*lines), outside, sharded, settled, delayed)
 
 
 def _activations(shape: TrainingShape) -> tuple[MemoryLine, ...]:
@@ -77,7 +83,7 @@ def _activations(shape: TrainingShape) -> tuple[MemoryLine, ...]:
         _held_by_hooks(shape, shape.model.layers * block.input),
         _dequantised(shape),
         _narrow_product(shape),
-        _cast_weights(shape),
+        *_cast_weights(shape),
     )
 
 
@@ -102,17 +108,23 @@ def _narrow_product(shape: TrainingShape) -> MemoryLine:
     return MemoryLine(f"product in {name}", "activations", int(shape.slots * widest * size + matrix * narrow), formula, BACKWARD)
 
 
-def _cast_weights(shape: TrainingShape) -> MemoryLine:
+def _cast_weights(shape: TrainingShape) -> tuple[MemoryLine, ...]:
     """Return the bytes of the 16-bit copies that autocast makes of fp32 weights.
 
-    Copies of trained weights are cached until the forward pass ends, those of frozen ones only live in saved tensors. Sharded
-    weights are gathered in 16 bits and need no copy.
+    The backward pass needs the copies that gradients pass through. Those of trained weights are also cached until the forward pass ends,
+    when the gradients of the logits are not there yet. Sharded weights are gathered in 16 bits and need no copy.
     """
-    casts = shape.autocast is not None and BYTES[shape.parameters] == FP32 and divided(shape, "parameters") == 1
-    cached = casts and (shape.method is Method.FULL or (shape.method is Method.LORA and shape.checkpointing is Checkpointing.NONE))
-    weights = count_weights(shape).plain if cached else 0
-    moments: tuple[Moment, ...] = ("loss", "backward begins") if shape.checkpointing is Checkpointing.NONE else ("loss",)
-    return MemoryLine("weights in 16 bits", "activations", 2 * weights, f"{weights:,} x 2 bytes: copies made by autocast", moments)
+    if shape.autocast is None or BYTES[shape.parameters] != FP32 or divided(shape, "parameters") > 1:
+        return ()
+    count, ranks, kept = count_parameters(shape.model), shape.tensor_parallel, shape.checkpointing is Checkpointing.NONE
+    head, matrices = count.head // ranks, 0 if shape.packed else (count.attention + count.feed_forward) // ranks
+    copied = matrices if kept or shape.method is Method.FULL else 0
+    gradients = FP32 * shape.slots * shape.model.vocabulary // ranks if shape.loss == "upcast" and not kept else 0
+    formula = f"{copied:,} x 2 bytes: copies made by autocast" + (", less the gradients of the logits" if gradients else "")
+    return (
+        MemoryLine("head in 16 bits", "activations", 2 * head, f"{head:,} x 2 bytes: a copy made by autocast", ("loss",)),
+        MemoryLine("weights in 16 bits", "activations", max(0, 2 * copied - gradients), formula, BEFORE if kept else ("loss",)),
+    )
 
 
 def _held_by_hooks(shape: TrainingShape, inputs: int) -> MemoryLine:
@@ -133,33 +145,45 @@ def _holds_inputs(shape: TrainingShape) -> bool:
 
 
 def _gathered(shape: TrainingShape) -> tuple[MemoryLine, ...]:
-    """Return the bytes gathered from other shards: the block in use and the prefetched one, or the head while logits are computed."""
+    """Return the bytes gathered from other shards: the block in use and the prefetched one, the head while logits are computed.
+
+    FSDP 1 never frees its outermost unit, which holds head and embeddings, before the backward pass ends (`_post_forward_reshard`), and
+    has the head's gradients whole until then. FSDP 2 keeps the joined buffer of a collective beside the weights copied from it until the next
+    one (`all_gather_state`). A block's gradients are whole twice: as computed, and joined for their reduction.
+    """
     share = divided(shape, "parameters")
     if share == 1:
         return ()
     count, size = count_parameters(shape.model), BYTES[shape.logits]
-    head, block = count.head // shape.tensor_parallel, block_weights(shape)
+    outermost = shape.sharding == "fsdp1" and not shape.matrix_units
+    head, table = count.head // shape.tensor_parallel, 0 if count.tied_head or not outermost else count.embedding // shape.tensor_parallel
+    block = max(each.inputs * each.outputs for each in block_linears(shape.model)) if shape.matrix_units else block_weights(shape)
+    held: tuple[Moment, ...] = ALL_BUT_UPDATE if outermost else ("loss",)
     each = BYTES[shape.packed] if shape.packed else size
     # DeepSpeed keeps gathered parameters up to this number.
     blocks = min(shape.model.layers * block, max(2 * block, LIVE_PARAMETERS)) if shape.sharding == "zero3" else 2 * block
     # Offloaded shards are on the device too; FSDP 1 has them twice: as stored, and in the format in which they are gathered.
     shards = (2 if shape.sharding == "fsdp1" else 1) if shape.offload else 0
-    copies, by = 1 + shards / share, f" x (1 + {shards}/{share})" if shards else ""
+    joined = 1 if shape.sharding == "fsdp2" else 0
+    copies, by = 1 + joined + shards / share, f" x ({1 + joined} + {shards}/{share})" if shards or joined else ""
     # Copies from the host make the streams wait for each other.
     stream: Group = "framework" if shape.offload else "gathered"
     trained = shape.method is Method.FULL
-    whole = 0 if shape.loss in {"chunked", "streamed"} else 1
+    whole, reduced = 0 if shape.loss in {"chunked", "streamed"} else 1, 0 if outermost else 1
     waiting = (
         count_weights(shape).trained * BYTES[shape.parameters] / share if shape.offload and trained and shape.sharding == "fsdp1" else 0
     )
     return (
-        MemoryLine("gathered head", stream, int(head * size * copies), f"{head:,} x {size:g} bytes{by}", ("loss",)),
+        MemoryLine("gathered head", stream, int((head + table) * size * copies), f"{head + table:,} x {size:g} bytes{by}", held),
         MemoryLine(
             "gradients of the head",
             "training",
-            int(head * size * (whole + 1 / share)) if trained else 0,
-            f"{head:,} x {size:g} bytes x ({whole} + 1/{share}): {'whole, and ' if whole else ''}reduced",
-            ("loss",),
+            int(head * size * (whole + reduced / share)) if trained else 0,
+            f"{head:,} x {size:g} bytes x ({whole} + {reduced}/{share}): whole, and reduced",
+            BEFORE if outermost else ("loss",),
+        ),
+        MemoryLine(
+            "gradients of a block", "training", int(2 * block * size) if trained else 0, f"{block:,} x 2 x {size:g} bytes", BACKWARD
         ),
         MemoryLine(
             "gathered blocks",
@@ -171,8 +195,8 @@ def _gathered(shape: TrainingShape) -> tuple[MemoryLine, ...]:
         MemoryLine(
             "prefetched blocks",
             stream,
-            int((blocks - block) * each * copies),
-            f"{blocks - block:,} x {each:g} bytes{by}",
+            int((blocks - block) * each * (copies - joined)),
+            f"{blocks - block:,} x {each:g} bytes" + (f" x (1 + {shards}/{share})" if shards else ""),
             ("backward begins",),
         ),
         MemoryLine(

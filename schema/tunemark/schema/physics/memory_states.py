@@ -51,6 +51,8 @@ class MemoryLedger:
     """True if the weights are divided among devices: the errors are larger."""
     settled: int = 0
     """Optimizer states that FSDP's first update puts into blocks which activations have left."""
+    delayed: float = 1.0
+    """Reserved memory over what would be reserved if freed memory could be used again at once. Settled states are a part of the difference."""
 
     @property
     def error(self) -> tuple[float, float]:
@@ -90,7 +92,8 @@ class MemoryLedger:
         elsewhere = [line for line in self.lines if peak not in line.moments]
         gathered = sum(line.bytes for line in elsewhere if line.group == "gathered")
         rest = sum(line.bytes for line in elsewhere) - gathered
-        return int(self.allocated_at(peak) + gathered + NOT_REUSED * rest + (1 - NOT_REUSED) * min(rest, self.settled))
+        reserved = self.allocated_at(peak) + gathered + NOT_REUSED * rest
+        return int(reserved + max((1 - NOT_REUSED) * min(rest, self.settled), (self.delayed - 1) * reserved))
 
     def reserved_on(self, device_bytes: int | None) -> int:
         """Return the peak reserved on a device of this memory.

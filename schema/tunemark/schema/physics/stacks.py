@@ -15,6 +15,8 @@ FORMATS = ("parameters", "activations", "autocast")
 """Fields that belong together: if one of them is given, a stack changes none."""
 AUTOCAST: Fields = {"parameters": Dtype.FP32, "activations": Dtype.FP32, "autocast": Dtype.BF16}
 """Weights and residual stream in fp32, matrix products in bf16."""
+BF16_PRODUCTS: Fields = {"autocast": Dtype.BF16}
+"""Products in bf16 under autocast, with weights in bf16: the Trainer's `bf16`. Adapters are in fp32, and multiply in bf16."""
 FP32_SHARDS: Fields = {"parameters": Dtype.FP32}
 """Weights in fp32, gathered in bf16."""
 MASTER: Fields = {"master_weights": True}
@@ -67,12 +69,13 @@ _ALL = (
         "hf",
         f"transformers' Trainer in mixed precision: trained weights in fp32, products in bf16, logits in fp32. {ACCELERATE}. {KBIT}. Before "
         "version 5, transformers checkpointed re-entrantly by default",
-        {"": {"reentrant": True}, "full whole": AUTOCAST, "full fsdp": FP32_SHARDS, "full zero": MASTER, "qlora whole": AUTOCAST},
+        {"": {"reentrant": True}, "adapters whole": BF16_PRODUCTS, "qlora whole": AUTOCAST}
+        | {"full whole": AUTOCAST, "full fsdp": FP32_SHARDS, "full zero": MASTER},
     ),
     Stack(
         "hf-pure-bf16",
         f"transformers with weights loaded in bf16, which is the default from version 5, and without fp32 copies of trained weights. {KBIT}",
-        {"": {"reentrant": True}, "full zero": MASTER, "qlora whole": AUTOCAST},
+        {"": {"reentrant": True}, "full zero": MASTER, "adapters whole": BF16_PRODUCTS, "qlora whole": AUTOCAST},
     ),
     Stack(
         "trl",
@@ -83,7 +86,7 @@ _ALL = (
     Stack(
         "fms",
         "fms-acceleration (source 010): frozen weights and norms of QLoRA stay in bf16; shards of full fine-tuning as in accelerate",
-        {"": {"reentrant": True}, "full fsdp": FP32_SHARDS, "full zero": MASTER},
+        {"": {"reentrant": True}, "full fsdp": FP32_SHARDS, "full zero": MASTER, "adapters whole": BF16_PRODUCTS},
         vendors=GPUS,
     ),
     Stack(
@@ -96,14 +99,14 @@ _ALL = (
         "axolotl",
         "axolotl 067b021 (loaders/model.py): loads weights in bf16 and converts norms and embeddings to it; checkpoints without re-entry. "
         "Shards as in accelerate",
-        {"full fsdp": FP32_SHARDS, "full zero": MASTER},
+        {"full fsdp": FP32_SHARDS, "full zero": MASTER, "adapters whole": BF16_PRODUCTS},
         vendors=GPUS,
     ),
     Stack(
         "llama-factory",
         "LLaMA-Factory (_setup_full_tuning in model/adapter.py): casts trained weights to fp32 unless pure_bf16 is set; quantised models keep "
         "norms in bf16; checkpoints re-entrantly",
-        {"": {"reentrant": True}, "full whole": AUTOCAST, "full fsdp": FP32_SHARDS, "full zero": MASTER},
+        {"": {"reentrant": True}, "full whole": AUTOCAST, "full fsdp": FP32_SHARDS, "full zero": MASTER, "adapters whole": BF16_PRODUCTS},
         vendors=GPUS,
     ),
     Stack(

@@ -122,6 +122,8 @@ class TrainingShape:
 
     sharding: Sharding = "single"
     """How parameters, gradients and optimizer states are sharded."""
+    matrix_units: bool = False
+    """FSDP gathers and frees single matrices instead of blocks."""
     world_size: int = 1
     """Data-parallel devices."""
     tensor_parallel: int = 1
@@ -206,6 +208,16 @@ class TrainingShape:
     def products(self) -> Dtype:
         """Format of the results of matrix products; those of 4-bit matrices have the format of their input."""
         return self.activations if self.autocast is None or self.method is Method.QLORA else self.autocast
+
+    @property
+    def adapters_at_work(self) -> Dtype:
+        """Format of the adapters while they multiply, before autocast: shards are gathered, and DeepSpeed converts them, to the format of the activations."""
+        return self.adapters if self.sharding in {"single", "ddp"} else self.activations
+
+    @property
+    def adapter_products(self) -> Dtype:
+        """Format in which adapters multiply, and in which their inputs are kept."""
+        return self.autocast or self.adapters_at_work
 
     @property
     def logits(self) -> Dtype:
