@@ -5,7 +5,7 @@
   const { HOURS_PER_YEAR, OwnedHardware } = globalThis.tunemark.owned_hardware, { OVERSIZED, cheapest_offer, current_prices } = globalThis.tunemark.cards;
   const HOUR = 3600, DEFAULT_KIND = "on_demand", OWN = "own";
   const RATES = {
-    usd_per_1k_samples: ["samples_per_s", 1e3], usd_per_1m_samples: ["samples_per_s", 1e6], usd_per_1m_tokens: ["tokens_per_s", 1e6],
+    usd_per_1k_samples: ["samples_per_s", 1e3], usd_per_1m_tokens: ["tokens_per_s", 1e6],
   };
   const TIMES = { usd_per_epoch: "epoch_time_s", usd_per_training: "train_time_s", usd_per_run: "wall_s" };
   const FIGURES = [...Object.keys(RATES), ...Object.keys(TIMES)], SPEED = "samples_per_s_per_usd_hour";
@@ -72,7 +72,7 @@
   const value = (name) => forms.map((each) => each.elements.namedItem(name)).find(Boolean)?.value.trim() ?? "";
 
   const COLUMNS = [
-    ["usd_per_1k_samples", "Per 1k samples"], ["usd_per_1m_samples", "Per 1M samples"], ["usd_per_1m_tokens", "Per 1M tokens"],
+    ["usd_per_1k_samples", "Per 1k samples"], ["usd_per_1m_tokens", "Per 1M tokens"],
     ["usd_per_epoch", "Per epoch"], ["usd_per_training", "Training"], ["usd_per_run", "Run"],
     [SPEED, "Samples/s per $/h"], ["usd_per_hour", "Price per hour"],
   ];
@@ -100,9 +100,7 @@
 
   const figureCell = (row, [name, head], leading) => {
     const amount = row[name], show = name === SPEED ? significant : usd;
-    // The interval of 1,000 samples is not repeated for a million.
-    const interval = name === "usd_per_1m_samples" ? [] : [row[`${name}_low`], row[`${name}_high`]];
-    const [low, high] = [interval[0] ?? null, interval[1] ?? null];
+    const [low, high] = [row[`${name}_low`] ?? null, row[`${name}_high`] ?? null];
     const kind = `tm-num${amount === null ? " tm-cost-none" : ""}${name === leading ? " tm-cost-first" : ""}`;
     return el("td", { class: kind, "data-head": head }, amount === null ? NONE : show(amount),
       low === null || high === null || amount === null ? null : small(`${show(low)} to ${show(high)}`));
