@@ -82,7 +82,7 @@ def test_levers_of_the_command_line_lower_the_estimate(tunemark: Tunemark) -> No
 def test_devices_in_the_name_stacks_and_settings_without_effect_on_the_rate_are_said(tunemark: Tunemark) -> None:
     done = tunemark("estimate", "-m", "llama-3.1-8b", "-a", "8xH100", "--set", "compiled=true")
     assert "H100 SXM5 80GB \N{MULTIPLICATION SIGN} 8  fits" in done.out
-    assert "--set compiled: no effect on the rate, which is that of any plain loop" in done.err
+    assert "--set compiled: no effect on the rate of this plan, which is that of any plain loop" in done.err
     assert "TPU v6e" not in tunemark("estimate", "-m", "llama-3.1-8b", "--stack", "unsloth").out
     for options, words in ((("8xH100", "--devices", "4"), "differs from 8"), (("TPU v6e", "--stack", "unsloth"), "these do: hf, ")):
         refused = tunemark("estimate", "-m", "llama-3.1-8b", "-a", *options)

@@ -176,6 +176,16 @@ def test_an_adapter_on_the_embedding_costs_what_torch_counts(family: str, table:
     assert shape.adapter_weights - bare.adapter_weights == 3 * (card.vocabulary + card.hidden_size)
 
 
+@pytest.mark.parametrize("family", [family for family in FAMILIES if tiny(family).experts])
+def test_all_linear_layers_hold_the_experts_of_the_families_in_which_peft_adapts_them(family: str) -> None:
+    import peft
+
+    card = tiny(family)
+    model = peft.get_peft_model(_model(make_shape(card)), peft.LoraConfig(target_modules="all-linear"))
+    adapted = any("lora_A" in name and "experts" in name.replace("shared_experts", "") for name, _ in model.named_parameters())
+    assert adapted == any(linear.part == "experts" for linear in all_linears(card))
+
+
 def test_an_adapter_on_a_layer_outside_of_the_blocks_that_is_not_counted_is_refused_with_the_reason() -> None:
     with pytest.raises(TunemarkError, match="outside of the blocks"):
         make_shape(tiny("llama"), Method.LORA, lora_targets=("q_proj", "lm_head"))

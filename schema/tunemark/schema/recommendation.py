@@ -474,7 +474,7 @@ def in_order(options: Sequence[Option], objective: Objective) -> list[Option]:
 
 
 def compared(option: Option, objective: Objective) -> float:
-    """Return what the options are ranked by: time or cost."""
+    """Return the time or the cost of an option, by which it is ranked."""
     return option.seconds if objective == "fastest" else option.usd
 
 

@@ -134,11 +134,12 @@ def estimate(
     found = list(estimates(facts, evidence, places, **step, tokens=size, usd_per_hour=usd_per_hour))
     shown = shown_plan(found)
     shown_on = [place for place in places if (place[0].key, place[1]) == (shown.accelerator, shown.rate.devices)]
+    plan = {field: getattr(shown.memory.shape, field) for field in ("micro_batch", "checkpointing", "sharding")}
     for name in given:
-        others = replace(asked, given={field: value for field, value in kept.items() if field != name})
+        others = replace(asked, given=plan | {field: value for field, value in kept.items() if field != name})
         if next(estimates(facts, evidence, shown_on, **step | {"asked": others})).tokens_per_s == shown.tokens_per_s is not None:
             say(
-                f"tunemark: --set {name}: no effect on the rate, which is that of any {software} loop; compiled and fused ones are tuned: --software tuned"
+                f"tunemark: --set {name}: no effect on the rate of this plan, which is that of any {software} loop; compiled and fused ones are tuned: --software tuned"
             )
     memory, shape = shown.memory, shown.memory.shape
     settled = f"attention {shape.attention}, loss {shape.loss}, optimizer {shape.optimizer}, checkpointing {shape.checkpointing.value}"

@@ -398,10 +398,15 @@ def _token_tables(card: ModelCard) -> set[str]:
     return set(TOKEN_TABLES) & set(NAMES[card.family].outside)
 
 
+BARE_EXPERTS = ("llama4_text", "gpt_oss", "qwen3_5_moe_text", "gemma4_text")
+"""Families whose experts get no adapters from peft's `all-linear`; those of the other mixtures get some (peft 0.21)."""
+
+
 @lru_cache(maxsize=256)
 def all_linears(card: ModelCard) -> tuple[Linear, ...]:
-    """Return the linear layers of the blocks that can have an adapter: all but a router."""
-    return tuple(linear for linear in block_linears(card) if linear.part != "router")
+    """Return the linear layers of the blocks that peft's `all-linear` gives an adapter, without the router."""
+    left_out = ("router", "experts") if card.family in BARE_EXPERTS else ("router",)
+    return tuple(linear for linear in block_linears(card) if linear.part not in left_out)
 
 
 def endings(path: str) -> tuple[str, ...]:
