@@ -60,11 +60,21 @@ def test_tuned_software_is_predicted_to_be_faster_than_plain_and_the_vendors_fas
 
 
 @pytest.mark.usefixtures("calibrated_once")
-def test_a_cost_without_a_list_price_says_so(tunemark: Tunemark) -> None:
-    job = ("estimate", "-m", "llama-3.1-8b", "--devices", "16", "--tokens", "1000000", "-a", "nvidia-h100-80gb-sxm")
-    assert "no list price for this number of devices; give --usd-per-hour" in tunemark(*job).out
+@pytest.mark.parametrize(
+    ("hardware", "instances", "no_price"),
+    [
+        ("16 x H100", 2, None),
+        ("MI300X", 1, "rented by 8: ask for -a '8 x Instinct MI300X'"),
+        ("DGX Spark", 1, "no on-demand list price; give --usd-per-hour"),
+    ],
+)
+def test_a_cost_is_that_of_whole_instances_or_says_why_there_is_none(
+    tunemark: Tunemark, hardware: str, instances: int, no_price: str | None
+) -> None:
+    job = ("estimate", "-m", "llama-3.1-8b", "--tokens", "1000000", "-a", hardware)
     one = json.loads(tunemark(*job, "--json").out)["accelerators"][0]
-    assert (one["usd"], one["no_price"]) == (None, "no list price for this number of devices; give --usd-per-hour")
+    assert (one["instances"], one["no_price"], one["usd"] is None) == (instances, no_price, no_price is not None)
+    assert (no_price or "2 x ") in tunemark(*job).out
 
 
 @pytest.mark.usefixtures("calibrated_once")

@@ -150,7 +150,7 @@ def test_what_the_database_does_not_have_names_the_fix(tunemark, option, complai
             "-m qwen3-30b-a3b-2507",
             "051-039, 051-040 and 2 more (adapters or split are not covered).",
         ),
-        ("-a 'TPU v6e' --stack unsloth", "unsloth does not run LoRA on 1 Google device; these do: hf, hf-pure-bf16, trl"),
+        ("-a 'TPU v6e' --stack unsloth", "unsloth does not run LoRA of Llama 3.1 8B on 1 Google device; these do: hf, hf-pure-bf16, trl"),
         (
             "-a 'RTX 4080 Super'",
             "no provider of the price book rents GeForce RTX 4080 Super; --own '1 x GeForce RTX 4080 Super' gives its time",

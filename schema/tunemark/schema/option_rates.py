@@ -270,7 +270,8 @@ def without_stack(config: Combination, asked: Asked) -> str:
     plans = list(plans_of(config.shape, tuple(asked.given), shared=config.level == "vendor"))
     others = [name for name, stack in STACKS.items() if any(stack.runs(plan, config.accelerator.vendor) for plan in plans)]
     devices = f"{config.devices} {config.accelerator.vendor} device{'s' if config.devices > 1 else ''}"
-    return f"{asked.stack} does not run {METHODS[config.shape.method.value]} on {devices}; these do: {', '.join(others)}"
+    what = f"{METHODS[config.shape.method.value]} of {config.shape.model.name}"
+    return f"{asked.stack} does not run {what} on {devices}; these do: {', '.join(others)}"
 
 
 GROUPS = (2, 4, 8)
@@ -585,12 +586,11 @@ def _with_speed(rate: Rate, estimate: LogPrediction | Missing, direct: Sequence[
 
 
 def _cited(rate: Rate, direct: Sequence[KnownRate], near: Sequence[KnownRate]) -> Rate:
-    """Return a rate with the results that it rests on, the direct ones if there are any, and the best of their trust levels."""
-    rows = direct or near
+    """Return a rate with the results that it rests on, the direct ones if there are any, the most trusted first, and what those of its devices had."""
+    rows = sorted(direct or near, key=lambda row: BEST_FIRST.index(row.trust))
     if not rows:
         return replace(rate, evidence="predicted")
-    best = next((level for level in BEST_FIRST if any(row.trust == level for row in rows)), rows[0].trust)
     ids = tuple(row.result_id for row in rows[:MOST_CITED])
-    rate = replace(rate, evidence="direct" if direct else "near", result_ids=ids, results=len(rows), trust=best)
-    speeds = [row.tokens_per_s for row in direct]
+    rate = replace(rate, evidence="direct" if direct else "near", result_ids=ids, results=len(rows), trust=rows[0].trust)
+    speeds = [row.tokens_per_s for row in rows if row.devices == rate.devices]
     return replace(rate, measured_low=min(speeds), measured_high=max(speeds)) if speeds else rate

@@ -104,7 +104,7 @@ class Rate:
     result_ids: tuple[str, ...] = ()
     results: int = 0
     measured_low: float | None = None
-    """Least and most tokens/s of these results, if they are direct: each ran with a plan of its own."""
+    """Least and most tokens/s of those of them with this device count: each ran with a plan of its own."""
     measured_high: float | None = None
     seen: bool = True
     """False if no result of any kind is of this accelerator."""

@@ -304,7 +304,8 @@ def own_hardware(question: Question, answer: Answer) -> list[str]:
             lines.append(f"{name}: place {number} of {len(answer.ranked)}{with_method(question, option)}, {time_and_cost(option)}.{plan}")
         elif others:
             limits = " and ".join(LIMITS[limit] for limit in dict.fromkeys((*others[0].exceeds, *others[0].limits)))
-            lines.append(f"{name}: may exceed {limits}, {time_and_cost(others[0])}.")
+            memory_line = f" {needs(others[0])[0]}" if "memory" in others[0].limits else ""
+            lines.append(f"{name}: may exceed {limits}, {time_and_cost(others[0])}.{memory_line}")
         else:
             most, why = question.most_devices, f"there is no result with {question.software} software on it"
             if missing:
@@ -344,11 +345,18 @@ def alternatives(question: Question, answer: Answer) -> list[str]:
 
 
 def with_tuned(question: Question, answer: Answer, tuned: Answer | None) -> str:
-    """Return the best option with tuned software, if it is cheaper or faster than the best one; `tuned` is None unless plain was asked for."""
-    best, plain_best = tuned.best if tuned else None, answer.best
-    if best is None or (plain_best is not None and best.usd >= plain_best.usd and best.seconds >= plain_best.seconds):
-        return ""
-    return f"With tuned software: {hardware(best)} ({place(best)}, {hourly(best)}){with_method(question, best)}, {time_and_cost(best)}."
+    """Return the best option with tuned software and the best of those with results, unless the best one is cheaper and faster.
+
+    `tuned` is None unless plain was asked for.
+    """
+    best, parts = answer.best, []
+    found = dict.fromkeys([0, tuned.picks.get("proven", 0)]) if tuned and tuned.ranked else ()
+    for option in [tuned.ranked[number] for number in found] if tuned else []:
+        if best is None or option.usd < best.usd or option.seconds < best.seconds:
+            where = f"{hardware(option)} ({place(option)}, {hourly(option)}){with_method(question, option)}, {time_and_cost(option)}"
+            ran = f" (results with plans of their own: {measured_rates(option.rate)} tokens/s)" if option.rate.measured_low else ""
+            parts.append(f"{where}{ran}")
+    return f"With tuned software: {'; '.join(parts)}." if parts else ""
 
 
 def changes(question: Question, answer: Answer) -> Iterator[str]:

@@ -32,7 +32,7 @@ from tunemark.collector.commands.terminal import (
     say,
     training_method,
 )
-from tunemark.collector.predict.estimate import Estimate, estimates, evidence_for, shown_plan
+from tunemark.collector.predict.estimate import Estimate, estimates, evidence_for, range_of, shown_plan
 from tunemark.schema import formats
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
@@ -43,7 +43,7 @@ from tunemark.schema.physics.memory import StackedMemory
 from tunemark.schema.physics.memory_states import MOMENTS
 from tunemark.schema.physics.stacks import STACKS
 from tunemark.schema.physics.training_shape import TrainingShape
-from tunemark.schema.recommendation import provider_name
+from tunemark.schema.recommendation import PROVEN, Rate, provider_name
 from tunemark.schema.recommendation_words import asked_in_words, measured_rates
 from tunemark.schema.throughput import LEVEL, Range
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
@@ -224,36 +224,45 @@ def _print_memory(shown: Estimate, assumed: str) -> None:
 
 def _offer(each: Estimate) -> str:
     """Return the price by the hour, and how many devices are paid for if that is more than are used."""
-    price, used = each.price, each.rate.devices
+    price, count = each.price, each.instances
     if price is None:
         return ""
-    idle = f", for all of its {price.accelerator_count:g} devices" if price.accelerator_count != used else ""
-    return f"{price.usd_per_hour:g}/h {provider_name(price.provider)} {price.instance}{idle}"
+    idle = f", for all of its {price.accelerator_count:g} devices" if price.accelerator_count * count != each.rate.devices else ""
+    return f"{f'{count} x ' if count > 1 else ''}{price.usd_per_hour:g}/h {provider_name(price.provider)} {price.instance}{idle}"
 
 
 JOB = ("time", "90% interval", "usd", "90% interval", "at")
 
 
 def _print_answer(found: Sequence[Estimate], title: str) -> None:
-    """Print speed, time, cost, fit and evidence on each accelerator, the fastest first."""
+    """Print speed, time, cost, fit and evidence on each accelerator, the fastest first. A plan that does not fit has no speed."""
     sized, rows = any(each.seconds for each in found), []
+    found = [
+        replace(each, tokens_per_s=None, seconds=None, usd=None, price=None, no_price=None) if each.fit == "no" else each for each in found
+    ]
     for each in sorted(found, key=lambda each: -each.tokens_per_s.value if each.tokens_per_s else 0.0):
         job = (*_with_interval(each.seconds, formats.estimated_duration), *_with_interval(each.usd, formats.estimated_usd))
-        measured = f"{measured_rates(each.rate)} tokens/s" if each.rate.measured_low else ""
         unseen = f"no result of this {', '.join(each.unseen)}" if each.unseen else ""
         row = (
             _hardware(each),
             each.fit + (f", fits with {each.with_stack}" if each.with_stack else ""),
             f"{gib(each.memory.ledger.needed)} of {gib(each.memory_bytes)}",
             *_with_interval(each.tokens_per_s, formats.significant),
-            *_with_interval(each.tuned_tokens_per_s, formats.significant)[:1],
+            *_with_interval(range_of(each.tuned) if each.tuned else None, formats.significant)[:1],
             *((*job, each.no_price or _offer(each)) if sized else ()),
             each.plan,
-            each.rate.reason or "; ".join(filter(None, (cited(each.rate), measured, unseen))),
+            each.rate.reason or "; ".join(filter(None, (*_ran(each.rate), *(_ran(each.tuned, "tuned ") if each.tuned else ()), unseen))),
         )
         rows.append(row)
     columns = ["accelerator", "fits", "needs", "tokens/s", "90% interval", "tuned", *(JOB if sized else ()), "plan", "evidence"]
     print_table(columns, rows, title=title)
+
+
+def _ran(rate: Rate, software: str = "") -> list[str]:
+    """Return the results that a rate rests on with their tokens/s on its devices; of other software only if there are any."""
+    if software and rate.evidence not in PROVEN:
+        return []
+    return [f"{software}{cited(rate)}{f' at {measured_rates(rate)} tokens/s' if rate.measured_low else ''}"]
 
 
 def _hardware(each: Estimate) -> str:
@@ -287,9 +296,10 @@ def _memory_json(memory: StackedMemory) -> dict[str, Any]:
 
 def _estimate_json(found: Estimate) -> dict[str, Any]:
     shape, needed = found.memory.shape, found.memory.ledger.needed
-    own = {field.name: getattr(found, field.name) for field in fields(found) if field.name not in {"memory", "rate"}}
+    own = {field.name: getattr(found, field.name) for field in fields(found) if field.name not in {"memory", "rate", "tuned"}}
     memory = {"needed_bytes": needed, "margin_bytes": found.memory_bytes - needed, "needed_interval_bytes": found.memory.needed_interval}
     plan = {"micro_batch": shape.micro_batch, "checkpointing": shape.checkpointing.value, "sharding": division_of(shape)}
     rate = {"no_data": found.rate.reason, "evidence": found.rate.evidence, "result_ids": found.rate.result_ids}
+    own["tuned_tokens_per_s"] = found.tuned and range_of(found.tuned)
     ranges = {name: asdict(value) for name, value in own.items() if isinstance(value, Range)}
     return own | ranges | memory | plan | rate

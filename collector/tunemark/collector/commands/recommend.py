@@ -165,12 +165,13 @@ def recommend(
     answer = best_options(question, rates, offers)
     tuned = best_options(replace(question, software="tuned"), rates, offers) if question.software == "plain" else None
     words = recommendation_words
-    changes = [*words.changes(question, answer), *filter(None, [words.with_tuned(question, answer, tuned)])]
+    changes, with_tuned = [*words.changes(question, answer)], words.with_tuned(question, answer, tuned)
     not_used = words.not_used(question, card.key, evidence.unused)
     if as_json:
         said = {
             "headline": words.headline(question, answer),
             "alternatives": words.alternatives(question, answer),
+            "with_tuned": with_tuned,
             "changes": changes,
             "not_used": not_used,
         }
@@ -189,7 +190,7 @@ def recommend(
         remarks.append(f'Results of this model, if there are any: tunemark query "{query}"')
     if caution := beyond_context(card, length):
         typer.echo(f"{caution}\n")
-    _print(card, question, answer, remarks, "$" if money == "USD" else f"{money} ")
+    _print(card, question, answer, with_tuned, remarks, "$" if money == "USD" else f"{money} ")
 
 
 def _accelerators(facts: FactBase, names: list[str], most_memory_gib: str) -> tuple[tuple[str, ...], dict[str, set[int]]]:
@@ -322,13 +323,13 @@ def _stem(name: str) -> str:
 # Output ---------------------------------------------------------------------------------------------
 
 
-def _print(card: ModelCard, question: Question, answer: Answer, remarks: Iterable[str], sign: str) -> None:
+def _print(card: ModelCard, question: Question, answer: Answer, with_tuned: str, remarks: Iterable[str], sign: str) -> None:
     """Print an answer for people. `remarks` are sentences below the tables; empty ones are left out. `sign` stands before costs."""
     words = recommendation_words
     typer.echo(f"{words.asked_in_words(card, question.method, question.tokens, question.sequence_length)}\n")
     grounds = words.grounds(answer.best) if answer.best is not None else []
     own, others = words.own_hardware(question, answer), words.alternatives(question, answer)
-    for line in (*own, words.headline(question, answer), *grounds, *others):
+    for line in (*own, words.headline(question, answer), *grounds, *others, *filter(None, [with_tuned])):
         typer.echo(line.replace("$", sign))
     for title, options in (
         ("Options, best first", answer.ranked),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from tunemark.schema import VERSION
 from tunemark.schema.errors import TunemarkError, did_you_mean
-from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, PriceRow
+from tunemark.schema.facts.cards import OVERSIZED, AcceleratorCard, ModelCard, PriceRow
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import data_folder, write_atomically
 from tunemark.schema.formats import HOUR_S
@@ -33,7 +33,7 @@ from tunemark.schema.option_rates import (
 )
 from tunemark.schema.physics.memory import StackedMemory, memory_on
 from tunemark.schema.physics.work import Missing
-from tunemark.schema.recommendation import Rate
+from tunemark.schema.recommendation import NODES, Rate
 from tunemark.schema.throughput import Combination, Range, architecture_of, generation_of, interval_of
 from tunemark.schema.throughput import predict as predicted
 from tunemark.schema.vocabulary import FITS, Method, SoftwareLevel
@@ -92,7 +92,7 @@ def read_evidence(root: Path, facts: FactBase, say: Callable[[str], None] = lamb
 
 # Throughput ----------------------------------------------------------------------------------------
 
-NO_PRICE = "no list price for this number of devices; give --usd-per-hour"
+NO_PRICE = "no on-demand list price; give --usd-per-hour"
 
 
 def predict(fitted: "Fit", config: Combination) -> Range | Missing:
@@ -174,8 +174,8 @@ class Estimate:
     """Its speed, as `recommend` has it, with the plan and the evidence, or the reason why none is known."""
     tokens_per_s: Range | None = None
     """Predicted rate of all devices."""
-    tuned_tokens_per_s: Range | None = None
-    """That of the fastest plan with tuned software, for comparison."""
+    tuned: Rate | None = None
+    """Its speed with tuned software, for comparison."""
     unseen: tuple[str, ...] = ()
     """Properties that no result has; each makes the interval wider."""
     seconds: Range | None = None
@@ -184,6 +184,8 @@ class Estimate:
     """Cost of the whole job; None without a price or its size."""
     price: PriceRow | None = None
     """Row of the price book used for the cost; None if a price was given."""
+    instances: int = 1
+    """Instances of that row."""
     no_price: str | None = None
     """Why there is a time and no cost."""
 
@@ -235,8 +237,8 @@ def estimates(
         )
         speed = range_of(rate)
         seconds = None if tokens is None or speed is None else speed.under(tokens)
-        price = facts.price_basis.offer(facts.prices, card.key, devices) if usd_per_hour is None and speed else None
-        hourly = usd_per_hour if price is None else price.usd_per_hour
+        price, nodes, no_price = offer_for(facts, card, devices) if usd_per_hour is None and speed else (None, 1, None)
+        hourly = usd_per_hour if price is None else price.usd_per_hour * nodes
         usd = None if seconds is None or hourly is None else seconds.times(hourly / HOUR_S)
         yield Estimate(
             card.key,
@@ -247,13 +249,30 @@ def estimates(
             None if asked.stack or verdict in FITS else memory.leanest(plan.other_stacks(card)),
             rate,
             speed,
-            range_of(of_tuned[card.key, devices]),
+            of_tuned[card.key, devices],
             unseen(evidence.results, card, model, level),
             seconds,
             usd,
             price,
-            NO_PRICE if seconds is not None and usd is None else None,
+            nodes,
+            no_price if seconds is not None and usd is None else None,
         )
+
+
+def offer_for(facts: FactBase, card: AcceleratorCard, devices: int) -> tuple[PriceRow | None, int, str | None]:
+    """Return the cheapest on-demand offer for some devices with its number of instances, or the reason why there is none.
+
+    Instances with more than `OVERSIZED` times the devices are none: their cost would be that of devices that do nothing.
+    """
+    found = [
+        (facts.price_basis.offer(facts.prices, card.key, devices / nodes, nodes=nodes), nodes) for nodes in NODES if not devices % nodes
+    ]
+    offers = [(row, nodes) for row, nodes in found if row is not None]
+    fitting = [(row, nodes) for row, nodes in offers if row.accelerator_count <= OVERSIZED * devices / nodes]
+    if fitting:
+        return *fitting[0], None
+    least = min((row.accelerator_count for row, _ in offers), default=0)
+    return None, 1, f"rented by {least:g}: ask for -a '{least:g} x {card.name}'" if least else NO_PRICE
 
 
 def shown_plan(found: Sequence[Estimate]) -> Estimate:

@@ -36,6 +36,8 @@ class Stack:
     """Vendors on whose devices people run it; empty for any."""
     without: tuple[str, ...] = ()
     """Methods and shardings that it does not have, in the words of `fields`."""
+    families: tuple[str, ...] = ()
+    """Families of models that it has of its own; empty if it takes those of transformers, or most of them."""
 
     def runs_on(self, vendor: str) -> bool:
         """Return True if people run it on the devices of a vendor."""
@@ -44,7 +46,8 @@ class Stack:
     def runs(self, shape: TrainingShape, vendor: str) -> bool:
         """Return True if it runs a step on the devices of a vendor."""
         words = {shape.method.value, "fsdp" if "parameters" in SHARDED[shape.sharding] else "whole"}
-        return self.runs_on(vendor) and not words & set(self.without)
+        known = not self.families or shape.model.family in self.families
+        return known and self.runs_on(vendor) and not words & set(self.without)
 
     def fields_for(self, shape: TrainingShape) -> Fields:
         """Return the fields that it sets for a step. Adapters under ZeRO 1 and 2 have whole weights."""
@@ -91,9 +94,10 @@ _ALL = (
     ),
     Stack(
         "torchtune",
-        "torchtune bd2a0fc (recipes/configs/llama3_1): bf16 throughout, fused AdamW, and a loss that never holds all logits",
+        "torchtune bd2a0fc (recipes/configs/llama3_1, models): bf16 throughout, fused AdamW, and a loss that never holds all logits",
         {"": {"loss": "chunked", "optimizer": "adamw-fused"}, "adapters": {"adapters": Dtype.BF16}},
         vendors=GPUS,
+        families=("llama", "mistral", "gemma", "gemma2", "qwen2", "qwen3", "phi3", "llama4_text"),
     ),
     Stack(
         "axolotl",
