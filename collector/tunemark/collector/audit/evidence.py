@@ -107,8 +107,9 @@ class AuditedResult(Claimed):
 
     @property
     def offloads_to_host(self) -> object:
-        """The printed setting for offloading to host memory, or None."""
-        return self.conditions.settings.get("fsdp_cpu_offload")
+        """The printed setting for offloading weights, gradients or optimizer states to host memory, or None."""
+        settings = self.conditions.settings
+        return next((settings[name] for name in WORDS["settings"]["to_host"] if settings.get(name)), settings.get("fsdp_cpu_offload"))
 
     @property
     def replicas(self) -> int | None:
@@ -118,7 +119,7 @@ class AuditedResult(Claimed):
             return stated
         if self.devices == 1:
             return (self.setting("processes") or 1) if self.accelerator else 1
-        return self.devices if self.offloads_to_host is not None or "DDP" in self.section else None
+        return self.devices if "fsdp_cpu_offload" in self.conditions.settings or "DDP" in self.section else None
 
 
 @dataclass(frozen=True)

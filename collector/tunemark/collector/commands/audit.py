@@ -3,6 +3,7 @@
 import math
 import re
 import textwrap
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -23,7 +24,7 @@ from tunemark.collector.commands.terminal import (
 )
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.files import project_root
-from tunemark.schema.formats import GIB, counted, significant
+from tunemark.schema.formats import counted, significant
 from tunemark.schema.recommendation_words import asked_in_words
 from tunemark.schema.vocabulary import AuditVerdict, PublishedStatus
 
@@ -135,18 +136,6 @@ def contradictions(paths: list[Path]) -> list["Finding"]:
     return wrong
 
 
-CLAIM = re.compile(r"(.+?)[\s,]+(full|lora|qlora)(?: fine-?tuning)?[\s,]+on\s+([^:,]+)[:,](.+)", re.IGNORECASE)
-FIGURES = {
-    "tokens_per_s": r"(\d[\d,]*(?:\.\d+)? ?k?) ?tok(?:en)?s?(?: ?/ ?| per )s",
-    "sequence_length": r"seq\w*(?: len\w*)?[ :=]*(\d(?:[\d,]*\d)? ?k?)",
-    "micro_batch": r"batch(?: size)?[ :=]*(\d+)",
-    "precision": r"\b(bf16|fp16|fp8|fp32)\b",
-    "mfu": r"MFU[ :=]*(\d+(?:\.\d+)?) ?%",
-    "peak_memory_bytes": r"(\d+(?:\.\d+)?) ?Gi?B",
-}
-"""Figure or condition of a claim -> what is written for it."""
-
-
 def judge(text: str, *, as_json: bool) -> None:
     """Print the verdict on a claim in words: by the rules about one result, and by the interval that the throughput model predicts."""
     from tunemark.collector.audit.evidence import Evidence
@@ -159,7 +148,8 @@ def judge(text: str, *, as_json: bool) -> None:
     facts = FactBase.of_project()
     record = _claimed(facts, text)
     run, claim, expected = audited_record(record, facts), record.claims.get("tokens_per_s"), {}
-    model, length = facts.models[str(record.conditions.model)], record.conditions.sequence_length or 1
+    model = facts.models[str(record.conditions.model)]
+    length = record.conditions.sequence_length or row_length(model)
     asked = Asked({"micro_batch": record.conditions.micro_batch} if record.conditions.micro_batch else {})
     fitted, place = read_evidence(project_root(), facts, say), (facts.accelerators[str(record.conditions.accelerator)], run.devices)
     rates = [each for each in option_rates(model, length, [place], fitted, asked=asked) if each.method == record.conditions.method]
@@ -191,28 +181,52 @@ def judge(text: str, *, as_json: bool) -> None:
 
 def _claimed(facts: "FactBase", text: str) -> "PublishedResult":
     """Return a claim in words as a record. Raises TunemarkError for one without model, method, devices or figures."""
+    from tunemark.collector.audit.interval import duration
+    from tunemark.collector.audit.printed_figures import WORDS
     from tunemark.schema.records.published import Claim, Conditions, Origin, PublishedResult
 
-    parts = CLAIM.fullmatch(text.strip())
-    found = {name: match for name, pattern in FIGURES.items() if (match := re.search(pattern, parts[4] if parts else "", re.IGNORECASE))}
-    units = {"tokens_per_s": 1, "mfu": 0.01, "peak_memory_bytes": GIB}
-    if parts is None or not found.keys() & units.keys():
+    words = WORDS["claim"]
+    models = [part.strip() for part in re.split(words["joints"], text, flags=re.IGNORECASE) if part and part.strip()]
+    places = re.split(words["on"], text, flags=re.IGNORECASE)[1:]
+    names = [name for place in places if (name := _device(facts, re.split("[:,;]", place)[0]))] or places
+    rest = text.replace(names[0], ";") if names else text
+    found = {name: match[1].lower() for name, pattern in words["conditions"].items() if (match := re.search(pattern, rest, re.IGNORECASE))}
+    figures = {name: match for name, (pattern, _) in words["figures"].items() if (match := re.search(pattern, rest, re.IGNORECASE))}
+    if "method" not in found or not models or not names or not figures:
         raise TunemarkError("claim", text, "write it as 'Llama 3.1 8B LoRA on 8 x H100: 90,000 tokens/s, seq 4096, MFU 45%, 60 GiB'")
-    model, ((card, count),) = facts.model(named_model(facts, parts[1]).key), named_accelerators(facts, [parts[3]], "claim")
+    model = facts.model(named_model(facts, next(filter(facts.find_model, models), models[0])).key)
+    ((card, count),) = named_accelerators(facts, [re.sub(r"^(\d{1,4}) (?!x)", r"\1 x ", names[0])], "claim")
+    # Rates of rows need a length that is stated; others are judged at the usual one.
+    length = found.get("sequence_length")
     conditions = Conditions(
         model=model.key,
-        method=parts[2].lower(),
+        method=found["method"].replace("-", ""),
         accelerator=card.key,
         accelerator_count=count or 1,
-        sequence_length=row_length(model, found["sequence_length"][1] if "sequence_length" in found else None),
-        micro_batch=parse_count("claim", found["micro_batch"][1]) if "micro_batch" in found else None,
-        precision=found["precision"][1].lower() if "precision" in found else None,
+        sequence_length=None if length is None and {"samples_per_s", "step_time_s"} & figures.keys() else row_length(model, length),
+        precision=found.get("precision"),
+        padding="static" if "padded" in found else None,
+        packing="packed" in found or None,
+        settings={name: found[name] for name in ("attention", "offload") if name in found},
+        **{name: parse_count("claim", found[name]) for name in ("micro_batch", "global_batch") if name in found},
     )
-    numbers = {name: found[name][1] for name in units if name in found}
-    values = {name: parse_count("claim", text) if name == "tokens_per_s" else float(text) for name, text in numbers.items()}
-    claims = {name: Claim(value=value * units[name], printed=found[name][0]) for name, value in values.items()}
+    claims = {}
+    for name, match in figures.items():
+        printed, unit = next(filter(None, match.groups())).strip(), words["figures"][name][1]
+        value = unit * float(re.sub("[ ,]", "", printed).lower().replace("k", "e3")) if unit else duration(printed) or 0.0
+        claims[name] = Claim(value=value, printed=match[0].strip())
     shared = {"section": "claim", "origin": Origin(kind="document"), "labels": {}, "status": PublishedStatus.CLAIMED}
     return PublishedResult(id="999-999", source="999", conditions=conditions, claims=claims, **shared)
+
+
+def _device(facts: "FactBase", text: str) -> str | None:
+    """Return the longest name of a device at the beginning of a text, with the number before it, or None."""
+    for length in range(len(text.split()), 0, -1):
+        name = " ".join(text.split()[:length])
+        with suppress(TunemarkError):
+            facts.accelerator(facts.counted(re.sub(r"^(\d{1,4}) (?!x)", r"\1 x ", name))[1], usual=True)
+            return name
+    return None
 
 
 def print_finding(finding: "Finding") -> None:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from datetime import date
 from operator import attrgetter
 
-from tunemark.collector.audit.evidence import Evidence, grouped, source_of
+from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped, source_of
 from tunemark.collector.audit.interval import GB_OR_GIB, Interval
-from tunemark.collector.audit.printed_figures import precision_class
+from tunemark.collector.audit.printed_figures import WORDS, precision_class
 from tunemark.collector.audit.rule import AMBIGUOUS, IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Finding, rule
 from tunemark.schema.errors import bare
 from tunemark.schema.facts.cards import AcceleratorCard
@@ -129,20 +129,31 @@ def device_data(evidence: Evidence) -> Iterator[Finding]:
         if device.accelerator in cards:
             yield from _against_card(evidence, statement, device, cards[device.accelerator])
     for result in evidence.results:
-        named, own = precision_class(result.conditions.precision), result.accelerator
-        if own is None:
-            continue
-        if named and "/" not in named and own.peak_tflops and Dtype(named) not in own.peak_tflops:
-            formats = ", ".join(dtype.value for dtype in own.peak_tflops)
-            words = f"the matrix units of {own.name} have {formats}, but not {named}: another format was used, or it was emulated"
-            claim = f"{result.conditions.precision} on {own.name}"
-            yield Finding(SUSPICIOUS, (result.id,), claim, words, conditions=("precision", "accelerator"))
-        state = PERFORMANCE_STATE.search(result.labels.get("accelerator", ""))
-        if state:
-            words = (
-                f"the device is {own.name}; {state[1]} is a performance state, which nvidia-smi shows next to the name of an idle device"
-            )
-            yield Finding(SUSPICIOUS, (result.id,), f"device {result.labels['accelerator']!r}", words, conditions=about)
+        if result.accelerator is not None:
+            yield from _unlike(evidence, result, result.accelerator)
+
+
+def _unlike(evidence: Evidence, result: AuditedResult, own: AcceleratorCard) -> Iterator[Finding]:
+    """Yield findings on what a result states of a device that it does not have."""
+    named, kernel = precision_class(result.conditions.precision), str(result.conditions.settings.get("attention"))
+    if named and "/" not in named and own.peak_tflops and Dtype(named) not in own.peak_tflops:
+        formats = ", ".join(dtype.value for dtype in own.peak_tflops)
+        words = f"the matrix units of {own.name} have {formats}, but not {named}: another format was used, or it was emulated"
+        yield Finding(SUSPICIOUS, (result.id,), f"{named} on {own.name}", words, conditions=("precision", "accelerator"))
+    generation = evidence.facts.known.generation(own.architecture)
+    least = next((first for pattern, first in WORDS["kernels"].items() if re.fullmatch(pattern, kernel)), 0)
+    if generation and generation < least:
+        words = f"{own.name} has tensor cores of generation {generation}, and {kernel} needs {least}: another kernel was used"
+        yield Finding(SUSPICIOUS, (result.id,), f"{kernel} on {own.name}", words, conditions=("attention", "accelerator"))
+    energy, time = result.interval("energy_j"), result.interval("train_time_s")
+    power, limit = result.interval("power_w") or (energy / time if energy and time else None), (own.tdp_w or 0) * result.devices
+    if power and limit and power.low > limit * (1 + DATA_TOLERANCE):
+        words = f"a mean of {power.value:,.0f} W, but {result.devices} x {own.name} take {limit:,.0f} W: a limit was raised, or more was measured"
+        names = ("power_w", "energy_j", "train_time_s")
+        yield Finding(SUSPICIOUS, (result.id,), result.printed(*names), words, names[:2], ("accelerator",))
+    if state := PERFORMANCE_STATE.search(result.labels.get("accelerator", "")):
+        words = f"the device is {own.name}; {state[1]} is a performance state, which nvidia-smi shows next to the name of an idle device"
+        yield Finding(SUSPICIOUS, (result.id,), f"device {result.labels['accelerator']!r}", words, conditions=("accelerator",))
 
 
 def _against_card(evidence: Evidence, statement: Statement, device: Device, card: AcceleratorCard) -> Iterator[Finding]:
@@ -210,6 +221,11 @@ def _dated(evidence: Evidence) -> Iterator[tuple[AuditVerdict, tuple[str, ...], 
                 thing = f"the architecture {support.family} was added ({support.source})"
                 use = f"{', '.join(sorted(set(models.values())))} with {library} {version}"
                 yield IMPOSSIBLE, tuple(models), thing, support.added_on, use, release.released_on, ("framework", "model")
+    for result in evidence.published:
+        document, card = evidence.documents_by_id.get(result.source), result.accelerator
+        if document and document.stated_on and card and card.launch_year:
+            thing, first = f"the {card.name} was launched ({card.source})", date(card.launch_year, 1, 1)
+            yield SUSPICIOUS, (result.id,), thing, first, f"the {card.name} in a document", document.stated_on, ("accelerator", "date")
     for document in evidence.documents:
         dated = tuple(statement.id for statement in document.statements if "last_updated" in statement.labels)
         if document.stated_on and document.committed_on and dated:

@@ -1,20 +1,23 @@
 """Identities: figures of one record that must multiply, divide or add up to each other within their printed digits.
 
-An identity is a row of `PRODUCTS`, or a function that yields equations. A new one is one row or one function in `IDENTITIES`.
+An identity is a row of `products` in words.toml, or a function that yields equations. A new one is one row or one function in `IDENTITIES`.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tunemark.collector.audit.evidence import AuditedResult, Claimed, Evidence, grouped, label, source_of
-from tunemark.collector.audit.interval import Interval
+from tunemark.collector.audit.interval import ROUGHLY, Interval
+from tunemark.collector.audit.printed_figures import WORDS
+from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.audit.rule import INCONSISTENT, Finding, rule
-from tunemark.collector.audit.token_rates import LAST_BATCH, expected_rows, plain_rate, rows_per_step
+from tunemark.collector.audit.rules.comparisons import TIMES_TOLERANCE
+from tunemark.collector.audit.token_rates import LAST_BATCH, expected_rows, plain_rate, rows_per_step, token_rates
 from tunemark.schema.formats import HOUR_S
 from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.records.claims import Bill, Offer
 from tunemark.schema.records.published import Claim
-from tunemark.schema.vocabulary import Method
+from tunemark.schema.vocabulary import Method, Padding
 
 MILLION = 1_000_000
 DIVIDED_FIRST = 0.006
@@ -64,25 +67,11 @@ class Figures(Claimed):
     devices: int = 1
 
 
-PRODUCTS = (
-    ("step_time_s", "steps", "train_time_s", 1.0),
-    ("steps_per_s", "train_time_s", "steps", 1.0),
-    ("epoch_time_s", "epochs", "train_time_s", 1.0),
-    (HOURLY, "train_time_s", "cost_usd", HOUR_S),
-    (HOURLY, "epoch_time_s", "cost_per_epoch_usd", HOUR_S),
-    (HOURLY, 24.0, "price_usd_per_day", 1.0),
-    (HOURLY, 168.0, "price_usd_per_week", 1.0),
-    ("device_memory_peak_share", "device_memory_total_bytes", "peak_memory_bytes", None),
-)
-"""Factor, factor, product, divisor, which is the number of devices for None. Steps and epochs follow each other without a gap, a price is
-for an hour, a day has 24 of them, and a share is of a total over all devices."""
-
-
 def products(evidence: Evidence) -> Iterator[Equation]:
     """Yield the products of figures that one record prints."""
     slack = evidence.facts.known.practice("clock-slack")
     for figures in _all_figures(evidence):
-        for first, second, product, divisor in PRODUCTS:
+        for first, second, product, divisor in WORDS["products"]:
             # A total over several devices is not the peak of one.
             expected = [value for meaning, value in figures.readings(product) if "together" not in meaning]
             factor = figures.interval(second) if isinstance(second, str) else Interval.exact(second)
@@ -145,23 +134,56 @@ def costs_of_samples(evidence: Evidence) -> Iterator[Equation]:
 
 
 def rows_of_a_training(evidence: Evidence) -> Iterator[Equation]:
-    """Yield rate x time against the rows of a training: epochs x rows of the data, or steps x rows of a step."""
-    slack = evidence.facts.known.practice("clock-slack")
-    for result, (time,) in evidence.with_intervals("train_time_s"):
+    """Yield rate x time, and steps x rows of a step, against epochs x rows of the data; without these, the first against the second."""
+    clocks = evidence.facts.known.practice("clock-slack")
+    for result in evidence.results:
         rows, steps, batch = expected_rows(result), result.interval("steps"), rows_per_step(result)
+        done = (f"{steps.value:g} steps x {batch} rows", steps * batch) if steps and batch else None
         if rows is not None and result.finished:
-            # Trainers count all rows of the data, but drop the last steps that are not full.
-            work = Interval(rows.value, rows.low, rows.high * (1 + max(LAST_BATCH, (batch or 0) / rows.value)))
-            meaning = f"epochs x rows of the data = {result.claims['epochs'].value:g} x {result.training_rows:,}"
-        elif rows is None and steps is not None and batch is not None:
-            work, meaning = steps * batch, f"steps x rows of a step = {steps.value:g} x {batch}"
+            # Trainers count all rows of the data, but drop the last steps that are not full, or fill them up.
+            last, epochs = max(LAST_BATCH, (batch or 0) / rows.value), result.claims["epochs"].value
+            work = Interval(rows.value, rows.low, rows.high * (1 + last))
+            meaning = f"epochs x rows of the data = {epochs:g} x {result.training_rows:,}"
+            if done:
+                # Packed rows, and those that are too long, leave fewer steps; nothing makes more of them.
+                right = work if result.conditions.packing is False else Interval(work.value, 0.0, work.high)
+                names = ("steps", "epochs")
+                yield Equation((result.id,), names, result.printed(*names), (done,), right, meaning, last * epochs, ("global_batch",))
+        elif rows is None and done:
+            meaning, work = done
         else:
             continue
+        time = result.interval("train_time_s")
         for name in ("samples_per_s", "samples_per_s_reported"):
             names, readings = (name, "train_time_s"), result.readings(name)
-            left = tuple((f"{rate.value:g} x {time.value:g}{f' ({words})' if words else ''}", rate * time) for words, rate in readings)
-            if left:
-                yield Equation((result.id,), names, result.printed(*names), left, work, meaning, slack)
+            if time and readings:
+                shown = [(f"{rate.value:g} x {time.value:g}{f' ({words})' if words else ''}", rate * time) for words, rate in readings]
+                yield Equation((result.id,), names, result.printed(*names), tuple(shown), work, meaning, clocks)
+
+
+def tokens_of_rows(evidence: Evidence) -> Iterator[Equation]:
+    """Yield tokens/s against the slots of the rows of the same time: no row holds more tokens than its length, and full rows hold about as many."""
+    for result, (tokens,) in evidence.with_intervals("tokens_per_s"):
+        full = result.conditions.packing or result.conditions.padding is Padding.NONE
+        # A document that is packed with others may be longer than a row.
+        known = {"step_time_s"} if result.conditions.packing else {"step_time_s", "samples_per_s"}
+        for rate in (rate for rate in token_rates(result) if rate.quantity in known and not rate.meaning):
+            names, most = ("tokens_per_s", rate.quantity), rate.tokens_per_s
+            left, right = ((label("tokens_per_s"), tokens),), Interval(most.value, most.low / ROUGHLY if full else 0.0, most.high)
+            yield Equation((result.id,), names, result.printed(*names), left, right, rate.formula, TIMES_TOLERANCE, rate.conditions)
+
+
+def trained_parameters(evidence: Evidence) -> Iterator[Equation]:
+    """Yield trained parameters against rank x (inputs + outputs) of each adapted matrix (Hu et al. 2021, section 4.1)."""
+    for result, (count,) in evidence.with_intervals("trainable_parameters"):
+        rank, targets = map(result.conditions.settings.get, ("lora_r", "lora_targets"))
+        one_token = result.conditions.model_copy(update={"sequence_length": 1, "micro_batch": 1})
+        more = set(WORDS["settings"]["more_trained"]) & set(result.conditions.settings)
+        shape = None if more else published_shape(one_token, evidence.facts, None)
+        if rank and targets and shape is not None and shape.adapted:
+            right, names = Interval.exact(float(shape.adapter_weights)), ("trainable_parameters",)
+            left, words = ((label(*names), count),), f"weights of adapters of rank {rank} on {targets}"
+            yield Equation((result.id,), names, result.printed(*names), left, right, words, conditions=("lora_r", "lora_targets"))
 
 
 def rows_of_a_step(evidence: Evidence) -> Iterator[Equation]:
@@ -275,15 +297,9 @@ COLUMNS: tuple[tuple[str, str, Callable[[AuditedResult, AuditedResult], bool]], 
 
 
 IDENTITIES = (
-    products,
-    costs_of_samples,
-    rows_of_a_training,
-    rows_of_a_step,
-    work_of_a_trainer,
-    rows_of_an_evaluation,
-    whole_and_part,
-    columns,
-)
+    products, costs_of_samples, rows_of_a_training, rows_of_a_step, tokens_of_rows, trained_parameters, work_of_a_trainer,
+    rows_of_an_evaluation, whole_and_part, columns,
+)  # fmt: skip
 
 
 @rule(id="identity", family="arithmetic", verdicts=(INCONSISTENT,))

@@ -1,5 +1,6 @@
 """Memory: never more than the device has, never less than what must be in memory at the same time."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 from tunemark.collector.audit.bounds import weight_bytes
 from tunemark.collector.audit.evidence import AuditedResult, Evidence
 from tunemark.collector.audit.interval import Interval
-from tunemark.collector.audit.printed_figures import precision_class
+from tunemark.collector.audit.printed_figures import WORDS, precision_class
 from tunemark.collector.audit.published_shape import levers_of, published_shape
 from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Finding, about_figures, rule
 from tunemark.schema.facts.cards import ModelCard
@@ -54,17 +55,22 @@ def above_capacity(evidence: Evidence) -> Iterator[Finding]:
 def below_needs(evidence: Evidence) -> Iterator[Finding]:
     """Less memory than the work needs.
 
-    Weights, the gradient of one matrix and the inputs of all blocks are in memory together, whatever the optimizer and however the rest
-    is recomputed (Chen et al. 2016). Gradients that are accumulated are all in memory (Rajbhandari et al. 2020, section 3). Less is
-    impossible. Less than the memory model predicts for the stated conditions is suspicious: what is not stated takes its cheapest usual value,
-    and the prediction is lowered by its error (definitions#memory).
+    Weights, the gradient of one matrix and the inputs of all blocks are in memory together, whatever the optimizer and recomputation (Chen
+    et al. 2016). Gradients that are accumulated are all in memory (Rajbhandari et al. 2020, section 3). Several devices together hold all
+    weights. Less is impossible, or on several devices suspicious. Less than the memory model predicts for the stated conditions is suspicious:
+    what is not stated takes its cheapest usual value, and the prediction is lowered by its error (definitions#memory).
     """
     for result in evidence.results:
         model, readings = result.model, result.readings(PEAK)
-        # Sharded models and our own measurements are left out.
-        if model is None or not readings or result.devices > 1 or result.offloads_to_host or result.measured:
+        if model is None or not readings or result.offloads_to_host or result.measured:
             continue
         high = max(peak.high for _, peak in readings)
+        if result.devices > 1:
+            size, words = weight_bytes(model, result.conditions.method, result.conditions.precision)
+            if high * result.devices < size:
+                words = f"weights {size / 1e9:.1f} GB ({words}) > {result.devices} x {high / 1e9:.1f} GB: the rest is elsewhere, which is not stated"
+                yield about_figures(SUSPICIOUS, result, (PEAK,), words)
+            continue
         (floor, words), shape = _floor(result, model), _usual_shape(result, evidence.facts)
         if high < floor:
             words = f"{words} = {floor / 1e9:.1f} GB, more than {high / 1e9:.1f} GB even at the upper end of the last digit"
@@ -85,8 +91,8 @@ def _usual_shape(result: AuditedResult, facts: FactBase) -> TrainingShape | None
     convention = facts.known.memory_reading(result.source)
     stated = result.conditions
     conditions = stated.model_copy(update={"sequence_length": stated.sequence_length or 1, "micro_batch": stated.micro_batch or 1})
-    shape = published_shape(conditions, facts, convention)
-    if shape is None or shape.model.family == "bert":
+    shape, optimizer = published_shape(conditions, facts, convention), str(conditions.settings.get("optimizer") or "adamw").lower()
+    if shape is None or shape.model.family == "bert" or not re.fullmatch(WORDS["shape"]["known_optimizers"], optimizer):
         return None
     fixed = {name for lever in levers_of(conditions, convention) for name in lever.shape}
     usual: dict[str, Any] = {"loss": "plain", "adapters": Dtype.BF16, "attention": "flash"}
