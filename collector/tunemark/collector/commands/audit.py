@@ -20,6 +20,7 @@ from tunemark.collector.commands.terminal import (
     print_table,
     row_length,
     say,
+    tell,
 )
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.files import project_root
@@ -183,7 +184,7 @@ def judge(text: str, *, as_json: bool) -> None:
     # The finding on the predicted rate says the same as the reason.
     why_worst = [each.calculation for each in findings[:1] if each.rule != "predicted-rate"]
     step = asked_in_words(model, record.conditions.method, None, length)
-    typer.echo(f"{verdict.capitalize()}: {'; '.join((*why_worst, reason))}.")
+    tell(f"{verdict.capitalize()}: {'; '.join((*why_worst, reason))}.")
     typer.echo(f"Read as {step}, {run.devices} x {run.device_name}: {', '.join(figure.printed for figure in record.claims.values())}.\n")
     for finding in findings:
         print_finding(finding)
