@@ -3,7 +3,7 @@
 import math
 import re
 import textwrap
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,12 +24,12 @@ from tunemark.collector.commands.terminal import (
 )
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.files import project_root
-from tunemark.schema.formats import GIB, counted, significant
+from tunemark.schema.formats import GIB, counted, gib, significant
 from tunemark.schema.recommendation_words import asked_in_words
-from tunemark.schema.vocabulary import AuditVerdict, PublishedStatus
+from tunemark.schema.vocabulary import FITS, AuditVerdict, PublishedStatus
 
 if TYPE_CHECKING:
-    from tunemark.collector.audit.evidence import Evidence
+    from tunemark.collector.audit.evidence import AuditedResult, Evidence
     from tunemark.collector.audit.rule import Finding
     from tunemark.schema.facts.fact_base import FactBase
     from tunemark.schema.records.published import PublishedResult
@@ -136,16 +136,20 @@ def contradictions(paths: list[Path]) -> list["Finding"]:
     return wrong
 
 
-CLAIM = re.compile(r"(.+?)[\s,]+(full|lora|qlora)(?: fine-?tuning)?[\s,]+on\s+([^:,]+)[:,](.+)", re.IGNORECASE)
-FIGURES = {
-    "tokens_per_s": r"(\d[\d,]*(?:\.\d+)? ?k?) ?tok(?:en)?s?(?: ?/ ?| per )s",
-    "sequence_length": r"seq\w*(?: len\w*)?[ :=]*(\d(?:[\d,]*\d)? ?k?)",
-    "micro_batch": r"batch(?: size)?[ :=]*(\d+)",
+FILLERS = r"and|at|fits?|fine-?tun\w+|for|gets|in|memory|needs|of|peak|reaches|takes|training|uses|with"
+PARTS = {
+    "accelerator after 'on'": rf"\b(?:on|using)\s+([^:,;@]+?)(?=$|[:,;@]|\.\s|\s(?:{FILLERS}|batch|seq\w*|full|q?lora|\d[\d,.]*\s?k?\s?tok)\b)",
+    "method": r"\b(full|q?lora)(?:[- ]parameter)?(?:[- ](?:fine-?tun\w+|training))?\b",
+    "tokens_per_s": r"(\d[\d,]*(?:\.\d+)? ?k?) ?tok(?:en)?s?(?: ?/ ?| per )s(?:ec(?:ond)?)?\b",
+    "sequence_length": r"\bseq\w*(?: len\w*)?[ :=]*(\d(?:[\d,]*\d)? ?k?)\b",
+    "micro_batch": r"\b(?:micro-?)?batch(?: size)?[ :=]*(\d+)\b",
     "precision": r"\b(bf16|fp16|fp8|fp32)\b",
-    "mfu": r"MFU[ :=]*(\d+(?:\.\d+)?) ?%",
-    "peak_memory_bytes": r"(\d+(?:\.\d+)?) ?Gi?B",
+    "mfu": r"\bMFU[ :=]*(\d+(?:\.\d+)?) ?%",
+    "peak_memory_bytes": r"\b(\d+(?:\.\d+)?) ?Gi?B\b",
 }
-"""Figure or condition of a claim -> what is written for it."""
+"""Part of a claim -> what is written for it. Devices come first, since their memory is part of their name."""
+FILLING = rf"(?:\b(?:an?|the|{FILLERS})\b|[.@\s])+"
+NUMBERS = {word: number for number, words in ((1, "a an one single"), (2, "two"), (4, "four"), (8, "eight")) for word in words.split()}
 
 
 def judge(text: str, *, as_json: bool) -> None:
@@ -155,18 +159,23 @@ def judge(text: str, *, as_json: bool) -> None:
     from tunemark.collector.audit.rule import audit as findings_of
     from tunemark.collector.predict.estimate import range_of, read_evidence
     from tunemark.schema.facts.fact_base import FactBase
-    from tunemark.schema.option_rates import Asked, option_rates
+    from tunemark.schema.option_rates import Asked, best_plan, option_rates, step_on
 
     facts = FactBase.of_project()
     record = _claimed(facts, text)
     run, claim, expected = audited_record(record, facts), record.claims.get("tokens_per_s"), {}
     model, length = facts.models[str(record.conditions.model)], record.conditions.sequence_length or 1
     asked = Asked({"micro_batch": record.conditions.micro_batch} if record.conditions.micro_batch else {})
-    fitted, place = read_evidence(project_root(), facts, say), (facts.accelerators[str(record.conditions.accelerator)], run.devices)
-    rates = [each for each in option_rates(model, length, [place], fitted, asked=asked) if each.method == record.conditions.method]
-    known = {rate.software: speed for rate in rates if claim and (speed := range_of(rate))}
-    why = next((rate.reason for rate in rates if rate.reason), "") if claim else "it states no tokens/s"
-    reason = f"it is not compared with other results: {why}"
+    card, memory = facts.accelerators[str(record.conditions.accelerator)], record.claims.get("peak_memory_bytes")
+    card = card.model_copy(update={"memory_gib": min(card.memory_gib, memory.value / GIB)}) if memory and card.memory_gib else card
+    fitted, step = read_evidence(project_root(), facts, say), step_on(card, model, run.conditions.method, length, run.devices, asked)
+    plan, fit = best_plan(fitted.effects, card, step, "plain", asked)
+    rates = [each for each in option_rates(model, length, [(card, run.devices)], fitted, asked=asked) if each.method == step.method]
+    known = {rate.software: speed for rate in rates if (speed := range_of(rate))}
+    why = next((rate.reason for rate in rates if rate.reason), "it states no tokens/s")
+    others = plan.other_stacks(card)
+    misfit = not known and bool(card.memory_gib) and fit == "no" and not others
+    above = "" if misfit else _above_bf16(run)
     if claim and known:
         # The software is not stated: it is taken to be of the level with the nearest rate.
         software = min(known, key=lambda level: abs(math.log(known[level].value / claim.value)))
@@ -175,34 +184,68 @@ def judge(text: str, *, as_json: bool) -> None:
         side = "within" if likely.low <= claim.value <= likely.high else "below" if claim.value < likely.low else "above"
         ends = f"{significant(likely.low)} to {significant(likely.high)}"
         reason = f"{claim.printed} is {side} {ends}, the 90% interval predicted for {software} software"
+    elif misfit:
+        reason = f"a step of usual settings, without offload to the host, does not fit: each device lacks {gib(plan.needed_bytes - card.usable_bytes)} by the memory model"
+    elif memory and not claim:
+        other = f", and fits with {others[0]}" if others and fit not in FITS else ""
+        reason = f"by the memory model, a step of usual settings needs {gib(plan.needed_bytes)}{other}"
+    else:
+        reason = f"it is not compared with other results: {why}"
     findings = findings_of(Evidence((run,), (), facts, (record,), expected))
     findings = tuple(sorted(findings, key=lambda each: list(AuditVerdict).index(each.verdict)))
-    verdict = findings[0].verdict if findings else "plausible" if expected else "not judged"
+    verdicts = [each.verdict for each in findings] + [AuditVerdict.SUSPICIOUS] * bool(misfit or above)
+    verdict = min(verdicts, key=list(AuditVerdict).index) if verdicts else "plausible" if known or (memory and not claim) else "not judged"
+    reason = "; ".join(filter(None, (above, reason)))
     if as_json:
         print_json({"verdict": verdict, "reason": reason, "findings": [{"rule": each.rule} | asdict(each) for each in findings]})
         return
     # The finding on the predicted rate says the same as the reason.
     why_worst = [each.calculation for each in findings[:1] if each.rule != "predicted-rate"]
-    step = asked_in_words(model, record.conditions.method, None, length)
+    words = asked_in_words(model, record.conditions.method, None, length)
     tell(f"{verdict.capitalize()}: {'; '.join((*why_worst, reason))}.")
-    typer.echo(f"Read as {step}, {run.devices} x {run.device_name}: {', '.join(figure.printed for figure in record.claims.values())}.\n")
+    typer.echo(f"Read as {words}, {run.devices} x {run.device_name}: {', '.join(figure.printed for figure in record.claims.values())}.\n")
     for finding in findings:
         print_finding(finding)
 
 
+def _above_bf16(run: "AuditedResult") -> str:
+    """Return the shares of the peaks that a rate in no stated format needs, if it is possible in fp8 alone; "" otherwise."""
+    from tunemark.collector.audit.bounds import utilisation
+    from tunemark.collector.audit.token_rates import token_rates
+
+    for rate in [] if run.conditions.precision else token_rates(run):
+        bf16, fp8 = (
+            utilisation(replace(run, conditions=run.conditions.model_copy(update={"precision": each})), rate) for each in ("bf16", "fp8")
+        )
+        if bf16 and fp8 and bf16[0].low > 1 >= fp8[0].low:
+            return f"{bf16[0].value:.0%} of the bf16 peak: impossible unless it ran in fp8 ({fp8[0].value:.0%})"
+    return ""
+
+
 def _claimed(facts: "FactBase", text: str) -> "PublishedResult":
-    """Return a claim in words as a record. Raises TunemarkError for one without model, method, devices or figures."""
+    """Return a claim in words as a record. Raises TunemarkError for a word that is not understood, and for one without model, method, devices or figures."""
     from tunemark.schema.records.published import Claim, Conditions, Origin, PublishedResult
 
-    parts = CLAIM.fullmatch(text.strip())
-    found = {name: match for name, pattern in FIGURES.items() if (match := re.search(pattern, parts[4] if parts else "", re.IGNORECASE))}
+    found, rest = dict[str, re.Match[str]](), text
+    for name, pattern in PARTS.items():
+        if match := re.search(pattern, rest, re.IGNORECASE):
+            found[name], rest = match, f"{rest[: match.start()]}|{rest[match.end() :]}"
+    left = [words for part in re.split(r"[|:,;]", rest) if (words := re.sub(rf"^{FILLING}|{FILLING}$", "", part, flags=re.IGNORECASE))]
+    named = next((words for words in left if facts.find_model(words)), left[0] if left else "")
     units = {"tokens_per_s": 1, "mfu": 0.01, "peak_memory_bytes": GIB}
-    if parts is None or not found.keys() & units.keys():
-        raise TunemarkError("claim", text, "write it as 'Llama 3.1 8B LoRA on 8 x H100: 90,000 tokens/s, seq 4096, MFU 45%, 60 GiB'")
-    model, ((card, count),) = facts.model(named_model(facts, parts[1]).key), named_accelerators(facts, [parts[3]], "claim")
+    unknown, missing = [words for words in left if words != named], [name for name in list(PARTS)[:2] if name not in found]
+    missing += ["figure"] * found.keys().isdisjoint(units) + ["model"] * (not named)
+    if unknown or missing:
+        wrong = "is not understood" if unknown else f"states no {' and no '.join(missing)}"
+        example = "write it as 'Llama 3.1 8B LoRA on 8 x H100: 90,000 tokens/s, seq 4096, MFU 45%, 60 GiB'"
+        raise TunemarkError("claim", (*unknown, text)[0], f"{wrong}; {example}")
+    place = re.sub(r"(?<=\d)s\b|\bgpus?\b", "", found["accelerator after 'on'"][1], flags=re.IGNORECASE).strip()
+    number = re.match(rf"(?:an? |the )?(?:({'|'.join(NUMBERS)})|(\d{{1,3}}))\s+(?![x*\xd7]\s|gi?b)", place, re.IGNORECASE)
+    place = f"{number[2] or NUMBERS[number[1].lower()]} x {place[number.end() :]}" if number else place
+    model, ((card, count),) = facts.model(named_model(facts, named).key), named_accelerators(facts, [place], "claim")
     conditions = Conditions(
         model=model.key,
-        method=parts[2].lower(),
+        method=found["method"][1].lower(),
         accelerator=card.key,
         accelerator_count=count or 1,
         sequence_length=row_length(model, found["sequence_length"][1] if "sequence_length" in found else None),

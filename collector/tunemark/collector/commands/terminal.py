@@ -247,7 +247,6 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title:
         typer.echo("  ".join(aligned).rstrip())
 
 
-HELD = "\N{NO-BREAK SPACE}"
 PROSE = 24
 """Characters from which a column may be broken between its words: a shorter one holds figures and names, which stay on one line."""
 
@@ -275,9 +274,9 @@ def _print_fitted(columns: Sequence[str], rows: Sequence[Sequence[str]], numeric
     for first, *others in rows:
         # Pairs are filled into lines, and a short one is not broken between its words.
         pairs = [f"{name}: {text}" for name, text in zip(columns[1:], others, strict=True) if text not in {"", MISSING}]
-        whole = "; ".join(pair if len(pair) > console.width // 2 else pair.replace(" ", HELD) for pair in pairs)
+        whole = "; ".join(pair if len(pair) > console.width // 2 else pair.replace(" ", "\xa0") for pair in pairs)
         lines = textwrap.wrap(whole, console.width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
-        console.print(Text("\n".join((f"{columns[0]}: {first or MISSING}", *lines)).replace(HELD, " ")))
+        console.print(Text("\n".join((f"{columns[0]}: {first or MISSING}", *lines)).replace("\xa0", " ")))
 
 
 def cell(value: object) -> str:
