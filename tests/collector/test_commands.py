@@ -9,6 +9,7 @@ from factories import CHECKOUT, FACTS, Tunemark, copy_data, make_submission, sav
 
 from tunemark.collector.commands.prices import offers
 from tunemark.collector.commands.schema import outdated
+from tunemark.collector.commands.terminal import cell, print_table
 from tunemark.collector.store.database import empty_database
 from tunemark.collector.store.loading import collect
 from tunemark.schema.facts.cards import PriceRow
@@ -89,6 +90,22 @@ def test_wrong_sql_is_one_clear_line_and_the_place_where_it_is_wrong(tunemark: T
 def test_in_a_pipe_a_table_is_plain_and_aligned(tunemark: Tunemark) -> None:
     said = tunemark("query", "select 'a' as word, 1.5 as n union all select 'long', null order by 1")
     assert said.out == f"word    n\na     1.5\nlong    {MISSING}\n"
+
+
+@pytest.mark.parametrize("columns", [80, 100, 200])
+def test_on_a_terminal_of_any_width_no_figure_is_broken(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    row = ("H100 80GB", "54.9 GiB of 80.0 GiB", 7260, "4,000 to 13,200", "$0.876", "$0.482 to $1.59", "predicted; within error of QLoRA")
+    headings = ["hardware", "needs", "tokens/s", "90% interval", "usd", "90% interval", "evidence"]
+    print_table(headings, [row], title="Options")
+    printed = capsys.readouterr().out
+    assert max(map(len, printed.splitlines())) <= columns
+    assert all(cell(value) in printed for value in row[:-1])
+    assert ("usd: $0.876" in printed) is (columns < 200)
 
 
 def test_every_relation_and_column_of_the_database_is_documented(tunemark: Tunemark) -> None:

@@ -98,12 +98,21 @@ def test_devices_in_the_name_stacks_and_settings_without_effect_on_the_rate_are_
             "Impossible: 45,000 tokens/s x 33.24 GFLOP = 1,495.9 TFLOP/s, 151.3%",
         ),
         ("Qwen3 8B QLoRA on RTX 4090: 100 tokens/s, seq 2048, 9 GiB", "Suspicious: 100 tokens/s is below "),
-        ("Llama 3.1 70B full on RTX 4090: 500 tokens/s", "Not judged: it is not compared with other results: does not fit: "),
         ("Qwen2.5 7B QLoRA on RTX 4090: 1,200 steps at 3.1 s/step, total training time 45 minutes", "Inconsistent: 3.1 x 1,200 = 3,720, "),
         ("Llama 2 13B full fine-tuning on 8x A100 80GB took 6.5 hours at $40.97/hour and cost $180", "Inconsistent: 40.97 x 23,400 / "),
         ("Full fine-tuning of Llama 2 70B on one A100 80GB took 12 hours with 78 GB peak memory", "Impossible: weights 137.95 GB"),
         ("Mistral 7B QLoRA on a T4 with FlashAttention-2 in fp16: 450 tokens/s, seq 1024", "Suspicious: Tesla T4 has tensor cores of "),
         ("Llama 2 7B LoRA on 8 A100 80GB: 12.8 samples/s, 0.4 steps/s, 3 epochs, 25 min per epoch, total time 1h 15m", "Ambiguous: "),
+        (
+            "Llama 3.1 70B full on RTX 4090: 500 tokens/s",
+            "Suspicious: a step of usual settings, without offload to the host, does not fit: ",
+        ),
+        ("LoRA Llama 3.1 8B on one H100: 9k tokens/s", "Plausible: 9k tokens/s is within "),
+        ("full fine-tuning of Llama 3 70B on 4 A100 40GB GPUs at 1,500 tokens/s in bf16", "Suspicious: a step of usual settings, without "),
+        ("Qwen3 8B LoRA fits in 24 GB on a RTX 3090", "Plausible: by the memory model, a step of usual settings needs "),
+        ("Qwen3 8B LoRA fits in 12 GB on two H100s", "Suspicious: a step of usual settings, without offload to the host, does not fit: "),
+        ("Llama 3.1 8B LoRA on 1 x H100: 40,000 tokens/s", "Suspicious: 128% of the bf16 peak: impossible unless it ran in fp8 (64%); "),
+        ("Llama 3.1 8B LoRA on 1 x H100: 40,000 tokens/s in bf16", "Impossible: 40,000 tokens/s x "),
     ],
 )
 def test_a_claim_in_words_is_judged_in_one_sentence(tunemark: Tunemark, claim: str, verdict: str) -> None:

@@ -80,6 +80,14 @@ def test_a_disputed_figure_has_a_warning_a_mark_and_no_ratio(opened: Open) -> No
     assert warning.bounding_box()["y"] < cells.nth(0).bounding_box()["y"]  # type: ignore[index]
 
 
+def test_a_cost_names_the_devices_that_are_billed_beyond_those_used(opened: Open) -> None:
+    cost = {"figures": {"cost_per_1m_tokens_usd": (2.0, 1.9, 2.1)}}
+    page = opened("#r-8,r-9", [result("r-8", **cost, billed="bills 4 devices"), result("r-9", **cost)])
+    cells = page.locator("tr[data-key=cost_per_1m_tokens_usd] td")
+    expect(cells.nth(0)).to_contain_text("; bills 4 devices")
+    expect(cells.nth(1)).not_to_contain_text("bills")
+
+
 def test_a_wrong_id_gives_a_message_and_keeps_the_rest(opened: Open) -> None:
     page = opened("#r-0,nobody,r-1", RESULTS)
     expect(page.locator("tr[data-key=tokens_per_s] .tm-ratio")).to_have_text(f"1.00{TIMES}, no interval: single run")

@@ -37,16 +37,19 @@ ROWS = [
     row("901-002", 99999.0, accelerator="H200", devices=3, model="Gemma 2B", method="DoRA", source="901", flags=IMPOSSIBLE),
     row("901-003", None, accelerator="H200", devices=3, model="Qwen3 8B", method="DoRA", source="901", flags=FAILED, status="oom"),
 ]
+TITLES = {"900": "A document"}
 OF_900 = [each["id"] for each in ROWS[:6]]
 ALL = [each["id"] for each in ROWS]
 
 
 @contextmanager
-def opened(browser: Browser, address: str, query: str = "", rows: list[dict[str, Any]] = ROWS, **more: Any) -> Iterator[Page]:
+def opened(
+    browser: Browser, address: str, query: str = "", rows: list[dict[str, Any]] = ROWS, titles: dict[str, str] = TITLES, **more: Any
+) -> Iterator[Page]:
     """Open the page of results with these rows. It must not complain."""
 
     def changed(data: dict[str, Any]) -> dict[str, Any]:
-        return data | {"titles": {"900": "A document"}, "columns": {key: [each.get(key) for each in rows] for key in data["columns"]}}
+        return data | {"titles": titles, "columns": {key: [each.get(key) for each in rows] for key in data["columns"]}}
 
     with Visit(browser, address, PAGE + query, explorer=changed, **more) as visit:
         visit.page.wait_for_selector(".tm-explorer[data-ready]")
@@ -98,6 +101,22 @@ def test_a_bar_is_a_share_of_the_largest_possible_figure_of_the_same_work(browse
         cells = page.locator("td[data-key=tokens_per_s]")
         bars = cells.evaluate_all("nodes => nodes.map(node => node.style.getPropertyValue('--bar'))")
     assert [float(bar.rstrip("%") or "nan") for bar in bars] == pytest.approx([100, math.nan, 100 * 6 / 9, math.nan], nan_ok=True)
+
+
+def test_a_doubted_rate_is_marked_and_is_no_measure_for_others(browser: Browser, address: str) -> None:
+    same: dict[str, Any] = {"devices": 8, "model": "Llama 3.1 8B", "method": "LoRA", "row_length": 2048}
+    rows = [ROWS[0], row("902-001", 6000.0, **same), row("902-002", 12000.0, **same, doubted="suspicious")]
+    with opened(browser, address, rows=rows) as page:
+        bars = page.locator("td[data-key=tokens_per_s]").evaluate_all("nodes => nodes.map(node => node.style.getPropertyValue('--bar'))")
+        assert page.locator("tbody tr", has=page.locator(".tm-mark")).all_inner_texts()[0].count("suspicious") == 1
+    assert [bar[:2] for bar in bars] == ["10", "66", ""]
+
+
+def test_a_word_of_a_title_finds_rows_unless_another_field_has_it(browser: Browser, address: str) -> None:
+    titles = {"900": "LoRA and QLoRA measured anew"}
+    for words, results in (("qlora", ["900-003", "900-004"]), ("anew", OF_900)):
+        with opened(browser, address, f"?text={words}", titles=titles) as page:
+            assert shown(page) == results
 
 
 def test_unknown_values_of_the_address_are_named(browser: Browser, address: str) -> None:

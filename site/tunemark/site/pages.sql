@@ -25,6 +25,8 @@ with rate_verdicts as (
 )
 select
     r.* exclude (started_at),
+    case when model_name is null then model_printed end as model_name_shown,
+    coalesce(pretraining, false) as pretraining,
     quantisation, changed, -- settings of a measured run that differ from its workload card
     epoch_us(r.started_at) as started_us,
     strftime(r.started_at, '%Y-%m-%d') as started_on,
@@ -49,13 +51,14 @@ select
     case when reading['samples_per_s'] is not null then 'ambiguous' end as samples_per_s_mark,
     case when peak_memory_bytes is null then reading['peak_memory_bytes'] else replace(peak_memory_method, 'torch.cuda.max_memory_allocated', 'torch, peak allocated') end as peak_memory_bytes_small,
     case when reading['peak_memory_bytes'] is not null then 'ambiguous' end as peak_memory_bytes_mark,
-    offer(price_instances, price_provider, price_instance, price_kind, cast(price_effective_on as varchar)) as offer,
+    case when price_instances * billed_count > coalesce(accelerator_units, r.accelerator_count) * 1.001 then 'bills ' || whole(price_instances * billed_count) || ' devices' end as billed,
+    concat_ws('; ', nullif(offer(price_instances, price_provider, price_instance, price_kind, cast(price_effective_on as varchar)), ''), billed) as offer,
     case when usd_per_1k_samples is not null then offer end as usd_per_1k_samples_small,
     case when usd_per_1m_tokens is not null then offer end as usd_per_1m_tokens_small,
     trust_label(trust, source) as trust_shown,
     trust as trust_badge,
     trust_meaning(trust, source) as trust_explained,
-    concat_ws(', ', coalesce(model_name, 'Model unknown'), case method when 'full' then 'full fine-tuning' else method(method) end, 'fp8 ' || nullif(fp8, 'none'), devices) as title,
+    concat_ws(', ', coalesce(model_name, model_printed, 'Model unknown'), case method when 'full' then 'full fine-tuning' else method(method) end, 'fp8 ' || nullif(fp8, 'none'), devices) as title,
     case when failed then 'Failed: ' || words(status) else coalesce(nullif(array_to_string(list_transform(list_filter([
         {'key': 'tokens_per_s', 'value': tokens_per_s}, {'key': 'samples_per_s', 'value': samples_per_s}, {'key': 'step_time_s', 'value': step_time_s},
         {'key': 'peak_memory_bytes', 'value': peak_memory_bytes}, {'key': 'mfu', 'value': mfu}, {'key': 'train_time_s', 'value': train_time_s},
@@ -72,6 +75,9 @@ left join rate_verdicts using (result_id)
 left join ambiguous_figures using (result_id)
 left join (select result_id, reason from throughput_refused) u using (result_id)
 left join overrides using (result_id)
+left join (select price, accelerator_count as billed_count from prices) using (price)
+left join (select record_id as result_id, printed as model_printed from labels where label = 'model') using (result_id)
+left join (select distinct result_id, true as pretraining from result_facts where topic = 'settings' and name = 'task' and value = 'pre-training steps') using (result_id)
 left join (select result_id, effective as quantisation from effective where setting = 'quantisation') using (result_id)
 order by place;
 

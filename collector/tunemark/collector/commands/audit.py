@@ -4,7 +4,7 @@ import math
 import re
 import textwrap
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,15 +21,16 @@ from tunemark.collector.commands.terminal import (
     print_table,
     row_length,
     say,
+    tell,
 )
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.files import project_root
-from tunemark.schema.formats import counted, significant
+from tunemark.schema.formats import GIB, counted, gib, significant
 from tunemark.schema.recommendation_words import asked_in_words
-from tunemark.schema.vocabulary import AuditVerdict, PublishedStatus
+from tunemark.schema.vocabulary import FITS, AuditVerdict, PublishedStatus
 
 if TYPE_CHECKING:
-    from tunemark.collector.audit.evidence import Evidence
+    from tunemark.collector.audit.evidence import AuditedResult, Evidence
     from tunemark.collector.audit.rule import Finding
     from tunemark.schema.facts.fact_base import FactBase
     from tunemark.schema.records.published import PublishedResult
@@ -136,6 +137,9 @@ def contradictions(paths: list[Path]) -> list["Finding"]:
     return wrong
 
 
+NUMBERS = {"two": "2", "four": "4", "eight": "8"}
+
+
 def judge(text: str, *, as_json: bool) -> None:
     """Print the verdict on a claim in words: by the rules about one result, and by the interval that the throughput model predicts."""
     from tunemark.collector.audit.evidence import Evidence
@@ -143,7 +147,7 @@ def judge(text: str, *, as_json: bool) -> None:
     from tunemark.collector.audit.rule import audit as findings_of
     from tunemark.collector.predict.estimate import range_of, read_evidence
     from tunemark.schema.facts.fact_base import FactBase
-    from tunemark.schema.option_rates import Asked, option_rates
+    from tunemark.schema.option_rates import Asked, best_plan, option_rates, step_on
 
     facts = FactBase.of_project()
     record = _claimed(facts, text)
@@ -151,11 +155,16 @@ def judge(text: str, *, as_json: bool) -> None:
     model = facts.models[str(record.conditions.model)]
     length = record.conditions.sequence_length or row_length(model)
     asked = Asked({"micro_batch": record.conditions.micro_batch} if record.conditions.micro_batch else {})
-    fitted, place = read_evidence(project_root(), facts, say), (facts.accelerators[str(record.conditions.accelerator)], run.devices)
-    rates = [each for each in option_rates(model, length, [place], fitted, asked=asked) if each.method == record.conditions.method]
-    known = {rate.software: speed for rate in rates if claim and (speed := range_of(rate))}
-    why = next((rate.reason for rate in rates if rate.reason), "") if claim else "it states no tokens/s"
-    reason = f"it is not compared with other results: {why}"
+    card, memory = facts.accelerators[str(record.conditions.accelerator)], record.claims.get("peak_memory_bytes")
+    card = card.model_copy(update={"memory_gib": min(card.memory_gib, memory.value / GIB)}) if memory and card.memory_gib else card
+    fitted, step = read_evidence(project_root(), facts, say), step_on(card, model, run.conditions.method, length, run.devices, asked)
+    plan, fit = best_plan(fitted.effects, card, step, "plain", asked)
+    rates = [each for each in option_rates(model, length, [(card, run.devices)], fitted, asked=asked) if each.method == step.method]
+    known = {rate.software: speed for rate in rates if (speed := range_of(rate))}
+    why = next((rate.reason for rate in rates if rate.reason), "it states no tokens/s")
+    others = plan.other_stacks(card)
+    misfit = not known and bool(card.memory_gib) and fit == "no" and not others
+    above = "" if misfit else _above_bf16(run)
     if claim and known:
         # The software is not stated: it is taken to be of the level with the nearest rate.
         software = min(known, key=lambda level: abs(math.log(known[level].value / claim.value)))
@@ -164,19 +173,42 @@ def judge(text: str, *, as_json: bool) -> None:
         side = "within" if likely.low <= claim.value <= likely.high else "below" if claim.value < likely.low else "above"
         ends = f"{significant(likely.low)} to {significant(likely.high)}"
         reason = f"{claim.printed} is {side} {ends}, the 90% interval predicted for {software} software"
+    elif misfit:
+        reason = f"a step of usual settings, without offload to the host, does not fit: each device lacks {gib(plan.needed_bytes - card.usable_bytes)} by the memory model"
+    elif memory and not claim:
+        other = f", and fits with {others[0]}" if others and fit not in FITS else ""
+        reason = f"by the memory model, a step of usual settings needs {gib(plan.needed_bytes)}{other}"
+    else:
+        reason = f"it is not compared with other results: {why}"
     findings = findings_of(Evidence((run,), (), facts, (record,), expected))
     findings = tuple(sorted(findings, key=lambda each: list(AuditVerdict).index(each.verdict)))
-    verdict = findings[0].verdict if findings else "plausible" if expected else "not judged"
+    verdicts = [each.verdict for each in findings] + [AuditVerdict.SUSPICIOUS] * bool(misfit or above)
+    verdict = min(verdicts, key=list(AuditVerdict).index) if verdicts else "plausible" if known or (memory and not claim) else "not judged"
+    reason = "; ".join(filter(None, (above, reason)))
     if as_json:
         print_json({"verdict": verdict, "reason": reason, "findings": [{"rule": each.rule} | asdict(each) for each in findings]})
         return
     # The finding on the predicted rate says the same as the reason.
     why_worst = [each.calculation for each in findings[:1] if each.rule != "predicted-rate"]
-    step = asked_in_words(model, record.conditions.method, None, length)
-    typer.echo(f"{verdict.capitalize()}: {'; '.join((*why_worst, reason))}.")
-    typer.echo(f"Read as {step}, {run.devices} x {run.device_name}: {', '.join(figure.printed for figure in record.claims.values())}.\n")
+    words = asked_in_words(model, record.conditions.method, None, length)
+    tell(f"{verdict.capitalize()}: {'; '.join((*why_worst, reason))}.")
+    typer.echo(f"Read as {words}, {run.devices} x {run.device_name}: {', '.join(figure.printed for figure in record.claims.values())}.\n")
     for finding in findings:
         print_finding(finding)
+
+
+def _above_bf16(run: "AuditedResult") -> str:
+    """Return the shares of the peaks that a rate in no stated format needs, if it is possible in fp8 alone; "" otherwise."""
+    from tunemark.collector.audit.bounds import utilisation
+    from tunemark.collector.audit.token_rates import token_rates
+
+    for rate in [] if run.conditions.precision else token_rates(run):
+        bf16, fp8 = (
+            utilisation(replace(run, conditions=run.conditions.model_copy(update={"precision": each})), rate) for each in ("bf16", "fp8")
+        )
+        if bf16 and fp8 and bf16[0].low > 1 >= fp8[0].low:
+            return f"{bf16[0].value:.0%} of the bf16 peak: impossible unless it ran in fp8 ({fp8[0].value:.0%})"
+    return ""
 
 
 def _claimed(facts: "FactBase", text: str) -> "PublishedResult":
@@ -186,6 +218,8 @@ def _claimed(facts: "FactBase", text: str) -> "PublishedResult":
     from tunemark.schema.records.published import Claim, Conditions, Origin, PublishedResult
 
     words = WORDS["claim"]
+    text = re.sub(r"\bon (two|four|eight)\b", lambda match: f"on {NUMBERS[match[1].lower()]}", text, flags=re.IGNORECASE)
+    text = re.sub(r"\b([A-Z]+\d+)s\b|\bGPUs?\b", r"\1", text)
     models = [part.strip() for part in re.split(words["joints"], text, flags=re.IGNORECASE) if part and part.strip()]
     places = re.split(words["on"], text, flags=re.IGNORECASE)[1:]
     names = [name for place in places if (name := _device(facts, re.split("[:,;]", place)[0]))] or places

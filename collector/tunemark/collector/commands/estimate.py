@@ -30,6 +30,7 @@ from tunemark.collector.commands.terminal import (
     print_table,
     row_length,
     say,
+    tell,
     training_method,
 )
 from tunemark.collector.predict.estimate import Estimate, estimates, evidence_for, range_of, shown_plan
@@ -216,10 +217,10 @@ def _print_memory(shown: Estimate, assumed: str) -> None:
     print_table(["memory", "what", "when", "how"], lines, title=title)
     peaks = ", ".join(f"{moment} {gib(ledger.allocated_at(moment))}" for moment in MOMENTS)
     reserved = f"reserved by a caching allocator with memory to spare {gib(ledger.peak_reserved)}, {interval(ledger.reserved_interval)}"
-    typer.echo(f"Live tensors: {peaks}; {reserved}.")
+    tell(f"Live tensors: {peaks}; {reserved}.")
     if len(shown.memory.ledgers) > 1:
         by_stack = sorted((each.needed, name) for name, each in shown.memory.ledgers.items())
-        typer.echo(f"Needed by software stack: {', '.join(f'{name} {gib(needed)}' for needed, name in by_stack)}.")
+        tell(f"Needed by software stack: {', '.join(f'{name} {gib(needed)}' for needed, name in by_stack)}.")
 
 
 def _offer(each: Estimate) -> str:

@@ -37,6 +37,7 @@ from tunemark.collector.commands.terminal import (
     print_table,
     row_length,
     say,
+    tell,
     training_method,
 )
 from tunemark.collector.predict.estimate import read_evidence
@@ -330,7 +331,7 @@ def _print(card: ModelCard, question: Question, answer: Answer, with_tuned: str,
     grounds = words.grounds(answer.best) if answer.best is not None else []
     own, others = words.own_hardware(question, answer), words.alternatives(question, answer)
     for line in (*own, words.headline(question, answer), *grounds, *others, *filter(None, [with_tuned])):
-        typer.echo(line.replace("$", sign))
+        tell(line.replace("$", sign))
     for title, options in (
         ("Options, best first", answer.ranked),
         ("May exceed a limit", answer.may_exceed),
@@ -340,8 +341,8 @@ def _print(card: ModelCard, question: Question, answer: Answer, with_tuned: str,
             _print_options(question, f"{title}: {min(SHOWN, len(options))} of {len(options)}", options[:SHOWN], sign)
     shown = list(filter(None, (words.ORDER if answer.ranked else "", *remarks)))
     for line in ("", *shown) if shown else ():
-        typer.echo(line.replace("$", sign))
-    typer.echo(f"{words.startup(question)} {words.NOT_INCLUDED}")
+        tell(line.replace("$", sign))
+    tell(f"{words.startup(question)} {words.NOT_INCLUDED}")
 
 
 def _print_options(question: Question, title: str, options: Iterable[Option], sign: str) -> None:

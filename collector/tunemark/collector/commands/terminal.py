@@ -1,7 +1,9 @@
 """Options and output that all commands share: rich tables, JSON and CSV for programs, messages."""
 
 import json
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
@@ -192,6 +194,12 @@ def say(message: str) -> None:
     typer.echo("\n".join(map(terminal, message.split("\n"))), err=True)
 
 
+def tell(text: str) -> None:
+    """Print a paragraph, on a terminal broken between its words."""
+    fitted = textwrap.TextWrapper(shutil.get_terminal_size().columns, break_long_words=False, break_on_hyphens=False)
+    typer.echo(fitted.fill(text) if sys.stdout.isatty() else text)
+
+
 def cited(rate: Rate) -> str:
     """Return the kind of evidence with the first results."""
     if not rate.result_ids:
@@ -223,12 +231,12 @@ def _finite(value: Any) -> Any:  # noqa: ANN401 - any value of an answer
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str | None = None) -> None:
-    """Print a table: with rich, fitted to the window, on a terminal; as plain aligned text in a pipe."""
+    """Print a table: with rich on a terminal, or as a block of lines for each row where it is too narrow; as plain aligned text in a pipe."""
     shown = [[cell(value) for value in row] for row in rows]
     values = [[row[index] for row in rows if row[index] is not None] for index in range(len(columns))]
     numeric = [bool(column) and all(type(value) in {int, float} for value in column) for column in values]
     if sys.stdout.isatty():
-        _print_ruled(columns, shown, numeric, title)
+        _print_fitted(columns, shown, numeric, title)
         return
     # rich takes about 1 ms per row, which is too slow for the many rows of a query in a pipe.
     widths = [max(map(len, column)) for column in zip(columns, *shown, strict=True)]
@@ -239,18 +247,36 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title:
         typer.echo("  ".join(aligned).rstrip())
 
 
-def _print_ruled(columns: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[bool], title: str | None) -> None:
+PROSE = 24
+"""Characters from which a column may be broken between its words: a shorter one holds figures and names, which stay on one line."""
+
+
+def _print_fitted(columns: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[bool], title: str | None) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    console, needed = Console(), -1
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
-    for name, right in zip(columns, numeric, strict=True):
-        table.add_column(Text(name), justify="right" if right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*map(Text, row))
-    Console().print(table)
+    for name, right, *cells in zip(columns, numeric, *rows, strict=True):
+        width = max(map(len, (name, *cells)))
+        least = width if width <= PROSE else max(PROSE, *(len(word) for text in (name, *cells) for word in text.split()))
+        needed += least + len(" | ")
+        table.add_column(Text(name), justify="right" if right else "left", overflow="fold", min_width=least)
+    if needed <= console.width:
+        for row in rows:
+            table.add_row(*map(Text, row))
+        console.print(table)
+        return
+    if title:
+        console.print(Text(title, style="italic"))
+    for first, *others in rows:
+        # Pairs are filled into lines, and a short one is not broken between its words.
+        pairs = [f"{name}: {text}" for name, text in zip(columns[1:], others, strict=True) if text not in {"", MISSING}]
+        whole = "; ".join(pair if len(pair) > console.width // 2 else pair.replace(" ", "\xa0") for pair in pairs)
+        lines = textwrap.wrap(whole, console.width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+        console.print(Text("\n".join((f"{columns[0]}: {first or MISSING}", *lines)).replace("\xa0", " ")))
 
 
 def cell(value: object) -> str:

@@ -53,7 +53,7 @@
 
   // A property that a result does not have is not known.
   const decoded = (data) => {
-    const unknown = { accelerator: null, precision: null, level: null, count: null, flop_per_s: null, recompute: null, runs: "", objections: {} };
+    const unknown = { accelerator: null, precision: null, level: null, count: null, flop_per_s: null, recompute: null, runs: "", billed: "", objections: {} };
     const subjects = data.results.map((result) => ({
       ...unknown,
       ...result,
@@ -203,7 +203,7 @@
       return {
         text: shown(spec.kind, figure),
         mark: objectionsOf(subject, spec.key)[0]?.verdict || "",
-        small: intervalText(spec.kind, figure, subject.runs),
+        small: [intervalText(spec.kind, figure, subject.runs), figure && spec.kind === "usd" ? subject.billed : ""].filter(Boolean).join("; "),
         ratio,
         ratio_text: ratio ? ratioText(ratio, subjects[0], subject, spec.interval) : refused,
       };

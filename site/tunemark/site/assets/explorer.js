@@ -64,7 +64,7 @@
       else field.numbers = Float64Array.from(column, (value) => value ?? NaN);
       if (field.key === "source") field.titles = field.values.map((value) => titles[value] ?? "");
     }
-    return { size, fields, byKey, ids: columns.id, flags: Uint8Array.from(columns.flags), ambiguous: columns.ambiguous };
+    return { size, fields, byKey, ids: columns.id, flags: Uint8Array.from(columns.flags), ambiguous: columns.ambiguous, doubted: columns.doubted };
   };
 
   const coded = (column) => {
@@ -84,12 +84,16 @@
   // Free text: a word is matched whole where it exists, otherwise as the start of a word. So `lora` is not QLoRA, and `A10` not A100.
   const makeSearch = (table) => {
     const searched = table.fields.filter((field) => field.kind === "text" || field.key === "devices");
-    const wordsOf = (field, value, code) => {
+    const wordsOf = (field, value) => {
       if (value === null) return [];
       if (field.key === "devices") return [`${value}`, `x${value}`, `${value}x`];
-      return tokens(field.titles ? `${value} ${field.titles[code]}` : value);
+      return tokens(value);
     };
-    const words = searched.map((field) => field.values.map((value, code) => wordsOf(field, value, code)));
+    const words = searched.map((field) => field.values.map((value) => wordsOf(field, value)));
+    // A title about LoRA and QLoRA does not make all of its rows both: it has the words that no other field has.
+    const known = new Set(words.flat(2));
+    const inTitle = (title) => tokens(title).filter((word) => !known.has(word));
+    searched.forEach(({ titles }, index) => titles?.forEach((title, code) => words[index][code].push(...inTitle(title))));
     const vocabulary = new Set(words.flat(2));
     const starts = (word, part) => word.startsWith(part) && !(/\d$/.test(part) && /^\d/.test(word.slice(part.length)));
     const hit = (word, part) => (vocabulary.has(part) ? word === part : starts(word, part));
@@ -241,7 +245,8 @@
       return name + (devices === null ? "" : ` × ${devices}`);
     };
 
-    // A bar is a share of the largest figure of the same work: figures of other work are not comparable.
+    // A bar is a share of the largest figure of the same work: figures of other work are not comparable, nor is a rate that the audit doubts.
+    const comparable = (row, { key }) => !table.flags[row] && (!table.doubted[row] || key === "peak_memory_bytes");
     const workOf = (row) => String([...WORK, "devices"].map((key) => field(key).codes[row]));
     const largest = new Map();
     const largestOf = (column) => {
@@ -249,7 +254,7 @@
         const known = new Map(); // work -> number of figures, and the largest
         for (let row = 0; row < table.size; row += 1) {
           const value = valueOf(column, row), [number, most] = known.get(workOf(row)) ?? [0, 0];
-          if (value > 0 && !table.flags[row]) known.set(workOf(row), [number + 1, Math.max(most, value)]);
+          if (value > 0 && comparable(row, column)) known.set(workOf(row), [number + 1, Math.max(most, value)]);
         }
         largest.set(column, known);
       }
@@ -371,7 +376,7 @@
           "data-key": column.key, "data-head": column.label,
         });
         cell.append(textOf(column, value));
-        const beside = BARS.has(column.kind) && value > 0 && !table.flags[row] ? largestOf(column).get(workOf(row)) : [0];
+        const beside = BARS.has(column.kind) && value > 0 && comparable(row, column) ? largestOf(column).get(workOf(row)) : [0];
         if (beside[0] > 1) cell.style.setProperty("--bar", `${(100 * value) / beside[1]}%`);
         const below = (BELOW[column.key] ?? []).map(field).filter((other) => !columns.includes(other) && ![null, value].includes(valueOf(other, row)));
         if (below.length) cell.append(el("small", { text: below.map((other) => textOf(other, valueOf(other, row)) + (other.kind === "count" ? " tokens" : "")).join(", ") }));
@@ -379,9 +384,8 @@
         if (doubtful.includes(column.key)) cell.append(" ", el("span", { class: "tm-mark", text: "ambiguous" }));
         return cell;
       });
-      if (table.flags[row]) {
-        cells[0].append(el("span", { class: "tm-mark", text: table.flags[row] & FAILED ? valueOf(field("status"), row) ?? "failed" : "impossible" }));
-      }
+      const mark = table.flags[row] & FAILED ? valueOf(field("status"), row) ?? "failed" : table.flags[row] ? "impossible" : table.doubted[row];
+      if (mark) cells[0].append(el("span", { class: "tm-mark", text: mark }));
       return el("tr", { "data-id": id, "data-last": Boolean(table.flags[row]) }, ...cells);
     };
 

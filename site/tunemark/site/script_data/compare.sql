@@ -129,6 +129,7 @@ with shown_figures as (
         case when count(f.figure[2]) > 0 then any_value(covered) end as runs,
         case when hfu >= mfu and mfu > 0 then hfu / mfu end as recompute,
         case when impossible then true end as impossible,
+        billed,
         map_from_entries(list((f.key, f.figure) order by s.position) filter (f.key is not null)) as figures,
         any_value(c.conditions) as conditions,
         any_value(o.objections) as objections

@@ -2,8 +2,7 @@
 with recorded as (
     select
         result_id,
-        max(value) filter (name = 'framework' and value <> '') as framework,
-        bool_or(topic = 'settings' and name = 'task' and value = 'pre-training steps') as pretraining
+        max(value) filter (name = 'framework' and value <> '') as framework
     from result_facts
     group by all
 ), printed as (
@@ -20,9 +19,10 @@ with recorded as (
 ), shown as (
     select
         r.result_id as id,
-        -- Failed and impossible results stay below the others.
+        -- Failed and impossible results stay below the others; rates that the audit doubts are marked, and last among these.
         (case when r.failed then 1 else 0 end | case when r.impossible then 2 else 0 end) as flags,
         nullif(array_to_string(list_filter(['tokens_per_s', 'samples_per_s', 'mfu', 'step_time_s', 'peak_memory_bytes'], lambda key: map_contains(reading, key)), ' '), '') as ambiguous,
+        nullif(r.rate_verdict, '') as doubted,
         case when r.accelerator is null then p.name else r.accelerator_name end as accelerator,
         r.accelerator_count as devices,
         r.model_name as model,
@@ -43,7 +43,7 @@ with recorded as (
         case when r.source = 'measured' then 'Tunemark harness' else f.framework end as framework,
         -- Models below 20 million parameters only test the harness.
         case when r.failed then 'failed run' when r.impossible then 'impossible figure' when m.parameters < 20e6 or w.tier = 'smoke' then 'test of the harness'
-            when f.pretraining then 'steps of pre-training' else 'fine-tuning' end as kind,
+            when r.pretraining then 'steps of pre-training' else 'fine-tuning' end as kind,
         words(r.status) as status,
         regexp_extract_all(case when r.source = 'measured' then r.started_on else s.published_on end, '\b20\d\d\b') as years,
         nullif(list_min(years) || case when list_min(years) < list_max(years) then ' to ' || list_max(years) else '' end, '') as year,
@@ -54,7 +54,7 @@ with recorded as (
     left join models m using (model)
     left join workloads w on w.workload = r.workload
     left join sources s on s.source = r.source
-    order by flags <> 0, coalesce(model_flop_per_s_per_device, 0) desc, coalesce(r.tokens_per_s, 0) desc, id
+    order by flags <> 0, doubted is not null, coalesce(model_flop_per_s_per_device, 0) desc, coalesce(r.tokens_per_s, 0) desc, id
 ), fields as (
     -- `shown` unless the reader chooses other columns; a `facet` is offered as a filter with counts.
     select key, coalesce(label, quantity_label(quantity)) as label, kind, shown, facet, coalesce(explained, quantity_meaning(quantity)) as explained
