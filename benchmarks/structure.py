@@ -41,18 +41,18 @@ class Budget:
 
 PYTHON = (".py",)
 BUDGETS = (
-    # Schema and collector raised by 285 on 2026-11-27: questions as people type them, results that are not used, and claims in words.
+    # Schema and collector raised by 357 on 2026-11-27: questions as people type them, results that are not used, claims in words, narrow terminals.
     Budget("schema", "schema", PYTHON, 12_530, 8_000),
     # What is left has no second copy and no dead code: less would be fewer device families, studies or settings.
     Budget("harness", "harness", PYTHON, 9_530, 7_000),
-    Budget("collector", "collector", PYTHON, 14_386, 12_000),
+    Budget("collector", "collector", PYTHON, 14_458, 12_000),
     Budget("of it the gate", "collector/tunemark/collector/gate", PYTHON, 3_398, 3_400),
     Budget("site", "site", PYTHON, 4_130, 4_600),
-    Budget("site, scripts and styles", "site", (".js", ".css"), 2_592, 2_600),
-    Budget("site, templates", "site", (".j2",), 4_424, 4_000),
+    Budget("site, scripts and styles", "site", (".js", ".css"), 2_596, 2_600),
+    Budget("site, templates", "site", (".j2",), 4_430, 4_000),
     # Pages of results, tables of documents and the data of page scripts are queries now; they were 1,450 lines of Python.
-    Budget("collector and site, SQL", "collector site", (".sql",), 2_436, 2_600),
-    Budget("tests", "tests", PYTHON, 17_035, 16_000),
+    Budget("collector and site, SQL", "collector site", (".sql",), 2_443, 2_600),
+    Budget("tests", "tests", PYTHON, 17_088, 16_000),
     Budget("benchmarks", "benchmarks", PYTHON, 4_000, 4_000),
 )
 
