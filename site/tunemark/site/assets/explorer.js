@@ -245,7 +245,7 @@
       return name + (devices === null ? "" : ` × ${devices}`);
     };
 
-    // A bar is a share of the largest figure of the same work: figures of other work are not comparable, nor is a rate that the audit doubts.
+    // A bar is a share of the largest figure of the same work: figures of other work are not comparable, nor is a rate with a finding.
     const comparable = (row, { key }) => !table.flags[row] && (!table.doubted[row] || key === "peak_memory_bytes");
     const workOf = (row) => String([...WORK, "devices"].map((key) => field(key).codes[row]));
     const largest = new Map();

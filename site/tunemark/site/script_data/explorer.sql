@@ -19,7 +19,7 @@ with recorded as (
 ), shown as (
     select
         r.result_id as id,
-        -- Failed and impossible results stay below the others; rates that the audit doubts are marked, and last among these.
+        -- Failed and impossible results stay below the others; rates with a finding are marked, and last among these.
         (case when r.failed then 1 else 0 end | case when r.impossible then 2 else 0 end) as flags,
         nullif(array_to_string(list_filter(['tokens_per_s', 'samples_per_s', 'mfu', 'step_time_s', 'peak_memory_bytes'], lambda key: map_contains(reading, key)), ' '), '') as ambiguous,
         nullif(r.rate_verdict, '') as doubted,
