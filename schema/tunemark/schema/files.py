@@ -143,10 +143,8 @@ def usable_cores() -> int:
     return affinity
 
 
-def in_processes(
-    work: Callable[[Item], Result], items: Sequence[Item], *, parallel_above: int = PARALLEL_ABOVE, chunk: int = CHUNK
-) -> Iterator[Result]:
-    """Yield `work(item)` for each item, in order; many go through a pool of processes, `chunk` at a time, so `work` must be picklable.
+def in_processes(work: Callable[[Item], Result], items: Sequence[Item], *, parallel_above: int = PARALLEL_ABOVE) -> Iterator[Result]:
+    """Yield `work(item)` for each item, in order; many go through a pool of processes, 50 at a time, so `work` must be picklable.
 
     Processes are spawned, not forked: the threads of numpy, DuckDB and the chart library do not survive a fork. Interrupts are left to
     this process, which drops pending work when it ends.
@@ -158,6 +156,6 @@ def in_processes(
     ignored = (signal.SIGINT, signal.SIG_IGN)
     pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=signal.signal, initargs=ignored)
     try:
-        yield from pool.map(work, items, chunksize=chunk)
+        yield from pool.map(work, items, chunksize=CHUNK)
     finally:
         pool.shutdown(wait=True, cancel_futures=True)

@@ -17,7 +17,7 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.plan.capabilities import Machine
 from tunemark.schema.plan.resolve import Resolution, resolve
 from tunemark.schema.records.base import flattened
-from tunemark.schema.records.plan import DataChoice, Plan, division_of
+from tunemark.schema.records.plan import DataChoice, Plan
 from tunemark.schema.records.reading import Problem
 from tunemark.schema.records.submission import LATER_FIELDS, Submission
 from tunemark.schema.synthetic_data import FULL_ROWS, GENERATORS
@@ -91,9 +91,6 @@ def _differences(s: Submission, resolved: Resolution) -> Iterator[Problem]:
         for plan, overrides in ((s.plan, s.overrides), (resolved.plan, resolved.overrides))
     )
     yield from differences(stated, derived, "follows from requested, the cards and environment")
-    division = division_of(resolved.plan, resolved.overrides)
-    if s.division is not division and (s.division, division) != (Division.OPEN, Division.TUNED):
-        yield Problem("division", repr(s.division.value), f"{division.value!r} follows from requested; {ORIGINAL}")
 
 
 def differences(stated: object, derived: object, why: str) -> Iterator[Problem]:
@@ -144,7 +141,6 @@ def outdated_facts(s: Submission, facts: FactBase) -> Iterator[Problem]:
 
 
 def _loss_band(s: Submission, facts: FactBase) -> Iterator[Problem]:
-    """Yield a verdict on the losses that the trace does not give."""
     stated = next((gate for gate in s.gates if gate.name == "loss_band"), None)
     if stated is None or not len(s.trace) or s.plan.device.backend is Backend.NEURON_XLA:
         return

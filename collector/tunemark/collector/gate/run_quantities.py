@@ -65,11 +65,14 @@ MOST_WATTS = 3_000.0
 
 QUANTITIES: dict[str, Callable[..., Any]] = {
     "latest_start": lambda _: datetime.now(tz=UTC) + CLOCK,
+    "utc_offset_s": lambda r: r.s.started_at.utcoffset().total_seconds(),
+    "times_in_order": lambda r: (times := [mark.at_s for mark in r.s.timeline]) == sorted(times),
     "last_step_s": lambda r: r.trace.completed_at_s[-1] if r.steps else None,
     "train_ends_early_s": lambda r: r.train_ends_s - 0.25 - 0.01 * r.trained_s if r.train_ends_s is not None else None,
     "says_out_of_memory": lambda r: _says(r, r"out of memory|OutOfMemoryError|can.t allocate memory|cannot allocate memory"),
     "says_killed": lambda r: _says(r, r"kernel killed|oom.?killer|SIGKILL|lack of (host )?memory"),
     "probed_after": lambda r: Phase.TRAIN in r.phases and Phase.PROBE in r.phases[r.phases.index(Phase.TRAIN) :],
+    "each_rank_once": lambda r: sorted(rank.rank for rank in r.s.ranks) == list(range(r.count)),
     "own_work_s": lambda _, rank: sum(rank.own_work_s),
     "own_work_is_its_own": lambda r, rank: not rank.own_work_s or sum(rank.own_work_s == each.own_work_s for each in r.s.ranks) == 1,
     "core_seconds": lambda r: r.process.wall_s * r.environment.cpu_logical_cores * r.device.nodes,
@@ -77,6 +80,10 @@ QUANTITIES: dict[str, Callable[..., Any]] = {
     "timed_micro_steps": lambda r: sum(map(len, r.trace.micro_completed_at_s)) or None,
     "gradient_gate": lambda r: (gate := r.gate("adapter_gradient")) and gate.detail,
     "packed_gate": lambda r: (gate := r.gate("packed_documents")) and gate.detail,
+    "rows_of_a_step": lambda r: r.plan.batch.micro_batch * r.plan.batch.gradient_accumulation * r.plan.batch.data_parallel,
+    "slots_of_a_step": lambda r: r.plan.batch.global_batch * r.plan.data.sequence_length,
+    "most_slots": lambda r: max(r.trace.slot_tokens, default=None),
+    "unknown_losses": lambda r: r.trace.loss.count(None),
     "shards": lambda r: r.device.strategy in SHARDED_STATES,
     "loss_of_guessing": lambda r: log(r.plan.model.labels) if r.plan.model.labels else None,
     "lowest_loss": lambda r: float(r.losses.min()) if len(r.losses) else None,
@@ -216,7 +223,8 @@ def micro_steps_complete(r: Run) -> bool:
     first = next(step for step, inside in enumerate(micro) if inside)
     cut = first and sum(map(len, micro)) < MOST_MICRO_STEPS - accumulated
     return not cut and all(
-        len(micro[step]) == accumulated or (step == last and (r.plan.data.finite or not r.ok)) for step in range(first, r.steps)
+        len(micro[step]) == accumulated or (step == last and len(micro[step]) < accumulated and (r.plan.data.finite or not r.ok))
+        for step in range(first, r.steps)
     )
 
 
@@ -327,9 +335,9 @@ def packing_checked(r: Run) -> bool:
 
 
 def wrong_rows(r: Run) -> int:
-    """Return the number of steps with fewer rows than the batch; only the step at the end of finite data may be smaller."""
-    rows = np.asarray(r.trace.rows)
-    return int(((rows[:-1] if r.plan.data.finite else rows) < r.plan.batch.global_batch).sum())
+    """Return the number of steps with other rows than the batch; only the step at the end of finite data may be smaller."""
+    rows, batch = np.asarray(r.trace.rows), r.plan.batch.global_batch
+    return int(((rows[:-1] if r.plan.data.finite else rows) < batch).sum() + (rows > batch).sum())
 
 
 # Losses

@@ -1,7 +1,6 @@
 """A measured result: one run of the harness with its raw values. Statistics are derived, never stored."""
 
 from collections.abc import Iterator
-from datetime import timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, Field
@@ -335,7 +334,17 @@ class Submission(Frozen):
 
     @consistency
     def _consistent(self) -> Iterator[str]:
-        yield from (*_timeline_problems(self), *_outcome_problems(self), *_plan_problems(self))
+        # The other relations between fields are rows of the gate's table, relations.toml.
+        derived, device, listed = division_of(self.plan, self.overrides), self.plan.device, len(self.environment.devices)
+        if self.division is not derived and (self.division, derived) != (Division.OPEN, Division.TUNED):
+            free = "all of them are free settings" if self.overrides else "nothing was overridden"
+            why = fixed_setting_changed(self.plan, self.overrides) or free
+            yield f"division is {self.division.value!r} with {len(self.overrides)} overrides; declare {derived.value!r}: {why}"
+        # Several processes can share one CPU, which is listed once. With several machines, the first lists its own devices.
+        shared, used = device.backend in {Backend.CPU, Backend.FAKE} and listed == 1, device.count // device.nodes
+        refused = self.outcome.status is Status.UNSUPPORTED and listed < used
+        if listed != used and not shared and not refused:
+            yield f"environment.devices lists {listed}, plan.device.count is {used} on this machine; list each device used"
 
     @property
     def workload(self) -> Key:
@@ -347,61 +356,3 @@ def submission_name(submission: Submission, content: bytes) -> str:
     """Return the file name of a submission with these canonical bytes: day, device and content id."""
     device = submission.plan.device.accelerator or submission.plan.device.backend.value
     return f"{submission.started_at:%Y%m%d}-{device}-{content_id(content)}.json"
-
-
-def _timeline_problems(s: Submission) -> Iterator[str]:
-    if s.started_at.utcoffset() != timedelta(0):
-        yield f"started_at is {s.started_at.isoformat()}, not UTC; write it with +00:00 or Z"
-    times = [mark.at_s for mark in s.timeline]
-    if times[0] != 0:
-        yield f"timeline[0].at_s is {times[0]}; the time line starts at 0, when the worker is spawned"
-    if times != sorted(times):
-        yield f"timeline is {times}; phases are listed in the order in which they began"
-    if times[-1] > s.process.wall_s:
-        yield f"timeline ends at {times[-1]} s, after process.wall_s {s.process.wall_s}; a phase begins before the process ends"
-    if s.trace.completed_at_s and s.trace.completed_at_s[-1] > s.process.wall_s:
-        yield (
-            f"trace.completed_at_s ends at {s.trace.completed_at_s[-1]} s, after process.wall_s {s.process.wall_s}; a step completes before the process ends"
-        )
-
-
-def _outcome_problems(s: Submission) -> Iterator[str]:
-    if s.outcome.last_good_step != len(s.trace):
-        yield (f"outcome.last_good_step is {s.outcome.last_good_step}, but trace has {len(s.trace)} steps; they are the same number")
-    if s.outcome.status is Status.OK and not len(s.trace):
-        yield "outcome.status is 'ok' without a completed step; a run that trained nothing is not ok"
-    if s.outcome.status is Status.OK and any(loss is None for loss in s.trace.loss):
-        yield "outcome.status is 'ok' but a loss is not a finite number; the status of such a run is 'nan'"
-    if s.outcome.status is not Status.OK and s.outcome.message is None:
-        yield f"outcome.message is null with status {s.outcome.status.value!r}; say what happened"
-
-
-def _plan_problems(s: Submission) -> Iterator[str]:
-    batch = s.plan.batch
-    rows = batch.micro_batch * batch.gradient_accumulation * batch.data_parallel
-    if batch.global_batch != rows:
-        yield (f"plan.batch.global_batch is {batch.global_batch}, but micro_batch x gradient_accumulation x data_parallel is {rows}")
-    derived = division_of(s.plan, s.overrides)
-    if s.division is not derived and (s.division, derived) != (Division.OPEN, Division.TUNED):
-        why = fixed_setting_changed(s.plan, s.overrides) or ("all of them are free settings" if s.overrides else "nothing was overridden")
-        yield f"division is {s.division.value!r} with {len(s.overrides)} overrides; declare {derived.value!r}: {why}"
-    # Several processes can share one CPU, which is listed once.
-    shared = s.plan.device.backend in {Backend.CPU, Backend.FAKE} and len(s.environment.devices) == 1
-    # With several machines, the first lists its own devices.
-    listed, used = len(s.environment.devices), s.plan.device.count // s.plan.device.nodes
-    refused = s.outcome.status is Status.UNSUPPORTED and listed < used
-    if listed != used and not shared and not refused:
-        yield f"environment.devices lists {listed}, plan.device.count is {used} on this machine; list each device used"
-    if s.ranks and sorted(rank.rank for rank in s.ranks) != list(range(s.plan.device.count)):
-        yield f"ranks lists {len(s.ranks)} ranks, plan.device.count is {s.plan.device.count}; list each rank once, or none"
-    if any(event.step > len(s.trace) for event in s.events):
-        yield f"events names a step after the last of {len(s.trace)}; an event belongs to a completed step"
-    if any(slots > rows * s.plan.data.sequence_length for slots in s.trace.slot_tokens):
-        yield (
-            f"trace.slot_tokens exceeds {rows} rows x {s.plan.data.sequence_length} tokens; a step cannot hold more than its global batch"
-        )
-    accumulated = batch.gradient_accumulation
-    if any(len(inside) > accumulated for inside in s.trace.micro_completed_at_s):
-        yield (f"trace.micro_completed_at_s has a step with more than plan.batch.gradient_accumulation = {accumulated} micro-steps")
-    if any(count > rows for count in s.trace.rows):
-        yield f"trace.rows exceeds plan.batch.global_batch {rows}; a step cannot hold more rows than its global batch"

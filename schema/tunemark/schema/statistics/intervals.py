@@ -75,15 +75,6 @@ class Spread:
     """Maximum over median."""
 
 
-@dataclass(frozen=True, slots=True)
-class Slope:
-    """Theil-Sen slope per step with its 95% interval (Sen 1968)."""
-
-    value: float
-    low: float
-    high: float
-
-
 def spread(values: Floats) -> Spread:
     """Summarise values, shape (n,) with n >= 1."""
     p5, p50, p90, p95 = (float(q) for q in np.percentile(values, [5, 50, 90, 95]))
@@ -101,8 +92,8 @@ def spread(values: Floats) -> Spread:
     )
 
 
-def theil_sen(values: Floats) -> Slope:
-    """Return the median of all pairwise slopes of values, shape (n,), n >= 2, with Sen's interval.
+def theil_sen(values: Floats) -> Interval:
+    """Return the median of all pairwise slopes per step of values, shape (n,), n >= 2, with Sen's 95% interval (1968).
 
     Longer series are first thinned to 400 evenly spaced points, which bounds the work at 80,000 pairs.
     """
@@ -115,7 +106,7 @@ def theil_sen(values: Floats) -> Slope:
     half = NORMAL_QUANTILE * np.sqrt(n * (n - 1) * (2 * n + 5) / 18)
     low = int(max(0, np.floor((len(slopes) - half) / 2)))
     high = int(min(len(slopes) - 1, np.ceil((len(slopes) + half) / 2)))
-    return Slope(float(np.median(slopes)), float(slopes[low]), float(slopes[high]))
+    return Interval(float(np.median(slopes)), float(slopes[low]), float(slopes[high]))
 
 
 def ratio_interval(work: Floats, times: Floats) -> Interval:
