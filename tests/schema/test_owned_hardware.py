@@ -10,7 +10,7 @@ from tunemark.schema.owned_hardware import OwnedHardware, parse_owned
 def test_an_hour_of_use_is_capital_and_electricity():
     # 2,000 USD over two years of 8,766 h, used half of the time, and 0.5 kW at 0.30 USD.
     assert OwnedHardware(2_000, 2, 0.5, 500, 0.30).usd_per_hour() == pytest.approx(1_000 / 4_383 + 0.15)
-    assert OwnedHardware(2_000, 2, 0.5, 500, 0.30, resale_usd=1_000).usd_per_hour() == pytest.approx(500 / 4_383 + 0.15)
+    assert OwnedHardware(2_000, 2, 0.5, 500, 0.30, resale=1_000).usd_per_hour() == pytest.approx(500 / 4_383 + 0.15)
 
 
 def test_break_even_is_where_capital_equals_what_is_saved():
@@ -23,16 +23,16 @@ def test_break_even_is_where_capital_equals_what_is_saved():
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("purchase_usd", math.inf),
+        ("purchase", math.inf),
         ("years", 0),
         ("utilisation", 1.01),
         ("watts", math.nan),
-        ("electricity_usd_per_kwh", -0.1),
-        ("resale_usd", 3_000),
+        ("electricity", -0.1),
+        ("resale", 3_000),
     ],
 )
 def test_an_impossible_figure_is_refused_by_name(field: str, value: float):
-    fields = {"purchase_usd": 2_000.0, "years": 2.0, "utilisation": 0.5, "watts": 500.0, "electricity_usd_per_kwh": 0.3, field: value}
+    fields = {"purchase": 2_000.0, "years": 2.0, "utilisation": 0.5, "watts": 500.0, "electricity": 0.3, field: value}
     with pytest.raises(ValueError, match=field):
         OwnedHardware(**fields)
 

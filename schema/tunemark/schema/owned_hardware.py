@@ -4,23 +4,13 @@ Rented hardware is priced in the view `costs`.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.formats import usd
 
 HOURS_PER_YEAR = 8_766
 """365.25 days."""
-FIELDS = {
-    "purchase": "purchase_usd",
-    "years": "years",
-    "utilisation": "utilisation",
-    "watts": "watts",
-    "electricity": "electricity_usd_per_kwh",
-    "resale": "resale_usd",
-}
-"""Name in the option `--owned` -> field."""
-OPTIONAL = {"resale"}
 EXAMPLE = "purchase=2000,years=3,utilisation=0.5,watts=450,electricity=0.30"
 
 
@@ -31,7 +21,7 @@ class OwnedHardware:
     Raises ValueError for an impossible value; the message names the field, the value and the fix.
     """
 
-    purchase_usd: float
+    purchase: float
     """Price of the machine."""
     years: float
     """Years over which it is written off."""
@@ -39,34 +29,32 @@ class OwnedHardware:
     """Share of all hours in which it is used, above 0 and at most 1."""
     watts: float
     """Power while in use, cooling included."""
-    electricity_usd_per_kwh: float
+    electricity: float
     """Price of electricity."""
-    resale_usd: float = 0.0
+    resale: float = 0.0
     """Price at which it is sold at the end."""
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        for name in ("purchase_usd", "watts", "electricity_usd_per_kwh", "resale_usd"):
+        for name in ("purchase", "watts", "electricity", "resale"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} is {getattr(self, name)}; give a finite amount of 0 or more")
         if not 0 < self.years < math.inf:
             raise ValueError(f"years is {self.years}; give a finite number above 0")
         if not 0 < self.utilisation <= 1:
             raise ValueError(f"utilisation is {self.utilisation}; give the share of all hours in which it is used, above 0 and at most 1")
-        if self.resale_usd > self.purchase_usd:
-            raise ValueError(
-                f"resale_usd is {self.resale_usd}, more than purchase_usd ({self.purchase_usd}); give the price after {self.years} years"
-            )
+        if self.resale > self.purchase:
+            raise ValueError(f"resale is {self.resale}, more than purchase ({self.purchase}); give the price after {self.years} years")
 
     @property
     def electricity_usd_per_hour(self) -> float:
         """US dollars of electricity per hour of use: watts / 1,000 x price of a kWh."""
-        return self.watts / 1_000 * self.electricity_usd_per_kwh
+        return self.watts / 1_000 * self.electricity
 
     @property
     def capital_usd_per_year(self) -> float:
         """US dollars written off per year: (purchase - resale) / years."""
-        return (self.purchase_usd - self.resale_usd) / self.years
+        return (self.purchase - self.resale) / self.years
 
     def usd_per_hour(self) -> float:
         """Return US dollars per hour of use.
@@ -98,24 +86,21 @@ def parse_owned(text: str, example: str = EXAMPLE) -> OwnedHardware:
 
     Raises TunemarkError for an unknown, missing or impossible figure; names it, its value and the fix.
     """
-    given: dict[str, float] = {}
+    given, figures = dict[str, float](), [each.name for each in fields(OwnedHardware)]
     for part in text.split(","):
         name, _, value = (piece.strip() for piece in part.partition("="))
-        if name not in FIELDS:
-            raise TunemarkError("--owned", name, f"not a figure of owned hardware; {did_you_mean(name, FIELDS)}; for example {example}")
-        if FIELDS[name] in given:
+        if name not in figures:
+            raise TunemarkError("--owned", name, f"not a figure of owned hardware; {did_you_mean(name, figures)}; for example {example}")
+        if name in given:
             raise TunemarkError(f"--owned {name}", value, "is given twice; give each figure once")
         try:
-            given[FIELDS[name]] = float(value)
+            given[name] = float(value)
         except ValueError as error:
             raise TunemarkError(f"--owned {name}", value, f"give a number; for example {example}") from error
-    missing = [name for name in FIELDS if name not in OPTIONAL and FIELDS[name] not in given]
+    missing = [name for name in figures if name not in {*given, "resale"}]
     if missing:
         raise TunemarkError("--owned", text, f"{', '.join(missing)} missing; for example {example}")
     try:
         return OwnedHardware(**given)
     except ValueError as error:
-        message = str(error)
-        for option_name, name in FIELDS.items():
-            message = message.replace(name, option_name)
-        raise TunemarkError("--owned", text, message) from error
+        raise TunemarkError("--owned", text, str(error)) from error

@@ -34,6 +34,7 @@ COLLECTIVES = 512 * MIB
 RECORD_STREAM = 1 / 0.93
 """Peak of FSDP 1 over that of FSDP 2, which does not delay the reuse of memory by `recordStream` (torchtitan, docs/fsdp.md: 7% less)."""
 
+LIBRARY = MemoryLine("matrix library", "framework", WORKSPACE, "workspaces of cuBLAS, 32 + 8 MiB")
 ALL_BUT_UPDATE: tuple[Moment, ...] = ("loss", "backward begins", "backward ends")
 BEFORE: tuple[Moment, ...] = ("loss", "backward begins")
 BACKWARD: tuple[Moment, ...] = ("backward begins", "backward ends")
@@ -43,7 +44,7 @@ BACKWARD: tuple[Moment, ...] = ("backward begins", "backward ends")
 def estimate_memory(shape: TrainingShape) -> MemoryLedger:
     """Return the predicted memory of a training step on one device."""
     outside = CONTEXT + (COLLECTIVES if shape.world_size * shape.tensor_parallel > 1 else 0)
-    lines = (*state_lines(shape), *_activations(shape), head_line(shape), *_gathered(shape), _framework())
+    lines = (*state_lines(shape), *_activations(shape), head_line(shape), *_gathered(shape), LIBRARY)
     # DeepSpeed creates its states before the first step.
     settled = sum(
         line.bytes for line in lines if line.key in {"optimizer states", "fp32 master weights"} and shape.sharding.startswith("fsdp")
@@ -64,31 +65,20 @@ def _activations(shape: TrainingShape) -> tuple[MemoryLine, ...]:
     recomputed = 0 if shape.checkpointing is Checkpointing.NONE else block.saved
     name = "activations" if shape.checkpointing is Checkpointing.NONE else "checkpointed activations"
     size = BYTES[shape.activations]
+    numbers, by = shape.slots * shape.model.hidden_size, f" / {shape.residual_share}" if shape.residual_share > 1 else ""
+    norm = f"{shape.slots:,} tokens x {shape.model.hidden_size:,} x (4 + 2 x {size:g}) bytes{by}"
+    hooks = f"{shape.model.layers} blocks x input: the gradients of their inputs, kept by the hooks of frozen FSDP 1 units"
     return (
-        MemoryLine(
-            name, "activations", sum(waiting * each for waiting, each, _ in stored), formula, BEFORE if not held else ALL_BUT_UPDATE
-        ),
+        MemoryLine(name, "activations", sum(waiting * each for waiting, each, _ in stored), formula, ALL_BUT_UPDATE if held else BEFORE),
         MemoryLine("one block's input", "activations", block.input, "input of the last block", ("backward ends",)),
         MemoryLine("one block, recomputed", "activations", recomputed, block.formula, BACKWARD),
-        MemoryLine(
-            "one block's gradients", "activations", block.backward, "gradients of its widest tensors while they are needed", BACKWARD
-        ),
-        MemoryLine(
-            "final norm",
-            "activations",
-            int(shape.slots * shape.model.hidden_size * (4 + 2 * size) / shape.residual_share),
-            f"{shape.slots:,} tokens x {shape.model.hidden_size:,} x (4 + 2 x {size:g}) bytes" + _by(shape.residual_share),
-            ("loss",),
-        ),
-        _held_by_hooks(shape, shape.model.layers * block.input),
+        MemoryLine("one block's gradients", "activations", block.backward, "gradients of its widest tensors, while needed", BACKWARD),
+        MemoryLine("final norm", "activations", int(numbers * (4 + 2 * size) / shape.residual_share), norm, ("loss",)),
+        MemoryLine("held by hooks", "activations", shape.model.layers * block.input if held else 0, hooks, ("backward ends",)),
         _dequantised(shape),
         _narrow_product(shape),
         *_cast_weights(shape),
     )
-
-
-def _by(share: int) -> str:
-    return f" / {share}" if share > 1 else ""
 
 
 def _dequantised(shape: TrainingShape) -> MemoryLine:
@@ -127,19 +117,12 @@ def _cast_weights(shape: TrainingShape) -> tuple[MemoryLine, ...]:
     )
 
 
-def _held_by_hooks(shape: TrainingShape, inputs: int) -> MemoryLine:
-    """Return the bytes held by the reshard hooks of frozen flat-parameter units.
-
-    FSDP 1 registers a hook on the inputs of each frozen unit (`register_multi_grad_hook`). Under re-entrant
-    checkpointing those inputs are leaves. The hook keeps their accumulators, and with them the input of every block and
-    its gradient, until the whole backward pass is done.
-    """
-    size = inputs if _holds_inputs(shape) else 0
-    formula = f"{shape.model.layers} blocks x input: the gradients of their inputs, kept by the hooks of frozen FSDP 1 units"
-    return MemoryLine("held by hooks", "activations", size, formula, ("backward ends",))
-
-
 def _holds_inputs(shape: TrainingShape) -> bool:
+    """Return True if the reshard hooks of frozen flat-parameter units hold the input of every block and its gradient through the backward pass.
+
+    FSDP 1 registers a hook on the inputs of each frozen unit (`register_multi_grad_hook`). Under re-entrant checkpointing those inputs are
+    leaves, whose accumulators the hook keeps.
+    """
     frozen = shape.sharding == "fsdp1" and shape.method is not Method.FULL
     return frozen and shape.reentrant and shape.checkpointing is Checkpointing.FULL
 
@@ -159,6 +142,7 @@ def _gathered(shape: TrainingShape) -> tuple[MemoryLine, ...]:
     head, table = count.head // shape.tensor_parallel, 0 if count.tied_head or not outermost else count.embedding // shape.tensor_parallel
     block = max(each.inputs * each.outputs for each in block_linears(shape.model)) if shape.matrix_units else block_weights(shape)
     held: tuple[Moment, ...] = ALL_BUT_UPDATE if outermost else ("loss",)
+    alive: tuple[Moment, ...] = BEFORE if outermost else ("loss",)
     each = BYTES[shape.packed] if shape.packed else size
     # DeepSpeed keeps gathered parameters up to this number.
     blocks = min(shape.model.layers * block, max(2 * block, LIVE_PARAMETERS)) if shape.sharding == "zero3" else 2 * block
@@ -168,49 +152,20 @@ def _gathered(shape: TrainingShape) -> tuple[MemoryLine, ...]:
     copies, by = 1 + joined + shards / share, f" x ({1 + joined} + {shards}/{share})" if shards or joined else ""
     # Copies from the host make the streams wait for each other.
     stream: Group = "framework" if shape.offload else "gathered"
-    trained = shape.method is Method.FULL
+    trained = 1 if shape.method is Method.FULL else 0
     whole, reduced = 0 if shape.loss in {"chunked", "streamed"} else 1, 0 if outermost else 1
-    waiting = (
-        count_weights(shape).trained * BYTES[shape.parameters] / share if shape.offload and trained and shape.sharding == "fsdp1" else 0
-    )
+    of_head = f"{head:,} x {size:g} bytes x ({whole} + {reduced}/{share}): whole, and reduced"
+    ahead = f"{blocks - block:,} x {each:g} bytes" + (f" x (1 + {shards}/{share})" if shards else "")
+    waiting = count_weights(shape).trained * BYTES[shape.parameters] / share if shape.offload and shape.sharding == "fsdp1" else 0
+    late = "the device's share of all gradients: copies to the host are slower than the backward pass"
     return (
         MemoryLine("gathered head", stream, int((head + table) * size * copies), f"{head + table:,} x {size:g} bytes{by}", held),
-        MemoryLine(
-            "gradients of the head",
-            "training",
-            int(head * size * (whole + reduced / share)) if trained else 0,
-            f"{head:,} x {size:g} bytes x ({whole} + {reduced}/{share}): whole, and reduced",
-            BEFORE if outermost else ("loss",),
-        ),
-        MemoryLine(
-            "gradients of a block", "training", int(2 * block * size) if trained else 0, f"{block:,} x 2 x {size:g} bytes", BACKWARD
-        ),
-        MemoryLine(
-            "gathered blocks",
-            stream,
-            int(min(block, blocks) * each * copies),
-            f"the block in use: {block:,} x {each:g} bytes{by}",
-            BACKWARD,
-        ),
-        MemoryLine(
-            "prefetched blocks",
-            stream,
-            int((blocks - block) * each * (copies - joined)),
-            f"{blocks - block:,} x {each:g} bytes" + (f" x (1 + {shards}/{share})" if shards else ""),
-            ("backward begins",),
-        ),
-        MemoryLine(
-            "gradients on their way to the host",
-            "training",
-            int(waiting),
-            "the device's share of all gradients: copies to the host are slower than the backward pass",
-            BEFORE,
-        ),
+        MemoryLine("gradients of the head", "training", int(head * size * (whole + reduced / share) * trained), of_head, alive),
+        MemoryLine("gradients of a block", "training", int(2 * block * size * trained), f"{block:,} x 2 x {size:g} bytes", BACKWARD),
+        MemoryLine("gathered blocks", stream, int(block * each * copies), f"the block in use: {block:,} x {each:g} bytes{by}", BACKWARD),
+        MemoryLine("prefetched blocks", stream, int((blocks - block) * each * (copies - joined)), ahead, ("backward begins",)),
+        MemoryLine("gradients on their way to the host", "training", int(waiting), late, BEFORE),
     )
-
-
-def _framework() -> MemoryLine:
-    return MemoryLine("matrix library", "framework", WORKSPACE, "workspaces of cuBLAS, 32 + 8 MiB")
 
 
 # By software stack --------------------------------------------------------------------------------

@@ -283,13 +283,7 @@ def _gradients(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]
     kept_between = shape.gradient_accumulation > 1 and not shape.offload
     buckets, kind = _buckets(shape, int(size))
     return (
-        MemoryLine(
-            "gradients",
-            "training",
-            int(size / share),
-            formula,
-            ("loss", "backward begins", "backward ends", "optimizer") if kept_between else LATE,
-        ),
+        MemoryLine("gradients", "training", int(size / share), formula, MOMENTS if kept_between else LATE),
         MemoryLine("communication buckets", "training", buckets, kind, MOMENTS if shape.sharding == "ddp" else ("backward ends",)),
     )
 
@@ -335,9 +329,7 @@ def _optimizer(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]
     return (
         MemoryLine("optimizer states", "training", int(size / share), formula),
         MemoryLine("fp32 master weights", "training", int(master / share), f"{numbers:,} x 4 bytes{by}"),
-        MemoryLine(
-            "update workspace", "training", int(roots / share), "square roots of all second moments at once (foreach)", ("optimizer",)
-        ),
+        MemoryLine("update workspace", "training", int(roots / share), "square roots of all second moments (foreach)", ("optimizer",)),
         _rounding(shape, share),
         MemoryLine("fp32 gradients", "training", int(casts / share), f"{numbers:,} x 4 bytes{by}", ("optimizer",)),
     )

@@ -61,19 +61,6 @@ class Prediction:
     """Reasons why the prediction may be wrong."""
 
 
-@dataclass(frozen=True, slots=True)
-class _RunParts:
-    """The parts of a job as predicted from one run."""
-
-    steps: int
-    step: Interval
-    begin_s: float
-    """Time of the first steps beyond that of steady steps."""
-    once_s: float
-    evaluation_s: float
-    """All evaluations."""
-
-
 def predict(runs: Sequence[Submission], job: Job, usd_per_hour: float | None = None) -> Prediction:
     """Predict a whole job from one or more runs of the same plan on the same machine.
 
@@ -84,19 +71,20 @@ def predict(runs: Sequence[Submission], job: Job, usd_per_hour: float | None = N
         index, reason = not_a_repeat
         raise TunemarkError("submission", runs[index].run_id, reason)
     derived = [derive(run) for run in runs]
-    parts = [_parts_of(run, figures, job) for run, figures in zip(runs, derived, strict=True)]
-    steps = fmean(part.steps for part in parts)
-    begin = fmean(part.begin_s for part in parts)
-    once = fmean(part.once_s for part in parts)
-    evaluation = fmean(part.evaluation_s for part in parts)
-    step = parts[0].step if len(parts) == 1 else one_more_run([part.step.value for part in parts])
+    windows = [_steady(run, figures) for run, figures in zip(runs, derived, strict=True)]
+    of_each = [(run, window, job_steps(run, window, job)) for run, window in zip(runs, windows, strict=True)]
+    each_step, steps = [step_interval(*each) for each in of_each], fmean(count for *_, count in of_each)
+    begin = fmean(beginning_s(*each, step.value) for each, step in zip(of_each, each_step, strict=True))
+    once = fmean(sum(figures.phases.get(phase.value, 0.0) for phase in ONCE) for figures in derived)
+    evaluation = fmean(figures.phases.get(Phase.EVAL.value, 0.0) * job.epochs for figures in derived)
+    step = each_step[0] if len(runs) == 1 else one_more_run([each.value for each in each_step])
     train = _shifted(step, round(steps), begin)
     wall = _shifted(train, 1, once + evaluation)
     usd = None if usd_per_hour is None else _shifted(wall, usd_per_hour / HOUR_S, 0.0)
     return Prediction(round(steps), step, once, train, evaluation, wall, usd, tuple(_caveats(runs, derived)))
 
 
-def _parts_of(run: Submission, derived: Derived, job: Job) -> _RunParts:
+def _steady(run: Submission, derived: Derived) -> SteadyWindow:
     window = derived.window
     if run.outcome.status is Status.UNSUPPORTED:
         raise TunemarkError("submission", run.run_id, f"was not run: {run.outcome.message}", exit_code=Exit.UNTRUSTWORTHY)
@@ -104,15 +92,7 @@ def _parts_of(run: Submission, derived: Derived, job: Job) -> _RunParts:
         steady = window.steps if window else 0
         fix = f"a prediction needs {RANKABLE_STEPS} steady steps; run longer, for example with --steps 150"
         raise TunemarkError("steady steps", steady, fix, exit_code=Exit.UNTRUSTWORTHY)
-    steps = job_steps(run, window, job)
-    step = step_interval(run, window, steps)
-    return _RunParts(
-        steps,
-        step,
-        beginning_s(run, window, steps, step.value),
-        sum(derived.phases.get(phase.value, 0.0) for phase in ONCE),
-        derived.phases.get(Phase.EVAL.value, 0.0) * job.epochs,
-    )
+    return window
 
 
 def stranger(runs: Sequence[Submission]) -> tuple[int, str] | None:
@@ -122,10 +102,7 @@ def stranger(runs: Sequence[Submission]) -> tuple[int, str] | None:
         if run.run_id in {earlier.run_id for earlier in runs[:number]}:
             return number, "is listed twice; list each run once"
         if run.plan != first.plan or run.environment.devices != first.environment.devices:
-            return (
-                number,
-                "is not a repeat of the first run: its plan or device differs; use runs of one plan, such as those of `run --repeats 3`",
-            )
+            return number, "is not a repeat of the first run: its plan or device differs; use runs of one plan (`run --repeats 3`)"
     return None
 
 

@@ -187,13 +187,13 @@
     purchase: "the purchase price in USD", watts: "the watts", years: "the years", utilisation: "the utilisation in percent",
     electricity: "the price of electricity",
   };
-  const NAMES = { purchase_usd: "the purchase price", electricity_usd_per_kwh: "the price of electricity", resale_usd: "the resale price" };
+  const NAMES = { purchase: "the purchase price", electricity: "the price of electricity", resale: "the resale price" };
   // Python names its own fields; the reader knows those of the form.
   const ownedMachine = (...figures) => {
     try {
       return new OwnedHardware(...figures);
     } catch ({ message }) {
-      throw new Error(message.replace(/\w+_usd\w*/g, (name) => NAMES[name] ?? name));
+      throw new Error(message.replace(/purchase|electricity|resale/g, (name) => NAMES[name]));
     }
   };
   const showOwned = async () => {
