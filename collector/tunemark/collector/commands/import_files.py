@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from tunemark.collector import importers
-from tunemark.collector.commands.terminal import AsJson, Settings
+from tunemark.collector.commands.terminal import AsJson, Settings, named_settings
 from tunemark.collector.importers.import_io import Request
 from tunemark.schema.errors import TunemarkError, did_you_mean
 
@@ -84,12 +84,7 @@ def import_files(
         "sequence_length": sequence_length,
         "map": map_file,
     }
-    named = {name: value for name, value in given.items() if value is not None}
-    for text in settings or ():
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise TunemarkError("--set", text, "give NAME=VALUE")
-        named[name] = value
+    named = {name: value for name, value in given.items() if value is not None} | named_settings(settings)
     found = known_importers()
     if kind not in found:
         raise TunemarkError("KIND", kind, did_you_mean(kind, found))

@@ -109,15 +109,14 @@ def price_kind(word: str) -> PriceKind:
     return chosen("--kind", word.replace("-", "_"), [kind for kind in PriceKind if kind is not PriceKind.OWNED])
 
 
-def named_settings(texts: Iterable[str] | None, known: Iterable[str]) -> dict[str, str]:
-    """Return the settings of `--set NAME=VALUE` by name; raises TunemarkError for one that is not known."""
-    names = list(known)
-    settings: dict[str, str] = {}
+def named_settings(texts: Iterable[str] | None, known: Iterable[str] | None = None) -> dict[str, str]:
+    """Return the settings of `--set NAME=VALUE` by name; raises TunemarkError for one that is not known, if only some are."""
+    names, settings = list(known or ()), dict[str, str]()
     for text in texts or ():
         name, equals, value = text.partition("=")
         if not equals:
             raise TunemarkError("--set", text, "give NAME=VALUE")
-        if name not in names:
+        if known is not None and name not in names:
             similar = did_you_mean(name, names)
             listed = "" if similar.startswith("known: ") else f"; known: {', '.join(names)}"
             raise TunemarkError("--set", name, f"{similar}{listed}")

@@ -60,6 +60,8 @@ FEW_SAMPLES = 5
 """Samples of which a mean says something."""
 LAST_YEAR = 2_100
 """Some packages use the year as their first number."""
+LOCAL = {"none", "word-level"}
+"""Tokenizers that no hub has."""
 MOST_WATTS = 3_000.0
 """No board of today takes more."""
 
@@ -95,6 +97,12 @@ QUANTITIES: dict[str, Callable[..., Any]] = {
     "allocated_or_none": lambda r: r.memory.device_allocated.peak_bytes or 0,
     "reserved_by_all": lambda r: r.memory.device_reserved.peak_bytes and r.memory.device_reserved.peak_bytes * r.count,
     "grown_bytes": lambda r: sum(event.amount for event in r.s.events if event.kind == "allocator_growth"),
+    "least_evaluation_loss": lambda r: None if (held := r.s.evaluation) is None or held.accuracy is None else (1 - held.accuracy) * log(2),
+    "has_room": lambda r: (
+        r.cpu or not r.device_bytes or (r.memory.device_reserved.peak_bytes or r.memory.device_used.peak_bytes or 0) < 0.9 * r.device_bytes
+    ),
+    "from_hub": lambda r: r.plan.model.hub_id is not None or (data := r.plan.data).source is DataSource.HUB or data.tokenizer not in LOCAL,
+    "harness_version": lambda r: (known := version_of(r.s.harness.version)) is not None and Version("0.1.0") <= known <= Version(VERSION),
     "host_interval_s": lambda _: HOST_INTERVAL_S,
     "host_samples_fit": lambda r: (r.trained_s or r.process.wall_s) / HOST_INTERVAL_S * 1.1 * r.device.nodes + 2,
     "used_cores": lambda r: (r.used_cpu_s or 0.0) / r.process.wall_s if r.process.wall_s else 0.0,
@@ -141,12 +149,6 @@ def phases_in_order(r: Run) -> bool:
 # Evaluation
 
 
-def least_evaluation_loss(r: Run) -> float | None:
-    """Return the loss of rows that are classified wrongly, which is ln 2 at least."""
-    held_out = r.s.evaluation
-    return None if held_out is None or held_out.accuracy is None else (1 - held_out.accuracy) * log(2)
-
-
 def broken_rows(r: Run) -> float | None:
     """Return the distance of the correct rows from a whole number, over all rows."""
     held_out = r.s.evaluation
@@ -181,12 +183,6 @@ def _says(r: Run, pattern: str) -> bool:
     return re.search(pattern, r.s.outcome.message or "", re.IGNORECASE) is not None
 
 
-def has_room(r: Run) -> bool:
-    """Return True if the memory of the device left room for a probe."""
-    peak = r.memory.device_reserved.peak_bytes or r.memory.device_used.peak_bytes or 0
-    return r.cpu or not r.device_bytes or peak < 0.9 * r.device_bytes
-
-
 # Processes
 
 
@@ -209,12 +205,6 @@ def compile_cache_of_plan(r: Run) -> bool:
     if state in {"cold", "warm"}:
         return r.compiles or kernels
     return r.compiles if state is None else not (r.compiles and r.ok)
-
-
-def from_hub(r: Run) -> bool:
-    """Return True if weights, data or tokenizer come from a hub."""
-    data = r.plan.data
-    return r.plan.model.hub_id is not None or data.source is DataSource.HUB or data.tokenizer not in {"none", "word-level"}
 
 
 def micro_steps_complete(r: Run) -> bool:
@@ -486,12 +476,6 @@ def torch_has_kernels(r: Run) -> bool:
     old = driver is not None and any(int(driver[0]) < oldest.get(str(major), 0) for major in majors)
     gone = r.card is not None and r.card.architecture in STACKS["nvidia"]["before_cuda_13"] and any(major >= last for major in majors)
     return not old and not gone and all(major >= first for major in majors) and (not built or not runtime or built[1] == runtime[1])
-
-
-def harness_version(r: Run) -> bool:
-    """Return True if the version of the harness is one of Tunemark's, the newest of which is this one."""
-    version = version_of(r.s.harness.version)
-    return version is not None and Version("0.1.0") <= version <= Version(VERSION)
 
 
 def unlike_versions(r: Run) -> Iterator[tuple[str, str, str]]:
