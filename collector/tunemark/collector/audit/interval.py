@@ -12,6 +12,9 @@ from tunemark.schema.records.claims import Claim
 
 ROUGHLY = 1.25
 """Factor within which rough figures agree: rules of thumb, tables of requirements, rooflines, and words such as 'slightly'."""
+TIMES = ("train_time_s", "wall_s", "epoch_time_s", "step_time_s")
+TIMES_TOLERANCE = 0.05
+"""Share by which a ratio of rates may differ from the ratio of the times of the same work."""
 MORE_MEMORY = 1.05
 """Factor above which one peak memory counts as higher than another: allocator caches differ by a few per cent."""
 GB_OR_GIB = 0.09

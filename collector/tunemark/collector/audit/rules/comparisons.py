@@ -4,10 +4,9 @@ import math
 from collections.abc import Callable, Iterator
 
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, label, quoted
-from tunemark.collector.audit.interval import ROUGHLY, Interval
+from tunemark.collector.audit.interval import ROUGHLY, TIMES, TIMES_TOLERANCE, Interval
 from tunemark.collector.audit.printed_figures import WORDS, precision_class
 from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Finding, rule
-from tunemark.collector.audit.rules.expectations import TIMES
 from tunemark.collector.audit.token_rates import rows_per_step
 from tunemark.schema.records.claims import Claim, Comparison, Extreme, Range
 from tunemark.schema.records.published import Statement
@@ -15,8 +14,6 @@ from tunemark.schema.statistics.intervals import SIGNIFICANT_ERRORS
 
 RATIO_TOLERANCE = 0.004
 """Share by which a printed ratio may differ beyond its rounding, since documents divide figures before rounding them."""
-TIMES_TOLERANCE = 0.05
-"""Share by which a ratio of rates may differ from the ratio of the times of the same work."""
 TIMES_AND_RATES = {*TIMES, "tokens_per_s", "samples_per_s", "samples_per_s_reported", "relative_speed"}
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tunemark.collector.audit.bounds import rates_below_peak
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped, label, same_software, with_model
-from tunemark.collector.audit.interval import MORE_MEMORY, Interval
+from tunemark.collector.audit.interval import MORE_MEMORY, TIMES, Interval
 from tunemark.collector.audit.printed_figures import WORDS
 from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Finding, rule
@@ -25,7 +25,6 @@ from tunemark.schema.vocabulary import Method
 
 PEAK, MODEL_MEMORY = "peak_memory_bytes", "model_memory_bytes"
 HOST_MEMORY = ("host_memory_peak_share", "host_memory_total_bytes")
-TIMES = ("train_time_s", "wall_s", "epoch_time_s", "step_time_s")
 FEWEST_STEPS = 20
 """A run of fewer steps is mostly warm-up (definitions#steady-window)."""
 MORE_PARAMETERS = 1.03

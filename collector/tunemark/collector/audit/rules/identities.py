@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tunemark.collector.audit.evidence import AuditedResult, Claimed, Evidence, grouped, label, source_of
-from tunemark.collector.audit.interval import ROUGHLY, Interval
+from tunemark.collector.audit.interval import ROUGHLY, TIMES_TOLERANCE, Interval
 from tunemark.collector.audit.printed_figures import WORDS
 from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.audit.rule import INCONSISTENT, Finding, rule
-from tunemark.collector.audit.rules.comparisons import TIMES_TOLERANCE
 from tunemark.collector.audit.token_rates import LAST_BATCH, expected_rows, plain_rate, rows_per_step, token_rates
 from tunemark.schema.formats import HOUR_S
 from tunemark.schema.physics.architecture import count_parameters
