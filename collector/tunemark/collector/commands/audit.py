@@ -181,9 +181,8 @@ def judge(text: str, *, as_json: bool) -> None:
     findings = findings_of(Evidence((run,), (), facts, (record,), expected))
     findings = tuple(sorted(findings, key=lambda each: list(AuditVerdict).index(each.verdict)))
     verdicts = [each.verdict for each in findings] + [AuditVerdict.SUSPICIOUS] * bool(misfit or above)
-    verdict = (
-        min(verdicts, key=list(AuditVerdict).index) if verdicts else "plausible" if expected or (memory and not claim) else "not judged"
-    )
+    without = "plausible" if expected or (memory and not claim) else "not judged"
+    verdict = min(verdicts, key=list(AuditVerdict).index) if verdicts else without
     reason = "; ".join(filter(None, (above, reason)))
     if as_json:
         print_json({"verdict": verdict, "reason": reason, "findings": [{"rule": each.rule} | asdict(each) for each in findings]})
@@ -203,9 +202,8 @@ def _above_bf16(run: "AuditedResult") -> str:
     from tunemark.collector.audit.token_rates import token_rates
 
     for rate in [] if run.conditions.precision else token_rates(run):
-        bf16, fp8 = (
-            utilisation(replace(run, conditions=run.conditions.model_copy(update={"precision": each})), rate) for each in ("bf16", "fp8")
-        )
+        runs = (replace(run, conditions=run.conditions.model_copy(update={"precision": each})) for each in ("bf16", "fp8"))
+        bf16, fp8 = (utilisation(each, rate) for each in runs)
         if bf16 and fp8 and bf16[0].low > 1 >= fp8[0].low:
             return f"{bf16[0].value:.0%} of the bf16 peak: impossible unless it ran in fp8 ({fp8[0].value:.0%})"
     return ""
