@@ -112,6 +112,7 @@ def test_devices_in_the_name_stacks_and_settings_without_effect_on_the_rate_are_
         ("Qwen3 8B LoRA fits in 24 GB on a RTX 3090", "Plausible: by the memory model, a step of usual settings needs "),
         ("Qwen3 8B LoRA fits in 12 GB on two H100s", "Suspicious: a step of usual settings, without offload to the host, does not fit: "),
         ("Llama 3.1 8B LoRA on 1 x H100: 40,000 tokens/s", "Suspicious: 128% of the bf16 peak: impossible unless it ran in fp8 (64%); "),
+        ("Llama 3.1 8B LoRA on H100: MFU 40%", "Not judged: it is not compared with other results: it states no tokens/s."),
         ("Llama 3.1 8B LoRA on 1 x H100: 40,000 tokens/s in bf16", "Impossible: 40,000 tokens/s x "),
     ],
 )

@@ -68,6 +68,16 @@ slow = "select * from listed_results where step_time_s is not null order by step
     assert len(re.findall(r"<tr>\s*<th scope=row", markdown(made))) == 2
 
 
+def test_an_accelerator_with_steps_of_pre_training_alone_says_so_first(shown: Shown, catalogue: Catalogue, tmp_path: Path) -> None:
+    file = (FOLDER / "accelerator.md.j2").read_text(encoding="utf-8")
+    changed = file.replace("from listed_results order", "from (select * replace (true as pretraining) from listed_results) order")
+    (tmp_path / "accelerator.md.j2").write_text(changed, encoding="utf-8")
+    (page,) = (made for made in runner(catalogue).pages(tmp_path) if made.path == f"accelerators/{H100}")
+    note = "No fine-tuning result of a known model."
+    assert 0 < markdown(page).find(note) < markdown(page).find("<table")
+    assert note not in shown(f"accelerators/{H100}")
+
+
 def test_every_page_file_has_a_description() -> None:
     assert [file.name for file in page_files(FOLDER) if len(file.head.get("description", "")) < 30] == []
 

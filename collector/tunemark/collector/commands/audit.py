@@ -161,9 +161,7 @@ def judge(text: str, *, as_json: bool) -> None:
     plan, fit = best_plan(fitted.effects, card, step, "plain", asked)
     rates = [each for each in option_rates(model, length, [(card, run.devices)], fitted, asked=asked) if each.method == step.method]
     known = {rate.software: speed for rate in rates if (speed := range_of(rate))}
-    why = next((rate.reason for rate in rates if rate.reason), "it states no tokens/s")
-    others = plan.other_stacks(card)
-    misfit = not known and bool(card.memory_gib) and fit == "no" and not others
+    misfit = not known and bool(card.memory_gib) and fit == "no" and not plan.other_stacks(card)
     above = "" if misfit else _above_bf16(run)
     if claim and known:
         # The software is not stated: it is taken to be of the level with the nearest rate.
@@ -176,23 +174,24 @@ def judge(text: str, *, as_json: bool) -> None:
     elif misfit:
         reason = f"a step of usual settings, without offload to the host, does not fit: each device lacks {gib(plan.needed_bytes - card.usable_bytes)} by the memory model"
     elif memory and not claim:
-        other = f", and fits with {others[0]}" if others and fit not in FITS else ""
+        other = f", but fits with {others[0]}" if fit not in FITS and (others := plan.other_stacks(card)) else ""
         reason = f"by the memory model, a step of usual settings needs {gib(plan.needed_bytes)}{other}"
     else:
-        reason = f"it is not compared with other results: {why}"
+        reason = f"it is not compared with other results: {next((rate.reason for rate in rates if claim and rate.reason), 'it states no tokens/s')}"
     findings = findings_of(Evidence((run,), (), facts, (record,), expected))
     findings = tuple(sorted(findings, key=lambda each: list(AuditVerdict).index(each.verdict)))
     verdicts = [each.verdict for each in findings] + [AuditVerdict.SUSPICIOUS] * bool(misfit or above)
-    verdict = min(verdicts, key=list(AuditVerdict).index) if verdicts else "plausible" if known or (memory and not claim) else "not judged"
+    without = "plausible" if expected or (memory and not claim) else "not judged"
+    verdict = min(verdicts, key=list(AuditVerdict).index) if verdicts else without
     reason = "; ".join(filter(None, (above, reason)))
     if as_json:
         print_json({"verdict": verdict, "reason": reason, "findings": [{"rule": each.rule} | asdict(each) for each in findings]})
         return
     # The finding on the predicted rate says the same as the reason.
     why_worst = [each.calculation for each in findings[:1] if each.rule != "predicted-rate"]
-    words = asked_in_words(model, record.conditions.method, None, length)
     tell(f"{verdict.capitalize()}: {'; '.join((*why_worst, reason))}.")
-    typer.echo(f"Read as {words}, {run.devices} x {run.device_name}: {', '.join(figure.printed for figure in record.claims.values())}.\n")
+    places, figures = f"{run.devices} x {run.device_name}", ", ".join(figure.printed for figure in record.claims.values())
+    print_paragraphs(("", f"Read as {asked_in_words(model, record.conditions.method, None, length)}, {places}: {figures}."))
     for finding in findings:
         print_finding(finding)
 
@@ -203,9 +202,8 @@ def _above_bf16(run: "AuditedResult") -> str:
     from tunemark.collector.audit.token_rates import token_rates
 
     for rate in [] if run.conditions.precision else token_rates(run):
-        bf16, fp8 = (
-            utilisation(replace(run, conditions=run.conditions.model_copy(update={"precision": each})), rate) for each in ("bf16", "fp8")
-        )
+        runs = (replace(run, conditions=run.conditions.model_copy(update={"precision": each})) for each in ("bf16", "fp8"))
+        bf16, fp8 = (utilisation(each, rate) for each in runs)
         if bf16 and fp8 and bf16[0].low > 1 >= fp8[0].low:
             return f"{bf16[0].value:.0%} of the bf16 peak: impossible unless it ran in fp8 ({fp8[0].value:.0%})"
     return ""
