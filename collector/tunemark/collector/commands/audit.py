@@ -215,17 +215,21 @@ def _claimed(facts: "FactBase", text: str) -> "PublishedResult":
     from tunemark.collector.audit.printed_figures import WORDS
     from tunemark.schema.records.published import Claim, Conditions, Origin, PublishedResult
 
-    words = WORDS["claim"]
+    words, example = WORDS["claim"], "write it as 'Llama 3.1 8B LoRA on 8 x H100: 90,000 tokens/s, seq 4096, MFU 45%, 60 GiB'"
+    # Figures are those of all devices, so a rate of one must not be read as one.
+    if share := re.search(r"\bper (?:gpu|device|chip|accelerator)\b|/ ?(?:gpu|device|chip)\b", text, re.IGNORECASE):
+        raise TunemarkError("claim", share[0], f"is not understood; {example}")
     text = re.sub(r"\bon (two|four|eight)\b", lambda match: f"on {NUMBERS[match[1].lower()]}", text, flags=re.IGNORECASE)
     text = re.sub(r"\b([A-Z]+\d+)s\b|\bGPUs?\b", r"\1", text)
     models = [part.strip() for part in re.split(words["joints"], text, flags=re.IGNORECASE) if part and part.strip()]
-    places = re.split(words["on"], text, flags=re.IGNORECASE)[1:]
-    names = [name for place in places if (name := _device(facts, re.split("[:,;]", place)[0]))] or places
+    places = [re.split("[:,;]", place)[0] for place in re.split(words["on"], text, flags=re.IGNORECASE)[1:]]
+    names = [name for place in places if (name := _device(facts, place))] or places
     rest = text.replace(names[0], ";") if names else text
     found = {name: match[1].lower() for name, pattern in words["conditions"].items() if (match := re.search(pattern, rest, re.IGNORECASE))}
     figures = {name: match for name, (pattern, _) in words["figures"].items() if (match := re.search(pattern, rest, re.IGNORECASE))}
     if "method" not in found or not models or not names or not figures:
-        raise TunemarkError("claim", text, "write it as 'Llama 3.1 8B LoRA on 8 x H100: 90,000 tokens/s, seq 4096, MFU 45%, 60 GiB'")
+        named = {"model": models, "accelerator after 'on'": names, "method": "method" in found, "figure": figures}
+        raise TunemarkError("claim", text, f"states no {' and no '.join(name for name, known in named.items() if not known)}; {example}")
     model = facts.model(named_model(facts, next(filter(facts.find_model, models), models[0])).key)
     ((card, count),) = named_accelerators(facts, [re.sub(r"^(\d{1,4}) (?!x)", r"\1 x ", names[0])], "claim")
     # Rates of rows need a length that is stated; others are judged at the usual one.
