@@ -144,7 +144,7 @@ def usable_cores() -> int:
 
 
 def in_processes(work: Callable[[Item], Result], items: Sequence[Item], *, parallel_above: int = PARALLEL_ABOVE) -> Iterator[Result]:
-    """Yield `work(item)` for each item, in order; many go through a pool of processes, 50 at a time, so `work` must be picklable.
+    """Yield `work(item)` for each item, in order; many go through a pool of processes, `CHUNK` at a time, so `work` must be picklable.
 
     Processes are spawned, not forked: the threads of numpy, DuckDB and the chart library do not survive a fork. Interrupts are left to
     this process, which drops pending work when it ends.

@@ -203,7 +203,12 @@ def headline(question: Question, answer: Answer) -> str:
         return _nothing(question, answer)
     verb = "Use" if best.offer.provider == OWN else "Rent"
     unsure = f" It is {within_error(best)}." if best.rank_high > 1 else ""
-    return f"{verb} {hardware(best)} ({place(best)}, {hourly(best)}){with_method(question, best)}: {time_and_cost(best)}.{unsure}"
+    return f"{verb} {offered(question, best)}: {time_and_cost(best)}.{unsure}"
+
+
+def offered(question: Question, option: Option) -> str:
+    """Return an option with its offer and price, and its method if every method was asked for."""
+    return f"{hardware(option)} ({place(option)}, {hourly(option)}){with_method(question, option)}"
 
 
 def within_error(option: Option) -> str:
@@ -338,9 +343,8 @@ def alternatives(question: Question, answer: Answer) -> list[str]:
     for pick, number in answer.picks.items():
         option = answer.ranked[number]
         if number:
-            where = f"{hardware(option)} ({place(option)}, {hourly(option)}){with_method(question, option)}"
             unseen = "" if option.rate.seen else "; no result of any kind is of this accelerator"
-            lines.append(f"{PICKS[pick]}: {where}, {time_and_cost(option)}{unseen}.")
+            lines.append(f"{PICKS[pick]}: {offered(question, option)}, {time_and_cost(option)}{unseen}.")
     return lines
 
 
@@ -349,13 +353,14 @@ def with_tuned(question: Question, answer: Answer, tuned: Answer | None) -> str:
 
     `tuned` is None unless plain was asked for.
     """
+    if tuned is None or not tuned.ranked:
+        return ""
     best, parts = answer.best, []
-    found = dict.fromkeys([0, tuned.picks.get("proven", 0)]) if tuned and tuned.ranked else ()
-    for option in [tuned.ranked[number] for number in found] if tuned else []:
+    for number in dict.fromkeys([0, tuned.picks.get("proven", 0)]):
+        option = tuned.ranked[number]
         if best is None or option.usd < best.usd or option.seconds < best.seconds:
-            where = f"{hardware(option)} ({place(option)}, {hourly(option)}){with_method(question, option)}, {time_and_cost(option)}"
             ran = f" (results with plans of their own: {measured_rates(option.rate)} tokens/s)" if option.rate.measured_low else ""
-            parts.append(f"{where}{ran}")
+            parts.append(f"{offered(question, option)}, {time_and_cost(option)}{ran}")
     return f"With tuned software: {'; '.join(parts)}." if parts else ""
 
 

@@ -137,9 +137,6 @@ def contradictions(paths: list[Path]) -> list["Finding"]:
     return wrong
 
 
-NUMBERS = {"two": "2", "four": "4", "eight": "8"}
-
-
 def judge(text: str, *, as_json: bool) -> None:
     """Print the verdict on a claim in words: by the rules about one result, and by the interval that the throughput model predicts."""
     from tunemark.collector.audit.evidence import Evidence
@@ -219,7 +216,8 @@ def _claimed(facts: "FactBase", text: str) -> "PublishedResult":
     # Figures are those of all devices, so a rate of one must not be read as one.
     if share := re.search(r"\bper (?:gpu|device|chip|accelerator)\b|/ ?(?:gpu|device|chip)\b", text, re.IGNORECASE):
         raise TunemarkError("claim", share[0], f"is not understood; {example}")
-    text = re.sub(r"\bon (two|four|eight)\b", lambda match: f"on {NUMBERS[match[1].lower()]}", text, flags=re.IGNORECASE)
+    number = rf"(?<=\bon )({'|'.join(words['numbers'])})\b"
+    text = re.sub(number, lambda match: words["numbers"][match[1].lower()], text, flags=re.IGNORECASE)
     text = re.sub(r"\b([A-Z]+\d+)s\b|\bGPUs?\b", r"\1", text)
     models = [part.strip() for part in re.split(words["joints"], text, flags=re.IGNORECASE) if part and part.strip()]
     places = [re.split("[:,;]", place)[0] for place in re.split(words["on"], text, flags=re.IGNORECASE)[1:]]
