@@ -169,6 +169,10 @@ def serve_harness(size: str, folder: Path, backend: Backend) -> None:
 # Measure
 
 
+LAST_S = 10
+"""Time for an arm to end by itself."""
+
+
 class Server:
     """An arm in another process."""
 
@@ -183,8 +187,10 @@ class Server:
         return min(json.loads(self.process.stdout.readline())[DROPPED:])
 
     def close(self) -> None:
-        """End the process, which ends its sampler."""
-        self.process.communicate()
+        """End the process, which ends its sampler. A driver that does not return is no reason to lose the result."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.communicate(timeout=LAST_S)
+        self.process.kill()
 
 
 def measure(arms: dict[str, Server], steps: int, within: float, minutes: float) -> dict[str, Blocks]:
