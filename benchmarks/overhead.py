@@ -3,11 +3,9 @@
     python benchmarks/overhead.py [--within 0.01] [--minutes 20] [--only SIZE]
 
 Every arm trains the same small Llama in full with torch's AdamW on the same shapes, in a process of its own. The peers import nothing of
-Tunemark (`overhead_peers.py`), so that none of its patches is theirs. The bare loop runs twice, as an A/A pair: arms take turns in short
-blocks until the interval of that pair's ratio is as narrow as asked for, and a ratio of the harness is only as good as it. On a CPU, CPU
-seconds of the process are counted, with one thread. Other programs only ever add to them, by a fifth from block to block on a shared
-machine, so that the fastest step of a block counts, and the median of the rounds. The harness runs as in a worker:
-real batches, a log on disk, and the parent's sampler in another process, which is stopped for the other arms.
+Tunemark (`overhead_peers.py`). The bare loop runs twice, as an A/A pair: arms take turns in short blocks until the interval of that pair's
+ratio is as narrow as asked for. On a CPU, CPU seconds of the process are counted, with one thread. Other programs only ever add to them, so
+that the fastest step of a block counts, and the median of the rounds. The harness runs as in a worker: real batches, a log on disk, and the parent's sampler in another process, which is stopped for the other arms.
 
 With an accelerator (`--backend cuda`), only the bare loops and the harness run, at the size `billion`: a Llama with 0.98 B parameters in
 bf16, 4 x 2048 tokens per step. Steps are timed with events in the device's queue.
@@ -169,10 +167,6 @@ def serve_harness(size: str, folder: Path, backend: Backend) -> None:
 # Measure
 
 
-LAST_S = 10
-"""Time for an arm to end by itself."""
-
-
 class Server:
     """An arm in another process."""
 
@@ -187,9 +181,9 @@ class Server:
         return min(json.loads(self.process.stdout.readline())[DROPPED:])
 
     def close(self) -> None:
-        """End the process, which ends its sampler. A driver that does not return is no reason to lose the result."""
+        """End the process, which ends its sampler. One that hangs in its driver is stopped."""
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.communicate(timeout=LAST_S)
+            self.process.communicate(timeout=10)
         self.process.kill()
 
 

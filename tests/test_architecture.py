@@ -40,7 +40,7 @@ def test_no_part_of_the_repository_outgrows_its_budget(budget):
 
 
 def test_imports_form_no_circle_and_no_long_chain():
-    assert structure.measure(ROOT)["longest import chain"] <= 12
+    assert structure.measure(ROOT)["longest import chain"] <= 13
 
 
 def test_the_places_to_change_that_the_documentation_names_exist():

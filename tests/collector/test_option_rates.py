@@ -14,21 +14,10 @@ from tunemark.collector.predict.fit import fit
 from tunemark.collector.store.sql_query import run_query
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
-from tunemark.schema.option_rates import (
-    Asked,
-    Evidence,
-    best_plan,
-    beyond_context,
-    combination_on,
-    consistent,
-    division_of,
-    option_rates,
-    plans_of,
-    rates_for,
-    step_on,
-)
+from tunemark.schema.option_rates import Evidence, beyond_context, consistent, option_rates, rates_for
 from tunemark.schema.physics.memory import memory_on
 from tunemark.schema.physics.training_shape import TrainingShape
+from tunemark.schema.plan_search import Asked, best_plan, combination_on, division_of, plans_of, step_on
 from tunemark.schema.recommendation import DisputedRate, Question, Rate
 from tunemark.schema.throughput import Combination, LogPrediction, predict
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method

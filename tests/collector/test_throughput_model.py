@@ -14,7 +14,8 @@ from tunemark.collector.predict.estimate import predict
 from tunemark.collector.predict.fit import Observed, fit, observe
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.physics.work import TERMS, Missing, work_of_tokens, work_of_weights, work_seconds
-from tunemark.schema.throughput import NOISE, Combination, LogPrediction, Range, interval_of
+from tunemark.schema.throughput import NOISE, Combination, LogPrediction, Range, host_seconds, interval_of
+from tunemark.schema.throughput import predict as predicted
 from tunemark.schema.vocabulary import Checkpointing, Method
 
 CHIPS = ("nvidia-h100-80gb-sxm", "nvidia-a100-80gb-sxm", "nvidia-h200-141gb-sxm", "nvidia-b200", "amd-mi300x")
@@ -102,6 +103,26 @@ def test_no_interval_passes_the_peak_of_the_matrix_products() -> None:
     uncertain = LogPrediction(math.log(1e-3), 1.0, least=0.8e-3)
     assert interval_of(uncertain, 2).high == pytest.approx(2 / 0.8e-3)
     assert interval_of(replace(uncertain, least=0.0), 2).high > 2 / 0.8e-3
+
+
+def test_a_small_step_takes_as_long_as_its_host_needs_and_says_nothing_about_the_device() -> None:
+    rows = made_up(NOISE)
+    small = replace(combination(), shape=shape_of("smollm2-360m", sequence_length=128, micro_batch=1))
+    row = replace(row_of(small, "small"), device_seconds_per_token=1.2 * host_seconds(small))
+    fitted, others = fit([*rows, row]), fit(rows)
+    large, small_step = (predicted(fitted.effects, of) for of in (combination(), small))
+    without = predicted(others.effects, combination())
+    assert isinstance(large, LogPrediction)
+    assert isinstance(without, LogPrediction)
+    assert isinstance(small_step, LogPrediction)
+    assert (large.log_seconds, large.sd) == pytest.approx((without.log_seconds, without.sd), rel=1e-3)
+    assert math.exp(small_step.log_seconds) == pytest.approx(host_seconds(small))
+    (held,) = fitted.predict_rows(fitted.posterior, [len(rows)])
+    assert (held.log_seconds, held.sd) == pytest.approx((small_step.log_seconds, small_step.sd))
+    # Graphs are compiled, or replayed by vendors' loops.
+    assert (
+        host_seconds(replace(small, level="vendor")) == host_seconds(replace(small, accelerator=FACTS.accelerators["google-tpu-v6e"])) == 0
+    )
 
 
 def test_farther_away_is_less_certain() -> None:

@@ -15,6 +15,7 @@ from tunemark.schema.physics.architecture import FAMILIES as ARCHITECTURES
 from tunemark.schema.physics.architecture import TOKEN_TABLES, all_linears, count_parameters, idle_experts
 from tunemark.schema.physics.flops import STATE_CHUNK, attention_pairs, flops_ledger, palm_flops
 from tunemark.schema.physics.training_shape import TrainingShape
+from tunemark.schema.physics.work import ISSUE_S, issue_seconds
 from tunemark.schema.vocabulary import Checkpointing, Method
 
 FAMILIES = tuple(ARCHITECTURES)
@@ -296,3 +297,62 @@ def test_classes_obey_their_definitions(family: str, documents: list[int], metho
     assert ledger.hardware_flops == ledger.model_flops + ledger.of("recompute")
     assert 0 <= ledger.not_needed < ledger.model_flops
     assert (ledger.of("recompute") > 0) == (checkpointing is Checkpointing.FULL)
+
+
+VIEWS = {
+    "_unsafe_view",
+    "alias",
+    "as_strided",
+    "detach",
+    "empty_like",
+    "expand",
+    "permute",
+    "select",
+    "slice",
+    "split_with_sizes",
+    "squeeze",
+    "t",
+    "transpose",
+    "unsqueeze",
+    "view",
+}
+"""Operations that start nothing on a device."""
+
+
+@pytest.mark.parametrize(
+    ("family", "method", "checkpointing"),
+    [
+        ("llama", "full", "none"),
+        ("gpt2", "full", "none"),
+        ("llama", "lora", "none"),
+        ("llama", "lora", "full"),
+        ("qwen3", "full", "full"),
+    ],
+)
+def test_a_host_issues_about_as_many_operations_for_a_block_as_are_counted(family: str, method: str, checkpointing: str) -> None:
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Count(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            nonlocal issued
+            issued += func.overloadpacket.__name__ not in VIEWS
+            return func(*args, **(kwargs or {}))
+
+    found = []
+    for layers in (2, 4):
+        issued, card = 0, tiny_card(family, layers=layers)
+        shape = TrainingShape(
+            card,
+            Method(method),
+            LENGTH,
+            checkpointing=Checkpointing(checkpointing),
+            lora_targets=targets_of(card) if method == "lora" else (),
+            lora_dropout=0.05,
+        )
+        model, inputs = _model(shape).train(), torch.ones(1, LENGTH, dtype=torch.long)
+        with Count():
+            model(input_ids=inputs, labels=inputs).loss.backward()
+        found.append((issued, issue_seconds(shape) * shape.slots / ISSUE_S))
+    (few, few_counted), (many, many_counted) = found
+    assert (many_counted - few_counted) / (many - few) == pytest.approx(1, abs=0.5)

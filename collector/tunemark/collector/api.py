@@ -17,8 +17,9 @@ from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.any_model import any_model
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
-from tunemark.schema.option_rates import Asked, rates_for
+from tunemark.schema.option_rates import rates_for
 from tunemark.schema.physics.stacks import STACKS
+from tunemark.schema.plan_search import Asked
 from tunemark.schema.recommendation import Answer, Question
 from tunemark.schema.recommendation import recommend as best_options
 from tunemark.schema.records.converted import ConvertedResult

@@ -11,8 +11,7 @@ intervals of the throughput model, for any software of the level.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -20,28 +19,40 @@ from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import APPLE, AcceleratorCard, ModelCard
 from tunemark.schema.formats import gib
 from tunemark.schema.physics.architecture import FAMILIES
-from tunemark.schema.physics.memory import estimate_memory
-from tunemark.schema.physics.memory_states import MemoryVerdict
-from tunemark.schema.physics.stacks import FORMATS, STACKS, USUAL_STACK, on_stack
-from tunemark.schema.physics.training_shape import Sharding, TrainingShape
-from tunemark.schema.physics.work import TERMS, Missing, Term, limits_of, work_of_tokens, work_of_weights
+from tunemark.schema.physics.stacks import on_stack
+from tunemark.schema.physics.work import Missing
+from tunemark.schema.plan_search import (
+    NOTHING,
+    USUAL_SLOTS,
+    Asked,
+    Candidate,
+    best_of,
+    combination_on,
+    division_of,
+    has_bf16,
+    plans_with_work,
+    step_on,
+    with_software,
+    without_stack,
+)
 from tunemark.schema.recommendation import LEVELS, DisputedRate, Offer, Question, Rate, UnusedRate, places_of
-from tunemark.schema.recommendation_words import METHODS
-from tunemark.schema.throughput import Combination, Effects, LogPrediction, architecture_of, factor_of, interval_of, line_of, predict
-from tunemark.schema.vocabulary import FITS, Checkpointing, Dtype, Method, SoftwareLevel
+from tunemark.schema.throughput import (
+    Effects,
+    LogPrediction,
+    architecture_of,
+    interval_of,
+    line_of,
+    predict,
+)
+from tunemark.schema.vocabulary import FITS, METHODS, Dtype, Method, SoftwareLevel
 
 TRAINED = (Method.FULL, Method.LORA, Method.QLORA)
 SAME_LENGTH = 1.1
 """Results with rows that are longer or shorter by at most this factor count as direct evidence."""
-USUAL_SLOTS, MOST_SLOTS = 4096, 16_384
-"""Tokens of a micro-batch that keep an accelerator busy, and the most that a plan is looked for with."""
-MULTIPLES = (2, 4)
 NARROWEST = 1e-6
 """Width of an interval in log space that counts as certain."""
 SHORT, SHORT_ENCODED = 512, 128
 """Tokens of a decoder's, and of an encoder's, row that results usually have at least."""
-RANK = 16
-"""Rank of adapters, on all linear layers."""
 SMALLEST_PART, LARGEST_TIMES = 0.5, 2
 """Rows may be shorter or longer than any calibration row, and devices more than with any result of a level of software, by these factors."""
 EVIDENCE_TABLES = ("known_rates", "throughput_model", "throughput_covariances", "throughput_refused")
@@ -147,223 +158,6 @@ def unmeasured(
     return None
 
 
-# Plans ---------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What is asked of a plan, besides the model, the method, the hardware and the level of software."""
-
-    given: dict[str, Any] = field(default_factory=dict)
-    """Fields of the step that keep their value."""
-    stack: str | None = None
-    """The software stack whose memory counts, instead of the usual one."""
-    loop: str = ""
-    """The training loop whose speed counts, instead of any; see `Combination`."""
-    release: str = ""
-
-
-NOTHING = Asked()
-
-
-@lru_cache(maxsize=4096)
-def memory_needed(shape: TrainingShape, stack: str, fixed: tuple[str, ...]) -> tuple[int, list[tuple[MemoryVerdict, int]]]:
-    """Return the bytes that a plan needs on each device with a software stack, and the least device memory for each verdict."""
-    ledger = estimate_memory(on_stack(shape, stack, fixed))
-    return ledger.needed, list(ledger.fit_limits.items())
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A plan with its work."""
-
-    shape: TrainingShape
-    work: tuple[float, ...]
-    """FLOPs or bytes per token, by class of work, times the factor by which it takes longer than at the limit of a device."""
-    slower: float
-    """The factor by which devices that share matrices take longer."""
-    stack: str
-    """The software stack whose memory it needs."""
-    fixed: tuple[str, ...] = ()
-    """Fields of the shape that the stack does not change."""
-
-    @property
-    def needed_bytes(self) -> int:
-        """Memory that it needs on each device."""
-        return memory_needed(self.shape, self.stack, self.fixed)[0]
-
-    def fit_on(self, memory_bytes: int) -> MemoryVerdict:
-        """Return the verdict on a device of this memory."""
-        for verdict, least in memory_needed(self.shape, self.stack, self.fixed)[1]:
-            if memory_bytes >= least:
-                return verdict
-        return "no"
-
-    def other_stacks(self, card: AcceleratorCard) -> tuple[str, ...]:
-        """Return the software stacks, other than vendors' own, with which it is expected to run on an accelerator."""
-        return tuple(
-            name
-            for name, stack in STACKS.items()
-            if name != USUAL_STACK["vendor"]
-            and stack.runs(self.shape, card.vendor)
-            and any(verdict in FITS and card.usable_bytes >= least for verdict, least in memory_needed(self.shape, name, self.fixed)[1])
-        )
-
-    def seconds(self, limits: Iterable[float]) -> float:
-        """Return device-seconds per token at the limits of a device, without the effects that are the same for all plans."""
-        return self.slower * sum(amount / limit for amount, limit in zip(self.work, limits, strict=True))
-
-
-def plans_with_work(effects: Effects, config: Combination, asked: Asked) -> list[Candidate]:
-    """Return the plans of a step that the stack asked for runs, the usual ones first.
-
-    Their work is the same on all accelerators of one line that compute in its formats.
-    """
-    plans: list[Candidate] = []
-    fixed = tuple(asked.given)
-    of_tokens: dict[Checkpointing, dict[Term, float]] = {}
-    factors = [(term, factor_of(effects, config, term)) for term in TERMS]
-    for shape in plans_of(config.shape, fixed, shared=config.level == "vendor"):
-        if asked.stack and not STACKS[asked.stack].runs(shape, config.accelerator.vendor):
-            continue
-        if shape.checkpointing not in of_tokens:
-            of_tokens[shape.checkpointing] = work_of_tokens(shape)
-        work = of_tokens[shape.checkpointing] | work_of_weights(shape)
-        slower = math.exp(effects.mean_of("slope: devices per row doubled") * math.log2(shape.tensor_parallel))
-        weighted = tuple(factor * work[term] for term, factor in factors)
-        plans.append(Candidate(shape, weighted, slower, asked.stack or USUAL_STACK[config.level], fixed))
-    return plans
-
-
-def best_of(card: AcceleratorCard, plans: Sequence[Candidate]) -> tuple[Candidate, MemoryVerdict]:
-    """Return the fastest of plans among those that fit or probably fit on an accelerator, else one that is tight, else the smallest.
-
-    Of the smallest ones it is that with recomputation, which is the smallest on any software stack. Plans whose times differ by less than
-    1% keep their order. Without figures on the card nothing is predicted, and all keep it.
-    """
-    limits = limits_of(plans[0].shape, card)
-    if not isinstance(limits, Missing):
-        first = plans[0].seconds(limits)
-        plans = sorted(plans, key=lambda plan: round(100 * plan.seconds(limits) / first))
-    tried: list[tuple[Candidate, MemoryVerdict]] = []
-    for plan in plans:
-        verdict = plan.fit_on(card.usable_bytes)
-        if verdict in FITS:
-            return plan, verdict
-        tried.append((plan, verdict))
-    return min(tried, key=lambda pair: (pair[1] != "tight", pair[0].needed_bytes, pair[0].shape.checkpointing is not Checkpointing.FULL))
-
-
-def best_plan(
-    effects: Effects, card: AcceleratorCard, step: TrainingShape, level: SoftwareLevel, asked: Asked = NOTHING
-) -> tuple[Candidate, MemoryVerdict]:
-    """Return the best plan of a step with software of a level. Raises TunemarkError if the stack asked for has none."""
-    config = combination_on(card, with_software(step, card, level, asked), level, asked)
-    plans = plans_with_work(effects, config, asked)
-    if not plans:
-        raise TunemarkError("--stack", asked.stack, without_stack(config, asked))
-    return best_of(card, plans)
-
-
-def without_stack(config: Combination, asked: Asked) -> str:
-    """Return the reason for which a stack has no plan of a step, with the stacks that have one."""
-    plans = list(plans_of(config.shape, tuple(asked.given), shared=config.level == "vendor"))
-    others = [name for name, stack in STACKS.items() if any(stack.runs(plan, config.accelerator.vendor) for plan in plans)]
-    devices = f"{config.devices} {config.accelerator.vendor} device{'s' if config.devices > 1 else ''}"
-    what = f"{METHODS[config.shape.method.value]} of {config.shape.model.name}"
-    return f"{asked.stack} does not run {what} on {devices}; these do: {', '.join(others)}"
-
-
-GROUPS = (2, 4, 8)
-"""Devices that share each matrix: those of one machine."""
-
-
-def plans_of(step: TrainingShape, fixed: tuple[str, ...], *, shared: bool) -> Iterable[TrainingShape]:
-    """Yield the plans of a step, the usual ones first: without sharding, without recomputation, with micro-batches of about `USUAL_SLOTS` tokens.
-
-    With `shared`, devices may also share each matrix, as in vendors' own software.
-    """
-    shardings: tuple[Sharding, ...] = ("single",)
-    if step.world_size > 1:
-        shardings = ("fsdp1",) if step.method is Method.FULL else ("ddp", "fsdp1")
-    # These belong to the sharding, and to the checkpointing, of the step.
-    bound = step.offload or step.optimizer_in_backward
-    alone = bound or step.tensor_parallel > 1 or "sharding" in fixed or "tensor_parallel" in fixed or not shared
-    counts = (step.world_size, step.model.attention_heads, step.model.key_value_heads)
-    groups = [group for group in GROUPS if not alone and all(count % group == 0 for count in counts)]
-    for sharding, kept, rows in product(
-        (step.sharding,) if "sharding" in fixed or bound else shardings,
-        (step.checkpointing,) if "checkpointing" in fixed or step.activation_offload else (Checkpointing.NONE, Checkpointing.FULL),
-        [step.micro_batch] if "micro_batch" in fixed else micro_batches(step.sequence_length),
-    ):
-        plan = replace(step, sharding=sharding, checkpointing=kept, micro_batch=rows)
-        yield plan
-        for group in groups if sharding == "ddp" else []:
-            apart: Sharding = "ddp" if step.world_size > group else "single"
-            yield replace(plan, sharding=apart, world_size=step.world_size // group, tensor_parallel=group, sequence_parallel=True)
-
-
-def with_software(step: TrainingShape, card: AcceleratorCard, level: SoftwareLevel, asked: Asked = NOTHING) -> TrainingShape:
-    """Return a step as software of a level runs it.
-
-    Tuned loops have a fused loss, a kernel of attention and grouped experts; vendors' own ones keep frozen weights in fp8 and adapters in 16 bits.
-    """
-    if level == "plain":
-        return step
-    loss, attention = step.loss if "loss" in asked.given else "fused", asked.given.get("attention", "sdpa")
-    step = replace(step, loss=loss, attention=attention, grouped_experts=True)
-    if level == "tuned" or step.method is not Method.LORA:
-        return step
-    adapters = step.adapters if "adapters" in asked.given else step.activations
-    narrowest = next((dtype for dtype in (Dtype.FP4, Dtype.FP8) if dtype in card.peak_tflops), None)
-    return replace(step, block_format=step.block_format or narrowest, adapters=adapters)
-
-
-def division_of(shape: TrainingShape) -> str:
-    """Return the division of the work in a plan: its sharding, or the devices that share each matrix, such as `tp4`."""
-    return shape.sharding if shape.tensor_parallel == 1 else f"tp{shape.tensor_parallel}"
-
-
-def step_on(card: AcceleratorCard, model: ModelCard, method: Method, length: int, devices: int, asked: Asked = NOTHING) -> TrainingShape:
-    """Return the step of an option, with the fields that are given. A chip with several devices of torch has a worker on each.
-
-    Devices without bf16, such as V100 and T4, compute in fp16; updates of fp16 weights underflow, so trained ones are in fp32.
-    """
-    bf16, given = has_bf16(card), asked.given
-    mixed = not bf16 and method is Method.FULL
-    stored = Dtype.BF16 if bf16 else Dtype.FP32 if mixed else Dtype.FP16
-    workers = devices * card.devices_per_unit // given.get("tensor_parallel", 1)
-    usual = {
-        "lora_rank": RANK,
-        "sharding": "fsdp1" if workers > 1 else "single",
-        "world_size": workers,
-        "attention": "eager" if FAMILIES[model.family].eager else "sdpa",
-    }
-    formats = {"parameters": stored, "activations": stored, "autocast": Dtype.FP16 if mixed else None}
-    chosen = {} if any(name in given for name in FORMATS) else formats
-    return TrainingShape(model, method, length, **(usual | chosen | given))
-
-
-def micro_batches(length: int) -> list[int]:
-    """Return rows of a micro-batch to choose from: the usual number, halves of it down to one, and then its multiples."""
-    usual = max(1, USUAL_SLOTS // length)
-    sizes = [usual]
-    while sizes[-1] > 1:
-        sizes.append(sizes[-1] // 2)
-    return [*sizes, *(usual * times for times in MULTIPLES if usual * times * length <= MOST_SLOTS)]
-
-
-def combination_on(card: AcceleratorCard, shape: TrainingShape, level: SoftwareLevel, asked: Asked = NOTHING) -> Combination:
-    """Return a plan on an accelerator, with a training loop of a level."""
-    devices = shape.world_size * shape.tensor_parallel // card.devices_per_unit
-    return Combination(card, devices, shape, level, asked.loop, asked.release, float(shape.tensor_parallel))
-
-
-def has_bf16(card: AcceleratorCard) -> bool:
-    """Return True unless the card has a peak in fp16 and none in bf16. The GPUs of Apple compute in bf16 at the peak of fp16."""
-    return card.vendor == APPLE or Dtype.FP16 not in card.peak_tflops or Dtype.BF16 in card.peak_tflops
-
-
 def _overflow(model: ModelCard, card: AcceleratorCard) -> str | None:
     overflows = FAMILIES[model.family].overflows_fp16 and not has_bf16(card)
     if not overflows:
@@ -431,7 +225,7 @@ def option_rates(
         missing = missing or too_long or _overflow(model, card) or (None if direct else reason(method, card, USUAL_SLOTS))
         if missing is None:
             formats = (has_bf16(card), Dtype.FP8 in card.peak_tflops, Dtype.FP4 in card.peak_tflops)
-            alike_plans = (method, devices, card.devices_per_unit, level, line_of(card), *formats, asked.stack and card.vendor)
+            alike_plans = (method, devices, card.devices_per_unit, level, line_of(card), *formats, card.vendor)
             if alike_plans not in plans:
                 step = with_software(step_on(card, model, method, length, devices, asked), card, level, asked)
                 config = combination_on(card, step, level, asked)

@@ -9,6 +9,7 @@ from math import log
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.formats import HOUR_S, TIMES, estimated_duration, estimated_usd, gib, plain, significant, usd
 from tunemark.schema.recommendation import ANY, OWN, Answer, Option, Question, Rate, UnusedRate, Without
+from tunemark.schema.vocabulary import METHODS
 
 EVIDENCE = {
     "direct": "of this model or one of the same shape, and of this method, sequence length and device count",
@@ -17,7 +18,6 @@ EVIDENCE = {
 KINDS_OF_EVIDENCE = {"direct": "results", "near": "similar results", "predicted": "prediction"}
 SHARDINGS = {"ddp": "DDP", "fsdp1": "FSDP", "fsdp2": "FSDP2", "zero2": "ZeRO-2", "zero3": "ZeRO-3"}
 SHARDINGS |= {"tp2": "two devices share each matrix", "tp4": "four devices share each matrix", "tp8": "eight devices share each matrix"}
-METHODS = {"full": "full fine-tuning", "lora": "LoRA", "qlora": "QLoRA"}
 LISTED = "on_demand"
 """Kind of price that is not named."""
 LIMITS = {"deadline": "the deadline", "budget": "the budget", "memory": "the memory of the device"}
@@ -359,9 +359,21 @@ def with_tuned(question: Question, answer: Answer, tuned: Answer | None) -> str:
     for number in dict.fromkeys([0, tuned.picks.get("proven", 0)]):
         option = tuned.ranked[number]
         if best is None or option.usd < best.usd or option.seconds < best.seconds:
-            ran = f" (results with plans of their own: {measured_rates(option.rate)} tokens/s)" if option.rate.measured_low else ""
-            parts.append(f"{offered(question, option)}, {time_and_cost(option)}{ran}")
+            parts.append(f"{offered(question, option)}, {time_and_cost(option)}{_as_measured(question, option)}")
     return f"With tuned software: {'; '.join(parts)}." if parts else ""
+
+
+def _as_measured(question: Question, option: Option) -> str:
+    """Return time and cost at the rates of an option's direct results, as the end of a sentence; empty without any."""
+    rate = option.rate
+    if rate.measured_low is None or rate.measured_high is None:
+        return ""
+    seconds = [question.startup_s + question.tokens / each for each in (rate.measured_high, rate.measured_low)]
+    times, costs = (
+        " to ".join(dict.fromkeys(words))
+        for words in (map(estimated_duration, seconds), [estimated_usd(option.usd * each / option.seconds) for each in seconds])
+    )
+    return f" (as fast as its results, with plans of their own at {measured_rates(rate)} tokens/s: {times}, {costs})"
 
 
 def changes(question: Question, answer: Answer) -> Iterator[str]:

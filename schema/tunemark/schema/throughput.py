@@ -2,6 +2,8 @@
 
     log(device-seconds per token) = log(sum over terms of factor x seconds at the limit) + effects + noise
 
+On a GPU, a step takes no less time than its host needs to issue the operations (`host_seconds`).
+
 A *factor* is how many times longer than at the limit a class of work takes; it depends on how far the software is tuned, and on the
 training loop itself. An *effect* is how much slower a software, a generation, an accelerator, a method or a model is. All have a normal
 prior in log space (`FACTORS`, `EFFECTS`, `SLOPES`, `SPREADS`). A parameter without rows keeps its prior: an unseen chip gets
@@ -18,7 +20,7 @@ from functools import lru_cache
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.physics.training_shape import TrainingShape
-from tunemark.schema.physics.work import TERMS, Missing, Term, limits_of, work_of_tokens, work_of_weights
+from tunemark.schema.physics.work import TERMS, Missing, Term, issue_seconds, limits_of, work_of_tokens, work_of_weights
 from tunemark.schema.vocabulary import SoftwareLevel
 
 LEVEL = 0.90
@@ -162,12 +164,25 @@ SPREADS = {"factor of level": 0.3, "factor of stack": 0.2, "factor of line": 0.4
 products and attention on a line of devices about those of all devices."""
 LINK = 3
 """The spread of links is larger by this factor: they belong to the machine, which cards do not describe."""
+ISSUING = ("NVIDIA", "AMD", "Apple")
+"""Vendors whose devices are sent one operation after another; on others, whole graphs are compiled."""
+HOST_SD = 0.35
+"""Spread of the time of a host in log space: hosts differ by a factor of two or so, and cards do not describe them."""
 NOISE = 0.08
 """Scale of a row around the model, in log space."""
 FREEDOM = 4
 """Degrees of freedom of the noise."""
 ROW_VARIANCE = NOISE**2 * FREEDOM / (FREEDOM - 2)
 """Variance of a row: of Student's t distribution with that scale."""
+
+
+def host_seconds(config: Combination) -> float:
+    """Return the device-seconds per token in which the host of each device issues the operations of a micro-step; 0 where it does not.
+
+    Vendors' loops replay graphs. Loops with fused kernels issue as many operations as others: that of the fastest (050) is an exception.
+    """
+    issues = config.level != "vendor" and config.accelerator.vendor in ISSUING
+    return issue_seconds(config.shape) * config.devices_per_row if issues else 0.0
 
 
 def factors_of(config: Combination, term: Term) -> tuple[str, ...]:
@@ -307,6 +322,9 @@ def predict(effects: Effects, config: Combination, work: Iterable[float] | None 
     of_factors = [(name, part / total) for term, part in parts for name in factors_of(config, term)]
     log_seconds = math.log(total) + sum(weight * effects.mean_of(name) for name, weight in weights.items())
     least = sum(part / factor_of(effects, config, term) for term, part in parts if term in PRODUCTS)
+    if host_seconds(config) > math.exp(log_seconds):
+        sd = math.sqrt(HOST_SD**2 + ROW_VARIANCE)
+        return LogPrediction(math.log(host_seconds(config)), sd, least, math.exp(QUANTILE * sd))
     own = effects.variance((name, weight) for name, weight in weights.items() if name.partition(": ")[0] in OWN_EFFECTS)
     every = effects.variance([*weights.items(), *of_factors])
     return LogPrediction(log_seconds, math.sqrt(every + ROW_VARIANCE), least, math.exp(QUANTILE * math.sqrt(own + ROW_VARIANCE)))

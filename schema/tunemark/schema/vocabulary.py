@@ -14,6 +14,9 @@ class Method(StrEnum):
     """Another parameter-efficient method, for published results only; the setting `peft_method` names it."""
 
 
+METHODS = {"full": "full fine-tuning", "lora": "LoRA", "qlora": "QLoRA"}
+
+
 class Task(StrEnum):
     """The task that the model is trained for."""
 

@@ -8,6 +8,7 @@ from html import escape
 from tunemark.schema import recommendation_words as words
 from tunemark.schema.formats import MISSING, estimated_duration, estimated_usd, significant, usd
 from tunemark.schema.recommendation import ANY, OWN, Answer, Option, Question
+from tunemark.schema.vocabulary import METHODS
 from tunemark.site.time_and_cost import time_and_cost_svg
 
 SHOWN, CITED = 10, 3
@@ -141,7 +142,7 @@ def _pick(question: Question, pick: str, option: Option) -> str:
     time, cost = estimated_duration(option.seconds), estimated_usd(option.usd)
     figure, other = (time, cost) if pick == "fastest" else (cost, time)
     where = escape(f"{other}, {words.hardware(option)}, {option.offer.provider_name}")
-    how = f"{words.METHODS[option.rate.method]}, " if question.method == ANY else ""
+    how = f"{METHODS[option.rate.method]}, " if question.method == ANY else ""
     return f"<div><dt>{words.PICKS[pick]}</dt><dd>{figure}<small>{where}</small><small>{how}{words.badge(option)[1]}</small></dd></div>"
 
 
@@ -158,7 +159,7 @@ def _table(name: str, options: Sequence[Option], question: Question) -> str:
 
 def _row(option: Option, question: Question, ends: dict[str, tuple[float, float]]) -> str:
     rate, offer = option.rate, option.offer
-    how = f"{words.METHODS[rate.method]}, " if question.method == ANY else ""
+    how = f"{METHODS[rate.method]}, " if question.method == ANY else ""
     limits = escape(", ".join(dict.fromkeys((*option.exceeds, *option.limits))))
     cells = (
         ("Cost", estimated_usd(option.usd) + _bar(ends["usd"], option.usd, option.usd_low, option.usd_high), words.costs(option)),

@@ -144,7 +144,8 @@ def judge(text: str, *, as_json: bool) -> None:
     from tunemark.collector.audit.rule import audit as findings_of
     from tunemark.collector.predict.estimate import range_of, read_evidence
     from tunemark.schema.facts.fact_base import FactBase
-    from tunemark.schema.option_rates import Asked, best_plan, option_rates, step_on
+    from tunemark.schema.option_rates import option_rates
+    from tunemark.schema.plan_search import Asked, best_plan, step_on
 
     facts = FactBase.of_project()
     record = _claimed(facts, text)

@@ -39,11 +39,12 @@ from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import gib
-from tunemark.schema.option_rates import Asked, beyond_context, division_of
+from tunemark.schema.option_rates import beyond_context
 from tunemark.schema.physics.memory import StackedMemory
 from tunemark.schema.physics.memory_states import MOMENTS
 from tunemark.schema.physics.stacks import STACKS
 from tunemark.schema.physics.training_shape import TrainingShape
+from tunemark.schema.plan_search import Asked, division_of
 from tunemark.schema.recommendation import PROVEN, Rate, provider_name
 from tunemark.schema.recommendation_words import asked_in_words, measured_rates
 from tunemark.schema.throughput import LEVEL, Range

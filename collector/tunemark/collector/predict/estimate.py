@@ -19,20 +19,10 @@ from tunemark.schema.facts.cards import OVERSIZED, AcceleratorCard, ModelCard, P
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import data_folder, write_atomically
 from tunemark.schema.formats import HOUR_S
-from tunemark.schema.option_rates import (
-    EVIDENCE_TABLES,
-    Asked,
-    Evidence,
-    KnownRate,
-    Place,
-    best_plan,
-    division_of,
-    no_training,
-    option_rates,
-    step_on,
-)
+from tunemark.schema.option_rates import EVIDENCE_TABLES, Evidence, KnownRate, Place, no_training, option_rates
 from tunemark.schema.physics.memory import StackedMemory, memory_on
 from tunemark.schema.physics.work import Missing
+from tunemark.schema.plan_search import Asked, best_plan, division_of, step_on
 from tunemark.schema.recommendation import NODES, Rate
 from tunemark.schema.throughput import Combination, Range, architecture_of, generation_of, interval_of
 from tunemark.schema.throughput import predict as predicted

@@ -22,6 +22,7 @@ from tunemark.schema.physics.architecture import FAMILIES
 from tunemark.schema.physics.work import TERMS, Missing, Term, work_seconds
 from tunemark.schema.throughput import (
     FREEDOM,
+    HOST_SD,
     NOISE,
     ROW_VARIANCE,
     SLOPES,
@@ -31,6 +32,7 @@ from tunemark.schema.throughput import (
     LogPrediction,
     effects_of,
     factors_of,
+    host_seconds,
     prior_of,
 )
 
@@ -140,9 +142,20 @@ class Design:
                 if term in row.factors:
                     self.factors[line, number, : len(row.factors[term])] = [place.get(name, none) for name in row.factors[term]]
         self.effects[:, none] = 0
+        self.issued = np.array([row.issued for row in rows])
 
     def linear(self, mean: Array, lines: Sequence[int] | NDArray[np.integer[Any]]) -> tuple[Array, Array]:
-        """Return log seconds of rows at these parameters, shape (rows,), and their derivatives, shape (rows, parameters)."""
+        """Return log seconds of rows at these parameters, shape (rows,), and their derivatives, shape (rows, parameters).
+
+        A row that waits for its host says nothing about the device: its derivatives are zero.
+        """
+        predicted, slopes = self.device(mean, lines)
+        waits = predicted < self.issued[lines]
+        slopes[waits] = 0
+        return np.where(waits, self.issued[lines], predicted), slopes
+
+    def device(self, mean: Array, lines: Sequence[int] | NDArray[np.integer[Any]]) -> tuple[Array, Array]:
+        """Return the same of devices that wait for no host."""
         padded, factors, slopes = np.append(mean, 0.0), self.factors[lines], self.effects[lines]
         parts = self.seconds[lines] * np.exp(padded[factors].sum(axis=2))
         total = parts.sum(axis=1)
@@ -188,7 +201,8 @@ class Fit:
     def predict_rows(self, posterior: Posterior, lines: Sequence[int]) -> list[LogPrediction]:
         """Return predictions for some rows by another posterior of the same parameters."""
         values, slopes = self.design.linear(posterior.mean, list(lines))
-        return _predictions(values, ((slopes @ posterior.covariance) * slopes).sum(axis=1))
+        variances = ((slopes @ posterior.covariance) * slopes).sum(axis=1)
+        return _predictions(values, np.where(slopes.any(axis=1), variances, HOST_SD**2))
 
 
 def _predictions(values: Array, variances: Array) -> list[LogPrediction]:
@@ -218,7 +232,7 @@ def posterior_of(fitted: Fit, lines: NDArray[np.integer[Any]]) -> Posterior:
     counts = Counter(fitted.rows[line].config.stack for line in lines)
     capped = np.array([min(1.0, MOST_ROWS / counts[fitted.rows[line].config.stack]) for line in lines])
     columns: dict[bytes, int] = {}
-    group = np.array([columns.setdefault(column.tobytes(), len(columns)) for column in fitted.design.linear(middle, lines)[1].T])
+    group = np.array([columns.setdefault(column.tobytes(), len(columns)) for column in fitted.design.device(middle, lines)[1].T])
     first = np.unique(group, return_index=True)[1]
     sums = np.bincount(group, variance)
     share, precision = variance / sums[group], 1 / sums
@@ -257,11 +271,15 @@ class Parameters:
     """The parameters of each term that is not zero."""
     effects: dict[str, float]
     """The effects with their weights."""
+    issued: float
+    """Logarithm of the seconds per token in which hosts issue its operations, or minus infinity."""
 
     @classmethod
     def of(cls, config: Combination, terms: Mapping[Term, float]) -> "Parameters":
         """Return the parameters of a combination with these terms."""
-        return cls(terms, {term: factors_of(config, term) for term in TERMS if terms[term] > 0}, effects_of(config))
+        host = host_seconds(config)
+        factors = {term: factors_of(config, term) for term in TERMS if terms[term] > 0}
+        return cls(terms, factors, effects_of(config), math.log(host) if host else -math.inf)
 
     @property
     def names(self) -> list[str]:
