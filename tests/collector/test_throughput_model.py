@@ -14,7 +14,7 @@ from tunemark.collector.predict.estimate import predict
 from tunemark.collector.predict.fit import Observed, fit, observe
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.physics.work import TERMS, Missing, work_of_tokens, work_of_weights, work_seconds
-from tunemark.schema.throughput import NOISE, Combination, LogPrediction, Range, host_seconds, interval_of
+from tunemark.schema.throughput import ATTAINABLE, NOISE, Combination, LogPrediction, Range, host_seconds, interval_of
 from tunemark.schema.throughput import predict as predicted
 from tunemark.schema.vocabulary import Checkpointing, Method
 
@@ -147,8 +147,7 @@ def test_farther_away_is_less_certain() -> None:
         (combination(method=Method.QLORA), "no accepted result of QLoRA"),
         (combination(chip="google-tpu-v5p"), "no accepted result on Google devices"),
         (replace(combination(), shape=TrainingShape(FACTS.models["bert-base-uncased"], Method.FULL, 512, 32)), "is an encoder"),
-        (replace(combination(), shape=replace(shape_of(), sequence_length=128)), "sequence length 128"),
-        (replace(combination(), shape=replace(shape_of(), sequence_length=5000, micro_batch=1)), "micro-batches of 5,000 tokens"),
+        (replace(combination(), shape=replace(shape_of(), sequence_length=32_768)), "sequence length 32,768"),
     ],
 )
 def test_without_similar_results_there_is_a_reason_and_no_prediction(of: Combination, reason: str) -> None:
@@ -217,3 +216,7 @@ def test_every_request_gets_an_interval_or_a_reason(
 
 
 FITTED = fit(made_up(NOISE))
+
+
+def test_no_interval_passes_the_rate_above_which_the_audit_takes_none_as_evidence() -> None:
+    assert FACTS.known.practice("attainable-utilisation") == ATTAINABLE

@@ -93,7 +93,7 @@ def test_evidence_names_the_speed_of_its_own_results_and_hardware_without_any() 
     own = {"evidence": "direct", "results": 2, "measured_low": 5_000.0, "measured_high": 6_100.0}
     near, never = (recommend(QUESTION, [rate("fast", 8_000.0, **more)], OFFERS).ranked[0] for more in (own, {"seen": False}))
     assert evidence(near).endswith("and device count, with plans and software of their own at 5,000 to 6,100 tokens/s.")
-    assert evidence(never) == "Predicted: there is no accepted result of any kind on this accelerator."
+    assert evidence(never) == "Predicted: there is no accepted result of a model of this kind on this accelerator."
 
 
 def test_only_limits_that_are_likely_exceeded_are_said_to_be() -> None:
@@ -139,8 +139,17 @@ def test_an_accelerator_without_any_result_is_not_first_if_another_one_is_within
     answer = recommend(QUESTION, rates, [offer("unseen", 1.0), offer("known", usd_per_hour)])
     assert answer.best is not None
     assert answer.best.rate.accelerator == first
-    cheapest = [line for line in alternatives(QUESTION, answer) if line.startswith("Cheapest: UNSEEN")]
-    assert [line.endswith("; no result of any kind is of this accelerator.") for line in cheapest] == [True] * (first == "known")
+    cheapest = [line for line in alternatives(QUESTION, answer) if line.startswith("Cheapest, fastest, best value: UNSEEN")]
+    assert [line.endswith("; no result of a model of this kind is of this accelerator.") for line in cheapest] == [True] * (
+        first == "known"
+    )
+
+
+def test_several_instances_are_not_first_if_a_single_one_is_within_error() -> None:
+    rates = [rate("a", 1_000.0, own_spread=1.25), rate("a", 2_100.0, 2, own_spread=1.25)]
+    answer = recommend(QUESTION, rates, [replace(offer("a", 1.0), fabric=True)])
+    assert [option.instances for option in answer.ranked] == [1, 2]
+    assert answer.picks["cheapest"] == 1
 
 
 def test_several_instances_are_rented_only_where_a_fabric_joins_them() -> None:
@@ -230,11 +239,11 @@ def test_what_does_not_fit_is_named_with_its_largest_number_also_if_more_devices
     assert not_fitting(answer) == f"Does not fit: BIG {TIMES} 2 (each device lacks 4.00 GiB), SMALL {TIMES} 1 (each device lacks 12.0 GiB)."
 
 
-def test_the_energy_of_an_option_is_that_of_its_accelerators_at_their_power_limit() -> None:
+def test_the_energy_of_an_option_is_that_of_its_accelerators_at_their_power_limit_for_the_longest_time() -> None:
     question = replace(QUESTION, tokens=3_600_000, startup_s=0)
     two = recommend(question, [rate("a", 1_000, 2)], [offer("a", 1.0, 2, watts=500.0)]).ranked[0]
-    assert two.energy_kwh == pytest.approx(1.0)
-    assert energy(two) == "Energy: up to about 1.00 kWh (2 accelerators with at most 500 W each; host and cooling not included)."
+    assert two.energy_kwh == pytest.approx(1.25)
+    assert energy(two) == "Energy: at most 1.25 kWh (2 accelerators with at most 500 W each; host and cooling not included)."
     unknown = recommend(question, [rate("a", 1_000)], [offer("a", 1.0)]).ranked[0]
     assert energy(unknown) == "Energy: the power limit of A is not known."
 

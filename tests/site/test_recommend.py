@@ -65,7 +65,7 @@ def made_up_evidence(draw: random.Random) -> Evidence:
     results = [
         KnownRate(
             *(f"{model}-{gpu}-{method}-{level}", architecture_of(FACTS.models[model]), model.startswith("bert"), method),
-            *(draw.choice((128, 512, 2048)), 2048, gpu, FACTS.accelerators[gpu].vendor, generation_of(FACTS.accelerators[gpu])),
+            *(draw.choice((128, 512, 2048)), gpu, FACTS.accelerators[gpu].vendor, generation_of(FACTS.accelerators[gpu])),
             *(draw.choice((1, 8)), level, draw.uniform(1e3, 1e5)),
             trust=draw.choice(("published", "measured")),
             suspicious=draw.random() < 0.2,

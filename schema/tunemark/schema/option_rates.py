@@ -23,7 +23,6 @@ from tunemark.schema.physics.stacks import on_stack
 from tunemark.schema.physics.work import Missing
 from tunemark.schema.plan_search import (
     NOTHING,
-    USUAL_SLOTS,
     Asked,
     Candidate,
     best_of,
@@ -51,10 +50,8 @@ SAME_LENGTH = 1.1
 """Results with rows that are longer or shorter by at most this factor count as direct evidence."""
 NARROWEST = 1e-6
 """Width of an interval in log space that counts as certain."""
-SHORT, SHORT_ENCODED = 512, 128
-"""Tokens of a decoder's, and of an encoder's, row that results usually have at least."""
 SMALLEST_PART, LARGEST_TIMES = 0.5, 2
-"""Rows may be shorter or longer than any calibration row, and devices more than with any result of a level of software, by these factors."""
+"""Experts may be fewer than any result has, and rows longer and devices more than with any result of a level of software, by these factors."""
 EVIDENCE_TABLES = ("known_rates", "throughput_model", "throughput_covariances", "throughput_refused")
 """Tables of the database that a recommendation needs. A wheel ships them."""
 MOST_DISPUTED = 3
@@ -80,8 +77,6 @@ class KnownRate:
     encoder: bool
     method: str
     sequence_length: int
-    slots: int
-    """Tokens of a micro-batch."""
     accelerator: str
     vendor: str
     generation: str
@@ -123,13 +118,11 @@ class Evidence:
         return cls(effects, tuple(KnownRate(**row) for row in results), tuple(UnusedRate(**row) for row in unused if all(row.values())))
 
 
-def unmeasured(
-    results: Sequence[KnownRate], model: ModelCard, method: Method, card: AcceleratorCard, length: int, slots: int
-) -> str | None:
-    """Return the reason why nothing similar is known, or None. `slots` is the tokens of a micro-batch.
+def unmeasured(results: Sequence[KnownRate], model: ModelCard, method: Method, card: AcceleratorCard, length: int) -> str | None:
+    """Return the reason why nothing similar is known, or None.
 
     There is no prediction for a method or a vendor without results, for an encoder without results of encoders, for a mixture of far more
-    experts than any result has, and for rows far shorter or longer than any calibration row of the method, where other costs dominate.
+    experts than any result has, and for rows far longer than any calibration row of the method. Short ones wait for their host, which is predicted.
     QLoRA needs a QLoRA result on the vendor's devices, because 4-bit kernels are written for each vendor. A generation, and plain
     software on a vendor's devices, need no result of their own: with the results of one left out, 90% of its rates are within their intervals.
     """
@@ -149,12 +142,9 @@ def unmeasured(
         return f"no accepted result on {card.vendor} devices"
     if method is Method.QLORA and not any(row.vendor == card.vendor for row in alike):
         return f"no accepted QLoRA result on {card.vendor} devices; 4-bit kernels differ between vendors"
-    shortest, longest = min(row.sequence_length for row in alike), max(row.sequence_length for row in alike)
-    if not SMALLEST_PART * shortest <= length <= LARGEST_TIMES * longest:
-        return f"sequence length {length:,}; accepted results have {shortest:,} to {longest:,}"
-    fewest = min(row.slots for row in alike)
-    if slots < SMALLEST_PART * fewest:
-        return f"micro-batches of {slots:,} tokens; accepted results have {fewest:,} or more, and smaller ones wait for launches"
+    longest = max(row.sequence_length for row in alike)
+    if length > LARGEST_TIMES * longest:
+        return f"sequence length {length:,}; accepted results have at most {longest:,}"
     return None
 
 
@@ -201,16 +191,17 @@ def option_rates(
     """
     too_long = _too_long(length, model)
     of_model, levels = _by_step(evidence.results, architecture_of(model)), {(row.vendor, row.level) for row in evidence.results}
-    seen = {row.accelerator for row in evidence.results if not row.suspicious}
+    encoder = FAMILIES[model.family].encoder
+    seen = {row.accelerator for row in evidence.results if row.encoder == encoder and not row.suspicious}
     most = {level: max([0, *(row.devices for row in evidence.results if row.level == level)]) for level in software}
-    reasons: dict[tuple[object, ...], str | None] = {}
+    reasons: dict[tuple[Method, str], str | None] = {}
     plans: dict[tuple[object, ...], tuple[list[Candidate], str | None]] = {}
     rates: list[Rate] = []
 
-    def reason(method: Method, card: AcceleratorCard, slots: int) -> str | None:
-        key = (method, card.vendor, slots)
+    def unlike(method: Method, card: AcceleratorCard) -> str | None:
+        key = (method, card.vendor)
         if key not in reasons:
-            reasons[key] = unmeasured(evidence.results, model, method, card, _usual(length, model), slots)
+            reasons[key] = unmeasured(evidence.results, model, method, card, length)
         return reasons[key]
 
     for (card, devices), method, level in product(places, TRAINED, software):
@@ -222,7 +213,7 @@ def option_rates(
         # Memory takes longest to compute, so what prevents any rate comes first.
         known = bool(found) if level == "vendor" else level == "plain" or (card.vendor, level) in levels
         missing = no_training(card, devices) or _unknown_software(level, devices, most[level], known=known)
-        missing = missing or too_long or _overflow(model, card) or (None if direct else reason(method, card, USUAL_SLOTS))
+        missing = missing or too_long or _overflow(model, card)
         if missing is None:
             formats = (has_bf16(card), Dtype.FP8 in card.peak_tflops, Dtype.FP4 in card.peak_tflops)
             alike_plans = (method, devices, card.devices_per_unit, level, line_of(card), *formats, card.vendor)
@@ -237,14 +228,23 @@ def option_rates(
             rate = _planned(rate, plan, verdict, card.usable_bytes)
             if verdict not in FITS and not asked.stack:
                 rate = replace(rate, other_stacks=plan.other_stacks(card))
-            missing = None if direct else reason(method, card, plan.shape.slots)
-            if rate.memory == "no" and not (asked.stack is None and rate.other_stacks):
-                missing = f"does not fit: each device lacks {gib(plan.needed_bytes - card.usable_bytes)}"
+            missing = _prevented(
+                plan, verdict, card, None if direct else unlike(method, card), others=asked.stack is None and rate.other_stacks
+            )
         if missing is None:
             estimate = predict(evidence.effects, combination_on(card, plan.shape, level, asked), plan.work)
             rate = _with_speed(replace(rate, seen=card.key in seen), estimate, direct, found)
         rates.append(rate if missing is None else replace(rate, reason=missing))
     return consistent(rates)
+
+
+def _prevented(plan: Candidate, verdict: str, card: AcceleratorCard, unlike: str | None, *, others: object) -> str | None:
+    """Return the reason for which a plan has no rate: its memory, unless another stack fits, or that no result is like it."""
+    if verdict == "no" and not others:
+        return f"does not fit: each device lacks {gib(plan.needed_bytes - card.usable_bytes)}"
+    if unlike is None or verdict not in FITS:
+        return unlike
+    return f"it fits ({gib(plan.needed_bytes)} of {gib(card.usable_bytes)}), and its speed is not known: {unlike}"
 
 
 def _by_step(results: Iterable[KnownRate], architecture: str) -> dict[tuple[str, str, str], list[KnownRate]]:
@@ -272,11 +272,6 @@ def beyond_context(model: ModelCard, length: int) -> str:
     if length <= model.context_length:
         return ""
     return f"{length:,} tokens are more than the context of {model.name}, {model.context_length:,}: it needs scaled positions for them, such as YaRN."
-
-
-def _usual(length: int, model: ModelCard) -> int:
-    """Return the tokens of a row, or of the shortest usual one: short rows are computed many at a time, and their rate of tokens is that one's."""
-    return max(length, SHORT_ENCODED if FAMILIES[model.family].encoder else SHORT)
 
 
 def no_training(card: AcceleratorCard, devices: int) -> str | None:

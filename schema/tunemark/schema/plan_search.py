@@ -21,6 +21,8 @@ from tunemark.schema.vocabulary import FITS, METHODS, Checkpointing, Dtype, Meth
 USUAL_SLOTS, MOST_SLOTS = 4096, 16_384
 """Tokens of a micro-batch that keep an accelerator busy, and the most that a plan is looked for with."""
 MULTIPLES = (2, 4)
+NODE = 8
+"""Accelerators of one machine, usually. More of them run the plan of one machine, where it fits: their speed-up is no more than their number."""
 RANK = 16
 """Rank of adapters, on all linear layers."""
 
@@ -76,6 +78,11 @@ class Candidate:
                 return verdict
         return "no"
 
+    def on_one_machine(self, card: AcceleratorCard) -> "Candidate":
+        """Return the plan on the devices of one machine."""
+        workers = NODE * card.devices_per_unit // self.shape.tensor_parallel
+        return self if self.shape.world_size <= workers else replace(self, shape=replace(self.shape, world_size=workers))
+
     def other_stacks(self, card: AcceleratorCard) -> tuple[str, ...]:
         """Return the software stacks, other than vendors' own, with which it is expected to run on an accelerator."""
         return tuple(
@@ -123,8 +130,10 @@ def best_of(card: AcceleratorCard, plans: Sequence[Candidate]) -> tuple[Candidat
     if not isinstance(limits, Missing):
         first = plans[0].seconds(limits)
         plans = sorted(plans, key=lambda plan: round(100 * plan.seconds(limits) / first))
+    several = plans[0].on_one_machine(card) is not plans[0]
+    apart = [plan for plan in plans if several and plan.on_one_machine(card).fit_on(card.usable_bytes) in FITS]
     tried: list[tuple[Candidate, MemoryVerdict]] = []
-    for plan in plans:
+    for plan in apart or plans:
         verdict = plan.fit_on(card.usable_bytes)
         if verdict in FITS:
             return plan, verdict

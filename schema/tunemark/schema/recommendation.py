@@ -216,8 +216,8 @@ class Option:
 
     @property
     def energy_kwh(self) -> float | None:
-        """Energy of the accelerators at their power limit during the whole time; None if the limit is not known."""
-        return None if self.offer.watts is None else self.offer.watts * self.devices * self.seconds / HOUR_S / 1000
+        """Energy of the accelerators at their power limit during the longest time; None if the limit is not known."""
+        return None if self.offer.watts is None else self.offer.watts * self.devices * self.seconds_high / HOUR_S / 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,8 +313,8 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
     """Return the options for a question from the rates of its model and row length, and the offers.
 
     Every offer is combined with one instance, or with several that a fabric joins. Recommended options meet the limits at the pessimistic end of the
-    90% interval; the order follows the middle. An accelerator that no result is of is not the first option if another one is within the
-    error of comparing them.
+    90% interval; the order follows the middle. Within the error of comparing them, an accelerator with results comes before one without any,
+    and a single instance before several.
     """
     rates, offers = list(rates), list(offers)
     methods = sorted({rate.method for rate in rates}) if question.method == ANY else [question.method]
@@ -327,8 +327,10 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
     unpriced = [option for option in options if not option.offer.usd_per_hour]
     recommended = [option for option in priced if not option.limits]
     ranked = with_ranks(diverse(in_order(recommended, question.objective)), question.objective)
-    first = next((option for option in ranked if option.rate.seen), None)
-    if first is not None and compared(first, question.objective) <= compared(ranked[0], question.objective) * ranked[0].rate.own_spread:
+    if ranked:
+        bound = compared(ranked[0], question.objective) * ranked[0].rate.own_spread
+        near = [option for option in ranked if compared(option, question.objective) <= bound]
+        first = max(near, key=lambda option: (option.rate.seen, option.instances == 1))
         ranked = [first, *(option for option in ranked if option is not first)]
     proven = next((number for number, option in enumerate(ranked) if option.rate.evidence in PROVEN), None)
     picks: dict[str, int] = {objective: ranked.index(in_order(ranked, objective)[0]) for objective in OBJECTIVES} if ranked else {}

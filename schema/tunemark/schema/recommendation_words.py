@@ -23,7 +23,7 @@ LISTED = "on_demand"
 LIMITS = {"deadline": "the deadline", "budget": "the budget", "memory": "the memory of the device"}
 PICKS = {"cheapest": "Cheapest", "fastest": "Fastest", "value": "Best value", "proven": "Best with results"}
 ORDER = (
-    "At most two of the first five options have the same accelerator, and the first one has results where the difference is within error. "
+    "At most two of the first five options have the same accelerator, and within error the first one has results and is a single instance. "
     "A range of ranks means that 90% intervals overlap, without what options with the same software share."
 )
 NOT_INCLUDED = "Evaluation, saving, minimum billing and data transfer are not included."
@@ -84,7 +84,11 @@ def evidence(option: Option) -> str:
     rate = option.rate
     same = f" Its speed is within error of {METHODS[rate.merged]}." if rate.merged else ""
     if rate.evidence not in EVIDENCE:
-        what = "of this model and method on this accelerator with this software" if rate.seen else "of any kind on this accelerator"
+        what = (
+            "of this model and method on this accelerator with this software"
+            if rate.seen
+            else "of a model of this kind on this accelerator"
+        )
         return f"Predicted: there is no accepted result {what}.{same}"
     measured = f", with plans and software of their own at {measured_rates(rate)} tokens/s" if rate.measured_low else ""
     return f"Predicted for this plan from all accepted results, {rate.results:,} of them {EVIDENCE[rate.evidence]}{measured}.{same}"
@@ -170,7 +174,7 @@ def energy(option: Option) -> str:
         return f"Energy: the power limit of {option.offer.name} is not known."
     watts = f"{plain(option.offer.watts or 0)} W"
     power = f"{option.devices} accelerators with at most {watts} each" if option.devices > 1 else f"at most {watts}"
-    return f"Energy: up to about {significant(option.energy_kwh)} kWh ({power}; host and cooling not included)."
+    return f"Energy: at most {significant(option.energy_kwh)} kWh ({power}; host and cooling not included)."
 
 
 def grounds(option: Option) -> list[str]:
@@ -314,7 +318,10 @@ def own_hardware(question: Question, answer: Answer) -> list[str]:
         else:
             most, why = question.most_devices, f"there is no result with {question.software} software on it"
             if missing:
-                why = f"{_reason(missing[0])}{_fitting(missing[0])}"
+                # Of several methods, that which needs the least memory.
+                least = max(missing, key=lambda each: list(METHODS).index(each.method))
+                how = f"with {METHODS[least.method]}, " if question.method == ANY else ""
+                why = f"{how}{_reason(least)}{_fitting(least)}"
             elif most is not None and offer.devices > most:
                 why = f"the question allows at most {most} devices"
             lines.append(f"{name}: {why}.")
@@ -340,11 +347,12 @@ def _methods_fit(methods: Sequence[str]) -> str:
 def alternatives(question: Question, answer: Answer) -> list[str]:
     """Return the best options by the other objectives."""
     lines = []
-    for pick, number in answer.picks.items():
+    for number in dict.fromkeys(answer.picks.values()):
         option = answer.ranked[number]
         if number:
-            unseen = "" if option.rate.seen else "; no result of any kind is of this accelerator"
-            lines.append(f"{PICKS[pick]}: {offered(question, option)}, {time_and_cost(option)}{unseen}.")
+            picks = ", ".join(PICKS[pick] for pick, place in answer.picks.items() if place == number)
+            unseen = "" if option.rate.seen else "; no result of a model of this kind is of this accelerator"
+            lines.append(f"{picks[0]}{picks[1:].lower()}: {offered(question, option)}, {time_and_cost(option)}{unseen}.")
     return lines
 
 

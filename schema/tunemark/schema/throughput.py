@@ -132,7 +132,9 @@ FACTORS: dict[Term, Prior] = {
 }
 """Term -> prior of its factor, how many times longer than at the limit it takes."""
 PRODUCTS: tuple[Term, ...] = ("matmul", "narrow")
-"""Terms that no software does faster than at the limit."""
+"""Terms that no software does faster than at `ATTAINABLE` of the limit."""
+ATTAINABLE = 0.85
+"""Share of the dense peak that matrix products reach, as `attainable-utilisation` of the practices; a faster rate is no evidence."""
 EFFECTS: dict[str, float] = {
     "level": 0.2,
     "level, method": 0.06,
@@ -266,7 +268,7 @@ class LogPrediction:
     sd: float
     """Standard deviation of one further row: parameters, unseen levels, and noise."""
     least: float = 0.0
-    """Device-seconds per token of the matrix products alone at the dense peak: nothing is faster."""
+    """Device-seconds per token of the matrix products alone at the attainable share of the dense peak: nothing is faster."""
     own_spread: float = 1.0
     """Factor from the middle to an end of the interval without what it shares with predictions for other devices and the same software."""
 
@@ -294,7 +296,7 @@ class Range:
 
 
 def interval_of(estimate: LogPrediction, devices: int) -> Range:
-    """Return the rate of all devices with its interval, which ends at the peak of the devices if the middle is below it."""
+    """Return the rate of all devices with its interval, which ends at what the devices attain if the middle is below it."""
     width = QUANTILE * estimate.sd
     middle, low, high = (devices * math.exp(-estimate.log_seconds + shift) for shift in (0, -width, width))
     at_peak = devices / estimate.least if estimate.least else high
@@ -321,7 +323,7 @@ def predict(effects: Effects, config: Combination, work: Iterable[float] | None 
     total, weights = sum(part for _, part in parts), effects_of(config)
     of_factors = [(name, part / total) for term, part in parts for name in factors_of(config, term)]
     log_seconds = math.log(total) + sum(weight * effects.mean_of(name) for name, weight in weights.items())
-    least = sum(part / factor_of(effects, config, term) for term, part in parts if term in PRODUCTS)
+    least = sum(part / factor_of(effects, config, term) for term, part in parts if term in PRODUCTS) / ATTAINABLE
     if host_seconds(config) > math.exp(log_seconds):
         sd = math.sqrt(HOST_SD**2 + ROW_VARIANCE)
         return LogPrediction(math.log(host_seconds(config)), sd, least, math.exp(QUANTILE * sd))

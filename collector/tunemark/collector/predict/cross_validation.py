@@ -85,7 +85,7 @@ def leave_out(fitted: Fit, left_out: LeftOut) -> Iterator[HeldOut]:
             row = fitted.rows[line]
             shape = row.config.shape
             # All that a reason depends on: many rows share it.
-            same = (shape.model.name, shape.method, row.config.generation, shape.sequence_length, shape.slots)
+            same = (shape.model.name, shape.method, row.config.generation, shape.sequence_length)
             if same not in reasons:
                 reasons[same] = no_data(others, row.config)
             missing = reasons[same]

@@ -70,9 +70,14 @@ class Observed:
         """The row as evidence for rates of options."""
         config, shape = self.config, self.config.shape
         card = config.accelerator
-        of_model = (config.architecture, FAMILIES[shape.model.family].encoder, shape.method.value, shape.sequence_length, shape.slots)
-        of_device = (card.key, card.vendor, config.generation, config.devices, config.level)
-        return KnownRate(self.id, *of_model, *of_device, self.tokens_per_s, shape.offload, shape.model.experts or 0)
+        encoder, experts = FAMILIES[shape.model.family].encoder, shape.model.experts or 0
+        of_step = (config.architecture, encoder, shape.method.value, shape.sequence_length)
+        return KnownRate(
+            *(self.id, *of_step, card.key, card.vendor, config.generation, config.devices, config.level),
+            tokens_per_s=self.tokens_per_s,
+            offload=shape.offload,
+            experts=experts,
+        )
 
     @property
     def tokens_per_s(self) -> float:
@@ -112,7 +117,7 @@ def without_copies(rows: Iterable[Observed]) -> tuple[Observed, ...]:
 def no_data(results: Sequence[KnownRate], config: Combination) -> Missing | None:
     """Return the reason why nothing similar to a combination is known, or None; see `unmeasured`."""
     shape = config.shape
-    reason = unmeasured(results, shape.model, shape.method, config.accelerator, shape.sequence_length, shape.slots)
+    reason = unmeasured(results, shape.model, shape.method, config.accelerator, shape.sequence_length)
     return None if reason is None else Missing(reason)
 
 

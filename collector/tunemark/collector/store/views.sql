@@ -814,7 +814,6 @@ create table known_rates (
     encoder boolean not null,
     method varchar not null,
     sequence_length integer not null,
-    slots integer not null,
     accelerator varchar not null,
     vendor varchar not null,
     generation varchar not null,
@@ -829,7 +828,6 @@ create table known_rates (
 comment on table known_rates is 'The results that the throughput model is fitted to, without copies: the evidence of each recommendation.';
 comment on column known_rates.architecture is 'The numbers of the model that determine the time per token.';
 comment on column known_rates.encoder is 'True for a model without a language head.';
-comment on column known_rates.slots is 'Tokens of a micro-batch.';
 comment on column known_rates.generation is 'Vendor and architecture of the accelerator.';
 comment on column known_rates.level is 'How far the software is tuned: plain | tuned | vendor';
 comment on column known_rates.tokens_per_s is 'Rate of all devices.';
