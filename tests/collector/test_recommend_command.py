@@ -141,7 +141,7 @@ def test_what_the_database_does_not_have_names_the_fix(tunemark, option, complai
         ("--provider Google", "'Google' is read as Google Cloud"),
         ("--provider AWS,Microsoft", "'Microsoft' is read as Azure"),
         ("--budget $20", "Rent "),
-        ("--budget '1,500 EUR' --currency EUR=0.9", "RTX A6000 × 1 (1x_RTXA6000_SECURE at RunPod, EUR 0.441/h): about 1 h "),
+        ("--budget '1,500 EUR' --currency EUR=0.9", "(1x_RTXA6000_SECURE at RunPod, EUR 0.441/h): about 1 h "),
         ("--seq 8k", "sequence length 8,192"),
         ("-m phi-3", "'phi-3' is read as Phi-3 mini"),
         ("-m Qwen3-Coder-Next", "'Qwen3-Coder-Next' is read as Qwen3 Next 80B A3B"),
