@@ -79,12 +79,11 @@ def test_without_evidence_there_is_a_reason_and_no_rate() -> None:
     )
     for rate in found.values():
         assert (rate.evidence == "none") == (rate.tokens_per_s is None) == (rate.reason is not None)
-    unlike = found["lora", "plain", "google-tpu-v5p", 1].reason
-    assert unlike.startswith("it fits (")
-    assert unlike.endswith(" GiB), and its speed is not known: no accepted result on Google devices")
+    assert found["lora", "plain", "google-tpu-v5p", 1].reason == "no accepted result on Google devices"
+    assert found["lora", "plain", "google-tpu-v5p", 1].memory == "fits"
     assert found["lora", "plain", A100, 4].reason == "4 devices; accepted results with plain software have at most 1"
     assert found["lora", "plain", "aws-inferentia2", 1].reason.startswith("AWS supports training on other accelerators")
-    assert found["qlora", "plain", H100, 1].reason.endswith(": no accepted result of QLoRA")
+    assert found["qlora", "plain", H100, 1].reason == "no accepted result of QLoRA"
     assert found["full", "plain", "nvidia-t4", 1].reason.startswith("does not fit: ")
     assert found["full", "plain", "nvidia-t4", 1].memory == "no"
     assert found["lora", "plain", "apple-m3-max", 2].reason == "one Apple device trains alone"

@@ -215,7 +215,9 @@ def test_missing_data_names_the_software_that_has_rates() -> None:
     reason = "no accepted result on it; there are rates with tuned or vendor software"
     assert unknown(recommend(QUESTION, rates, OFFERS)) == f"No data: NEW ({reason})."
     question = replace(QUESTION, own=(offer("new", 0.5, provider=OWN),))
-    assert own_hardware(question, recommend(question, rates, OFFERS)) == [f"Your NEW {TIMES} 1: {reason}."]
+    assert own_hardware(question, recommend(question, rates, OFFERS)) == [
+        f"Your NEW {TIMES} 1: it fits (16.0 GiB of 32.0 GiB), and its speed is not known: {reason}."
+    ]
     strict = replace(QUESTION, trust="measured")
     assert "software" not in unknown(recommend(strict, rates, OFFERS))
 
@@ -313,7 +315,9 @@ def test_an_own_machine_that_has_no_rate_says_why() -> None:
     own = offer("large", 0.0, 4, provider=OWN)
     question = replace(QUESTION, own=(own,))
     without = [rate("large", None, 4, reason="no accepted result")]
-    assert own_hardware(question, recommend(question, without, [])) == [f"Your LARGE {TIMES} 4: no accepted result."]
+    assert own_hardware(question, recommend(question, without, [])) == [
+        f"Your LARGE {TIMES} 4: it fits (16.0 GiB of 32.0 GiB), and its speed is not known: no accepted result."
+    ]
     few = replace(question, most_devices=2)
     assert own_hardware(few, recommend(few, without, [])) == [f"Your LARGE {TIMES} 4: the question allows at most 2 devices."]
     vendor = replace(question, software="vendor")

@@ -242,9 +242,7 @@ def _prevented(plan: Candidate, verdict: str, card: AcceleratorCard, unlike: str
     """Return the reason for which a plan has no rate: its memory, unless another stack fits, or that no result is like it."""
     if verdict == "no" and not others:
         return f"does not fit: each device lacks {gib(plan.needed_bytes - card.usable_bytes)}"
-    if unlike is None or verdict not in FITS:
-        return unlike
-    return f"it fits ({gib(plan.needed_bytes)} of {gib(card.usable_bytes)}), and its speed is not known: {unlike}"
+    return unlike
 
 
 def _by_step(results: Iterable[KnownRate], architecture: str) -> dict[tuple[str, str, str], list[KnownRate]]:

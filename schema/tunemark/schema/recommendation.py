@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard
-from tunemark.schema.formats import HOUR_S
+from tunemark.schema.formats import HOUR_S, gib
 from tunemark.schema.vocabulary import FITS, SoftwareLevel
 
 Objective = Literal["cheapest", "fastest", "value"]
@@ -237,6 +237,8 @@ class Without:
     """True if the step does not fit in their memory."""
     stacks: tuple[str, ...] = ()
     """Software stacks with which it does."""
+    room: str = ""
+    """What it needs of their memory, if it fits and its speed is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,7 +376,9 @@ def _found(question: Question, rates: Sequence[Rate], offers: Sequence[Offer], m
                 yield Without(offer.accelerator, offer.name, method, known.devices, missing, fitting=fitting, too_large=True, stacks=stacks)
             else:
                 software = tuple(sorted(levels.get(place, ())))
-                yield Without(offer.accelerator, offer.name, method, known.devices, missing, software=software)
+                fits = known.memory in FITS and known.needed_bytes is not None and known.memory_bytes is not None
+                room = f"{gib(known.needed_bytes or 0)} of {gib(known.memory_bytes or 0)}" if fits else ""
+                yield Without(offer.accelerator, offer.name, method, known.devices, missing, software=software, room=room)
 
 
 def _elsewhere(question: Question, rates: Iterable[Rate], offers: Sequence[Offer], methods: Sequence[str]) -> dict[str, Any]:

@@ -321,7 +321,8 @@ def own_hardware(question: Question, answer: Answer) -> list[str]:
                 # Of several methods, that which needs the least memory.
                 least = max(missing, key=lambda each: list(METHODS).index(each.method))
                 how = f"with {METHODS[least.method]}, " if question.method == ANY else ""
-                why = f"{how}{_reason(least)}{_fitting(least)}"
+                room = f"it fits ({least.room}), and its speed is not known: " if least.room else ""
+                why = f"{how}{room}{_reason(least)}{_fitting(least)}"
             elif most is not None and offer.devices > most:
                 why = f"the question allows at most {most} devices"
             lines.append(f"{name}: {why}.")

@@ -65,7 +65,7 @@ ADAPTERS = {"lora_rank", "lora_targets", "lora_dropout", "adapters"}
 @named_as(OPTIONS | OPTIONS_OF_SHAPE)
 def estimate(
     model: ModelName,
-    method: Annotated[str, typer.Option("--method", help="full, lora or qlora.")] = "lora",
+    method: Annotated[str | None, typer.Option("--method", help="full, lora or qlora. Default: lora; full for encoders.")] = None,
     sequence_length: Length = None,
     micro_batch: Annotated[str | None, option("--micro-batch", "Rows of a micro-step on a device. Default: the fastest.")] = None,
     *,
@@ -107,7 +107,8 @@ def estimate(
     - `tunemark estimate -m llama-3.1-70b --devices 16 --set loss=fused`
     """
     facts = FactBase.of_project()
-    card, method_used = named_model(facts, model), training_method(method, [known for known in Method if known is not Method.PEFT])
+    card = named_model(facts, model)
+    method_used = training_method(method, [known for known in Method if known is not Method.PEFT], card)
     given = named_settings(settings, SETTINGS)
     _refuse_unused(method_used, {"lora_rank": rank, **given}, epochs, usd_per_hour, sized=bool(samples or tokens))
     fields_of_step: dict[str, Any] = {

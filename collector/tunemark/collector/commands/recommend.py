@@ -87,7 +87,7 @@ def recommend(
     model: ModelName,
     tokens: Tokens = None,
     samples: Samples = None,
-    method: Annotated[str, typer.Option("--method", help="full, lora, qlora or any.")] = "lora",
+    method: Annotated[str | None, typer.Option("--method", help="full, lora, qlora or any. Default: lora; full for encoders.")] = None,
     sequence_length: Length = None,
     *,
     epochs: Annotated[int, typer.Option("--epochs", help="Passes over the data.")] = 1,
@@ -145,7 +145,7 @@ def recommend(
     offers = [replace(offer, usd_per_hour=offer.usd_per_hour * rate) for offer in read_offers(facts)]
     keys, counts = _accelerators(facts, listed(accelerator), more["max_memory"])
     question = Question(
-        training_method(method, (*ALL_METHODS, ANY)),
+        training_method(method, (*ALL_METHODS, ANY), card),
         size,
         length,
         chosen("--software", software, get_args(SoftwareLevel)),

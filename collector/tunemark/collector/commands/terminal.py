@@ -22,9 +22,10 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.names import memory_in, words_of
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import MISSING, seconds_of, tokens_in_row, whole_number
+from tunemark.schema.physics.architecture import FAMILIES
 from tunemark.schema.recommendation import Rate
 from tunemark.schema.safe_text import shown_json, terminal
-from tunemark.schema.vocabulary import PriceKind
+from tunemark.schema.vocabulary import Method, PriceKind
 
 if TYPE_CHECKING:
     from tunemark.schema.records.reading import Problem
@@ -96,8 +97,12 @@ OTHER_TRAINING = frozenset(("dpo", "ppo", "grpo", "orpo", "kto", "rlhf", "rl", "
 """Training that people ask for and that is not fine-tuning on examples."""
 
 
-def training_method(word: str, known: Iterable[Word]) -> Word:
-    """Return the method that `--method` names; raises TunemarkError with the reason for training of another kind."""
+def training_method(word: str | None, known: Iterable[Word], model: ModelCard) -> Word:
+    """Return the method that `--method` names, else what people usually do: full fine-tuning of encoders, LoRA of other models.
+
+    Raises TunemarkError with the reason for training of another kind.
+    """
+    word = word or (Method.FULL if FAMILIES[model.family].encoder else Method.LORA).value
     if word.lower() in OTHER_TRAINING:
         fix = "is not covered: its steps differ from those of supervised fine-tuning, whose methods are full, lora and qlora"
         raise TunemarkError("--method", word, fix)
