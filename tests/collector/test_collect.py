@@ -7,12 +7,12 @@ from typing import Any
 import duckdb
 import pytest
 from factories import Tunemark, make_submission, run_id, save
+from gate_mutations.honest import CPU_OPTIONS
 
 from tunemark.collector.store import database
 from tunemark.collector.store.loading import collect
 from tunemark.collector.store.sql_query import run_query
 from tunemark.schema.derive import derive
-from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.records.base import content_id
 
 
@@ -140,11 +140,21 @@ def test_the_database_carries_the_comments_of_views_sql(checkout: Path, db: Path
         ).fetchall() == [("Real tokens per second, all devices.",)]
 
 
-def test_a_database_that_cannot_be_written_is_one_line_of_error(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    for place in (tmp_path / "file" / "tunemark.duckdb", tmp_path / "file" / "folder" / "tunemark.duckdb"):
-        with pytest.raises(TunemarkError, match=r"cannot be written \((Not a directory|File exists)\); name a folder of yours") as refused:
-            database.build_database(place, {})
-        assert refused.value.exit_code == Exit.USAGE
-    with pytest.raises(TunemarkError, match="is a folder; name a file"):
-        database.build_database(tmp_path, {})
+def test_what_a_run_saw_beside_its_steps_is_loaded_into_tables_of_its_own(checkout: Path, db: Path) -> None:
+    """Of two ranks, the slowest is marked; a setting that fell back is shown; FLOPs and lines of memory have their reasons."""
+    steps = CPU_OPTIONS["fsdp"].max_steps or 0
+    works = ([0.04 * (1 + 0.1 * rank) + step % 7 * 1e-4 * (rank + 0.5) for step in range(steps)] for rank in range(2))
+    ranks = [{"rank": rank, "own_work_s": work} for rank, work in enumerate(works)]
+    eager = {"effective.attention": "eager", "effective.attention_kernel": None}
+    save(checkout, make_submission(of="fsdp", options=CPU_OPTIONS["fsdp"], ranks=ranks, **eager))
+    assert collect(checkout, db).problems == []
+    assert rows(db, "select rank, slowest, round(behind, 3) from ranks order by rank") == [(0, False, -0.051), (1, True, 0.051)]
+    assert rows(db, "select setting, requested, effective from effective where agrees = false") == [("attention", "sdpa", "eager")]
+    ((attention, flop, total),) = rows(
+        db, "select attention, flop_per_step, (select sum(flop) from flops where class <> 'recompute') from results"
+    )
+    assert (attention, flop) == ("eager", total)
+    assert flop > 0
+    ((mfu, reason),) = rows(db, "select value, reason from result_facts where topic = 'derived' and name = 'mfu'")
+    assert (mfu, "unknown" in reason) == (None, True)
+    assert rows(db, "select count(*) from memory_lines where measured_bytes is not null") == [(3,)]

@@ -1,4 +1,4 @@
-"""What one file may do to others: replace its own kind, and nothing else."""
+"""What one file may do to others: replace its own kind or withdraw a result, and nothing else."""
 
 from pathlib import Path
 from typing import Any
@@ -123,3 +123,45 @@ def test_a_value_that_the_database_cannot_hold_stops_its_own_file_only(checkout:
     assert done.results == {"measured": 1}
     assert "contains a value that the database cannot store" in str(done.problems[0][1])
     assert len(run_query("from load_problems", db).rows) == 1
+
+
+# A withdrawn submission stays readable with its reason, and enters no ranking, audit or prediction.
+REASON = "another job ran on the machine"
+
+
+def withdraw(checkout: Path, result: str, reason: str = REASON) -> Path:
+    path = checkout / "data" / "known" / "withdrawn.toml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f'[[withdrawn]]\nresult_id = "{result}"\nwithdrawn_on = 2026-11-20\nreason = "{reason}"\n', encoding="utf-8")
+    return path
+
+
+def test_a_withdrawn_result_is_kept_with_its_reason_and_is_not_ranked(checkout: Path, old: str, tunemark: Tunemark) -> None:
+    db = checkout / "build" / "tunemark.duckdb"
+    collect(checkout, db)
+    assert run_query("select rankable from results", db).rows == [(True,)]
+    withdraw(checkout, old)
+    assert tunemark("validate").code == 0
+    done = collect(checkout, db)
+    assert not done.problems
+    ((rankable, note, steps),) = run_query("select rankable, note, steps from results", db).rows
+    assert (rankable, note, steps) == (False, f"withdrawn on 2026-11-20: {REASON}", 130)
+    findings = run_query("select count(*) from findings where list_contains(record_ids, (select result_id from results))", db)
+    assert findings.rows == [(0,)]
+
+
+@pytest.mark.parametrize(
+    ("named", "reason", "expected"),
+    [
+        ("0" * 12, REASON, "no submission has this id"),
+        (None, "bad", "must have at least 12 characters"),
+        (None, "it was run by alice@example.org on her laptop", "looks like an e-mail address"),
+    ],
+    ids=["another id", "no reason", "an address"],
+)
+def test_a_withdrawal_needs_a_result_and_a_reason_that_can_be_published(
+    checkout: Path, old: str, tunemark: Tunemark, named: str | None, reason: str, expected: str
+) -> None:
+    said = tunemark("validate", withdraw(checkout, named or old, reason))
+    assert said.code == 3
+    assert expected in said.out + said.err

@@ -63,7 +63,7 @@ def test_a_chosen_stack_keeps_what_is_given(tunemark: Tunemark) -> None:
     shape = json.loads(tunemark(*given, "--stack", "hf").out)["shape"]
     assert (shape["parameters"], shape["autocast"], shape["reentrant"]) == ("bf16", None, True)
     assert json.loads(tunemark(*given[:-3], "-a", "B200", "--json", "--stack", "hf").out)["shape"]["autocast"] == "bf16"
-    assert "did you mean 'torchtune'" in tunemark(*given, "--stack", "torchtun").err
+    assert "did you mean 'mlperf'" in tunemark(*given, "-a", "B200", "--software", "mlprf").err
 
 
 def test_levers_of_the_command_line_lower_the_estimate(tunemark: Tunemark) -> None:
@@ -84,9 +84,6 @@ def test_devices_in_the_name_stacks_and_settings_without_effect_on_the_rate_are_
     assert "H100 SXM5 80GB \N{MULTIPLICATION SIGN} 8  fits" in done.out
     assert "--set compiled: no effect on the rate of this plan, which is that of any plain loop" in done.err
     assert "TPU v6e" not in tunemark("estimate", "-m", "llama-3.1-8b", "--stack", "unsloth").out
-    for options, words in ((("8xH100", "--devices", "4"), "differs from 8"), (("TPU v6e", "--stack", "unsloth"), "these do: hf, ")):
-        refused = tunemark("estimate", "-m", "llama-3.1-8b", "-a", *options)
-        assert (refused.code, words in refused.err) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -128,11 +125,6 @@ def test_rows_longer_than_the_context_are_a_warning(tunemark: Tunemark) -> None:
     assert json.loads(done.out)["warnings"] == [warning]
     done = tunemark(*long, 131_072)
     assert (json.loads(done.out)["warnings"], done.err) == ([], "")
-
-
-def test_a_cpu_is_refused_because_its_memory_is_unknown(tunemark: Tunemark) -> None:
-    done = tunemark("estimate", "-m", "llama-3.1-8b", "-a", "L4", "-a", "EPYC 7452")
-    assert (done.code, "'amd-epyc-7452': has no memory that is known: predictions are for accelerators" in done.err) == (2, True), done.err
 
 
 def test_the_default_length_is_within_a_table_of_positions(tunemark: Tunemark) -> None:

@@ -12,9 +12,8 @@ from test_throughput_model import CHIPS, FACTS, combination, made_up, row_of
 from tunemark.collector.predict.estimate import estimates
 from tunemark.collector.predict.fit import fit
 from tunemark.collector.store.sql_query import run_query
-from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
-from tunemark.schema.option_rates import Evidence, beyond_context, consistent, option_rates, rates_for
+from tunemark.schema.option_rates import Evidence, consistent, option_rates
 from tunemark.schema.physics.memory import memory_on
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.plan_search import Asked, best_plan, combination_on, division_of, plans_of, step_on
@@ -88,14 +87,6 @@ def test_without_evidence_there_is_a_reason_and_no_rate() -> None:
     assert found["full", "plain", "nvidia-t4", 1].memory == "no"
     assert found["lora", "plain", "apple-m3-max", 2].reason == "one Apple device trains alone"
     assert found["lora", "vendor", H100, 1].reason.startswith("no accepted result with vendor software on these devices")
-
-
-def test_rows_longer_than_the_context_are_refused_where_positions_are_learned_and_need_scaled_ones_elsewhere() -> None:
-    with pytest.raises(TunemarkError, match=r"at most 512 tokens"):
-        rates_for(Question("full", 1e6, 513), FACTS.models["bert-base-uncased"], FACTS.accelerators, (), evidence())
-    assert rates_for(Question("lora", 1e6, 16_384), FACTS.models["llama-2-7b"], FACTS.accelerators, (), evidence()) == []
-    assert "context of Llama 2 7B, 4,096" in beyond_context(FACTS.models["llama-2-7b"], 4097)
-    assert beyond_context(FACTS.models["llama-2-7b"], 4096) == ""
 
 
 def test_a_result_that_the_audit_doubts_is_no_evidence_of_its_own() -> None:

@@ -1,12 +1,14 @@
-"""Predicted memory against published rows: within the goal, and closer than other calculators."""
+"""Predictions against published rows: within the goal, and closer than public calculators and rules of thumb."""
 
 import json
+from pathlib import Path
 from statistics import mean, median
 
 from factories import FACTS
 
 from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.predict.predicted_vs_measured import memory_errors
+from tunemark.collector.store.sql_query import run_query
 from tunemark.schema.formats import GIB
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.memory_states import ERROR, SHARDED_ERROR
@@ -65,3 +67,19 @@ def test_no_published_step_that_ran_out_of_memory_is_said_to_fit_and_hardly_any_
     assert not {"fits", "probably"} & set(verdicts["oom"])
     assert mean(verdict == "fits" for verdict in verdicts["ok"]) > 0.9
     assert "no" not in verdicts["ok"]
+
+
+def test_our_models_are_closer_to_the_published_results_than_every_rule(whole_database: Path) -> None:
+    rows = run_query("from rule_errors", whole_database).records()
+    assert all(row["formula"] and row["source"] for row in rows)
+    for kind, count in (("memory", 4), ("speed", 5)):
+        errors: dict[str, list[float]] = {}
+        for row in rows:
+            if row["kind"] == kind:
+                errors.setdefault(row["rule"], []).append(abs(row["error"]))
+        assert len(errors) == count + 1
+        assert min(len(group) for group in errors.values()) >= 40
+        medians = {name: median(group) for name, group in errors.items()}
+        assert medians["Tunemark"] == min(medians.values())
+        if kind == "memory":
+            assert medians["Tunemark"] < 0.1 * min(size for name, size in medians.items() if name != "Tunemark")

@@ -123,14 +123,6 @@ def test_a_branch_without_changes_has_nothing_to_check(tunemark: Tunemark) -> No
     assert "**Nothing to check.**" in report_markdown(json.loads(tunemark("validate", "--pull-request", "main..HEAD", "--json").out))
 
 
-def test_an_unknown_commit_is_one_line(tunemark: Tunemark, checkout: Path) -> None:
-    rehearsal.git(checkout, "init", "--quiet")
-    said = tunemark("validate", "--pull-request", "main..--upload-pack=x")
-    assert said.code == 2
-    assert said.err.startswith("tunemark: --pull-request: 'main': is no commit")
-    assert said.err.count("\n") == 1
-
-
 def test_an_annotation_is_escaped_as_github_reads_it() -> None:
     assert annotation("a,b:c%.json", "a field", "50%\nmore") == "::error file=a%2Cb%3Ac%25.json,line=1,title=a field::50%25%0Amore"
 

@@ -121,20 +121,6 @@ def test_a_method_without_data_names_the_methods_that_have_some(tunemark: Tunema
 
 
 @pytest.mark.parametrize(
-    ("option", "complaint"),
-    [
-        ("--provider awss", "--provider: 'awss': did you mean 'aws' or 'vast'? known: "),
-        ("--provider cloudless", "--provider: 'cloudless': known: aws, "),
-        ("-a 3xH100", "'3': no offer that the question allows has this number of nvidia-h100-80gb-sxm; they have 1, 2, 4, 8"),
-        ("--method dpo", "supervised fine-tuning"),
-    ],
-)
-def test_what_the_database_does_not_have_names_the_fix(tunemark, option, complaint):
-    done = tunemark(*BASE, *option.split())
-    assert (done.code, complaint in done.err) == (2, True)
-
-
-@pytest.mark.parametrize(
     ("options", "words"),
     [
         ("-a '8 x H100'", "Rent H100 SXM5 80GB \N{MULTIPLICATION SIGN} 8 ("),

@@ -1,14 +1,18 @@
 """The table of relations: honest records satisfy it; for a record that breaks a row, the message names the field, the reason and the fix."""
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from factories import FACTS, with_overrides
 from gate_mutations.bases import base
 
+from tunemark.collector.gate import physics, run_facts
 from tunemark.collector.gate.relations import QUANTITIES, relation_problems, rows
 from tunemark.collector.gate.run_facts import Run
+from tunemark.harness.vendors.cuda import THROTTLE_REASONS
+from tunemark.harness.vendors.protocol import all_vendors
 from tunemark.schema.derive import derive
 from tunemark.schema.records.submission import Submission
 
@@ -37,3 +41,10 @@ def test_each_quantity_is_used_by_a_row() -> None:
     named = {word for row in every for word in (row.of, row.most, row.least, row.equals, row.holds, *row.when.replace("!", "").split())}
     short = {name for name, (function, _) in QUANTITIES.items() if function.__name__.startswith("<")}
     assert short - named == set()
+
+
+def test_the_gate_knows_the_probes_and_throttle_reasons_of_the_harness() -> None:
+    sizes = {vendor.backend: vendor.probe_size for vendor in all_vendors() if vendor.probe_size and vendor.backend.value != "fake"}
+    known = {backend: physics.QUANTITIES["probe_size"](SimpleNamespace(backend=backend)) for backend in sizes}
+    assert known == sizes
+    assert set(THROTTLE_REASONS.values()) < set(run_facts.STACKS["telemetry"]["throttle_reasons"])

@@ -10,6 +10,7 @@ from scripted_libraries import TOOLS, ScriptedNvml, scripted_amdsmi, told
 
 from tunemark.harness.plan import machine
 from tunemark.harness.vendors import cuda, mps, neuron, rocm, vendor_tools, xpu
+from tunemark.schema.errors import Exit
 from tunemark.schema.formats import GIB
 from tunemark.schema.vocabulary import Backend
 
@@ -62,6 +63,37 @@ def test_an_nvidia_driver_without_nvidia_ml_py_is_named_in_the_reason_for_the_cp
     assert found.backend in {Backend.CPU, Backend.MPS}
     if found.backend is Backend.CPU:
         assert found.backend_reason == "no accelerator was found; nvidia-ml-py is not installed: pip install 'tunemark[nvidia]'"
+
+
+@pytest.mark.parametrize(
+    ("variable", "left"), [(None, [0, 1, 2]), ("1", [1]), ("2,0", [2, 0]), ("", []), ("GPU-1234", [0, 1, 2]), ("-1", []), ("1,7", [1])]
+)
+def test_devices_are_the_ones_that_the_environment_leaves_visible(monkeypatch, variable, left):
+    if variable is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
+    assert vendor_tools.visible_indexes(3) == left
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("7", "selects none of the 3 devices here; give 0 to 2, unset it, or set it to '' to use the CPU"),
+        ("odd", "selects none of the 3 devices here"),
+        ("MIG-5c89852c-d268-c3f3-1b07-005d5ae1dc3f", "names a part of a GPU (MIG)"),
+        ("MIG-GPU-1234/1/0,0", "name a GPU without MIG, or use --set backend=cpu"),
+    ],
+)
+def test_a_mask_that_leaves_no_device_is_an_error_that_names_it_and_not_a_plan_for_the_cpu(monkeypatch, value, message):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
+    with pytest.raises(vendor_tools.UnusableMask) as raised:
+        vendor_tools.visible_indexes(3)
+    assert (raised.value.field, raised.value.value) == ("CUDA_VISIBLE_DEVICES", value)
+    assert message in raised.value.fix
+    assert raised.value.exit_code is Exit.UNSUPPORTED
+    # Without a device there is nothing to choose.
+    assert vendor_tools.visible_indexes(0) == []
 
 
 @pytest.mark.parametrize(

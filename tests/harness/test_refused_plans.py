@@ -3,21 +3,28 @@
 All else is planned, and what the plan chooses and declares is in `plans.toml`.
 """
 
+import re
 import tomllib
 from pathlib import Path
 
 import pytest
-from harness_making import changed_settings, gpus, make_machine
+from harness_making import changed_settings, gpus, make_machine, planned, tunemark
 from pydantic import TypeAdapter
+from study_making import make_run
 
 from tunemark.harness.plan.machine import machine_with
 from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.run.launch import help_another_node, refuse_identity
+from tunemark.harness.run.show import print_summary
+from tunemark.harness.worker.models import FIXED_SHAPE, config_of, refuse_another_architecture
+from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.physics.architecture import Traits
 from tunemark.schema.plan.capabilities import CONFLICTS
 from tunemark.schema.records.base import flattened
 from tunemark.schema.records.plan import LoraSettings, Plan, division_of
-from tunemark.schema.vocabulary import Backend
+from tunemark.schema.records.reading import read_record
+from tunemark.schema.vocabulary import Backend, Status
 
 PACKAGES = {"torch": "2.13.0", "transformers": "5.23.0", "deepspeed": "0.19.8", "bitsandbytes": "0.50.2", "torchao": "0.18.0"}
 MANY = ("Intel(R) Xeon(R) Processor", "AMD EPYC")
@@ -108,3 +115,50 @@ def test_conflicts_name_fields_that_exist_and_values_that_these_can_have():
             continue
         for value in wanted if isinstance(wanted, list) else [wanted]:
             assert last == "target_modules" or TypeAdapter(model.model_fields[last].annotation).validate_python(value) == value
+
+
+def test_a_path_in_a_setting_is_refused_before_a_run(facts, machine, tmp_path):
+    resolved = resolve("smoke-full", facts, machine, Options(overrides=("data.source=hub", f"data.name={tmp_path}/none")))
+    with pytest.raises(TunemarkError, match="file:PATH"):
+        refuse_identity(resolved)
+
+
+def test_weights_of_another_architecture_are_refused_by_the_fields_that_differ(facts):
+    card = facts.model("tiny-llama")
+    for name in FIXED_SHAPE:
+        wrong = getattr(card, name) * 2
+        with pytest.raises(ValueError, match=f"{name} {wrong} instead of"):
+            refuse_another_architecture(config_of(card.model_copy(update={name: wrong})), card)
+    refuse_another_architecture(config_of(card, vocabulary=77), card)
+
+
+@pytest.mark.parametrize("command", ["run", "frontier"])
+def test_more_devices_than_there_are_is_refused_at_once_with_the_number_there_is(command, tmp_path):
+    done = tunemark(command, "smoke-full", "--devices", 50_000, "--out", tmp_path)
+    assert done.returncode == Exit.UNSUPPORTED
+    assert re.search(r"this machine has \d+ cores, with at most 4 processes per core; give --devices \d+ or less", done.stderr)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_record_of_a_refused_run_lists_the_devices_found():
+    machine = gpus("NVIDIA A10G", 2, gib=24)
+    submission = make_run(planned("smoke-full", machine=machine, devices=8), machine=machine)
+    assert (submission.plan.device.count, len(submission.environment.devices)) == (8, 2)
+    assert read_record(submission.model_dump_json().encode()) == submission
+
+
+def test_a_machine_that_cannot_do_its_part_of_several_starts_nothing(facts):
+    machine = gpus("NVIDIA A10G", 2, gib=24)
+    resolved = planned("smoke-full", machine=machine, devices=8, nodes=2)
+    with pytest.raises(TunemarkError, match="8 devices on 2 nodes: this machine has 2 cuda devices; give --devices 4 or less") as caught:
+        help_another_node(resolved, facts, machine)
+    assert caught.value.exit_code is Exit.UNSUPPORTED
+
+
+def test_brackets_in_a_message_are_shown_and_are_no_markup(capsys):
+    submission = make_run(planned("smoke-lora"), status=Status.CRASH)
+    outcome = submission.outcome.model_copy(update={"message": "[enforce fail at x.cpp:1] y[/b] [red]"})
+    print_summary(submission.model_copy(update={"outcome": outcome}), "[place]")
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "[enforce fail at x.cpp:1] y[/b] [red]" in shown
+    assert "[place]" in shown

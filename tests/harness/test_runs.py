@@ -164,19 +164,11 @@ def test_pretrained_weights_load_from_a_directory_and_data_through_the_hub_libra
     assert str(tmp_path) not in next(out.rglob("*.json")).read_text()
 
 
-@pytest.mark.parametrize(
-    ("where", "said"),
-    [
-        ("nobody/nothing", "model hub: 'offline (HF_HUB_OFFLINE is set)': not all weights and data are in the cache of this machine; give"),
-        ("{empty}", "holds no config.json and no *.safetensors; give a directory"),
-    ],
-)
-def test_weights_that_are_nowhere_are_refused_before_anything_is_loaded(tmp_path, where, said):
-    (tmp_path / "empty").mkdir()
-    weights = f"pretrained:{where.format(empty=tmp_path / 'empty')}"
-    done = tunemark("run", "smoke-lora", "--steps", 2, "--weights", weights, "--out", tmp_path / "out", env={"HF_HUB_OFFLINE": "1"})
+def test_weights_that_are_nowhere_are_refused_before_anything_is_loaded(tmp_path):
+    words = ("--steps", 2, "--weights", "pretrained:nobody/nothing", "--out", tmp_path / "out")
+    done = tunemark("run", "smoke-lora", *words, env={"HF_HUB_OFFLINE": "1"})
     assert (done.returncode, (tmp_path / "out").exists()) == (2, False)
-    assert said in done.stderr
+    assert "model hub: 'offline (HF_HUB_OFFLINE is set)': not all weights and data are in the cache of this machine; give" in done.stderr
 
 
 @pytest.mark.process

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factories import Tunemark, assert_golden
+from factories import CHECKOUT, FACTS, Tunemark, assert_golden
 from harness_making import warm
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -20,10 +20,11 @@ from tunemark.collector.importers.log_formats import read_log
 from tunemark.collector.importers.own_log import OwnLog, Stated, record_of
 from tunemark.collector.importers.printed_log import read_printed_log
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.records.published import PublishedResult
 from tunemark.schema.records.reading import read_record
 
+DATA = Path(__file__).with_name("data")
+LOGS = DATA / "own-logs"
 H100: Stated = dict(  # noqa: C408 - keywords
     model="llama-3.1-8b",
     method="lora",
@@ -49,12 +50,6 @@ FINAL = {
 }
 
 
-@pytest.fixture
-def logs(data: Path) -> Path:
-    """The folder of logs."""
-    return data / "own-logs"
-
-
 def state_in(folder: Path, **changes: Any) -> Path:
     """Write a state of the HF Trainer with ten steps of four rows."""
     content = {"global_step": 10, "max_steps": 10, "epoch": 1.0, "log_history": [{"step": 5, "loss": 2.0}, FINAL], "train_batch_size": 2}
@@ -72,9 +67,9 @@ FOLDER = Path(__file__).with_name("cases")
 CASES = {name: case for name, (case,) in tomllib.loads((FOLDER / "log.toml").read_text(encoding="utf-8")).items()}
 
 
-def outcome(case: dict[str, Any], logs: Path, folder: Path, facts: FactBase) -> Iterator[str]:
+def outcome(case: dict[str, Any], folder: Path) -> Iterator[str]:
     """Yield what becomes of a log, a line each: conditions, figures as computed and as printed, how it ended, and problems."""
-    log, configuration = (folder if "text" in case else logs) / case["file"], folder / "qlora.yml"
+    log, configuration = (folder if "text" in case else LOGS) / case["file"], folder / "qlora.yml"
     if "text" in case:
         log.write_text(case["text"], encoding="utf-8", newline="")
     if "configuration" in case:
@@ -86,7 +81,7 @@ def outcome(case: dict[str, Any], logs: Path, folder: Path, facts: FactBase) -> 
         return
     for training in trainings:
         stated: Stated = case.get("stated", {})
-        result = record_of(training, stated, facts, "999-001") if "method" in training.stated | stated else None
+        result = record_of(training, stated, FACTS, "999-001") if "method" in training.stated | stated else None
         conditions = result.conditions.model_dump(mode="json", exclude_defaults=True) if result else training.stated
         yield "; ".join(f"{name} {value}" for name, value in conditions.items())
         yield from (f"{name} {claim.value:.12g}, printed {claim.printed}" for name, claim in (result or training).claims.items())
@@ -94,9 +89,9 @@ def outcome(case: dict[str, Any], logs: Path, folder: Path, facts: FactBase) -> 
     yield from map(str, trainings[0].problems)
 
 
-def test_each_log_gives_its_conditions_figures_status_and_problems(logs: Path, tmp_path: Path, facts: FactBase):
-    lines = [f"# {name}\n" + "\n".join(outcome(case, logs, tmp_path, facts)) for name, case in CASES.items()]
-    assert_golden(FOLDER / "log.txt", "\n".join(lines).replace(f"{tmp_path}/", "").replace(f"{logs}/", "") + "\n")
+def test_each_log_gives_its_conditions_figures_status_and_problems(tmp_path: Path):
+    lines = [f"# {name}\n" + "\n".join(outcome(case, tmp_path)) for name, case in CASES.items()]
+    assert_golden(FOLDER / "log.txt", "\n".join(lines).replace(f"{tmp_path}/", "").replace(f"{LOGS}/", "") + "\n")
 
 
 @pytest.mark.slow
@@ -118,15 +113,10 @@ def test_a_real_training_with_transformers_is_imported_whole(tmp_path: Path, tun
     assert (imported.code, "FLOPs of the trainer" in imported.out) == (0, True)
 
 
-def test_a_configuration_alone_is_no_log(tmp_path: Path, tunemark: Tunemark):
-    (tmp_path / "qlora.yml").write_text("base_model: a", encoding="utf-8")
-    assert "give one log, and at most one configuration" in tunemark("import", "log", tmp_path / "qlora.yml").err
-
-
-def test_the_judgement_has_rate_utilisation_prediction_and_neighbours_without_the_record_itself(tmp_path: Path, facts: FactBase):
+def test_the_judgement_has_rate_utilisation_prediction_and_neighbours_without_the_record_itself(tmp_path: Path):
     path = state_in(tmp_path, log_history=[FINAL | {"num_input_tokens_seen": 163_840, "train_samples_per_second": 4.0}])
-    result = record_of(read_one(path), H100, facts, "999-001")
-    judged = judge(result, "tuned", facts)
+    result = record_of(read_one(path), H100, FACTS, "999-001")
+    judged = judge(result, "tuned", FACTS)
     assert judged["derived"]["tokens_per_s"]["value"] == 163_840 / 20
     mfu = judged["derived"]["mfu"]["value"]
     assert mfu is not None
@@ -134,11 +124,11 @@ def test_the_judgement_has_rate_utilisation_prediction_and_neighbours_without_th
     assert judged["derived"]["hfu"] == {"value": None, "calculation": "it is not stated whether activations are recomputed"}
     assert judged["prediction"]["tokens_per_s"]["low"] > 0
     assert all(neighbour["id"] != result.id for neighbour in judged["nearest"])
-    assert judged["nearest"][0]["accelerator"] == facts.accelerators["nvidia-h100-80gb-sxm"].name
+    assert judged["nearest"][0]["accelerator"] == FACTS.accelerators["nvidia-h100-80gb-sxm"].name
 
 
-def test_the_command_prints_everything_and_writes_a_record_that_validates(logs: Path, tmp_path: Path, tunemark: Tunemark):
-    said = tunemark("import", "log", logs / "wandb-history.csv", *CONDITIONS, "--set", "software=tuned", "--out", tmp_path / "run.json")
+def test_the_command_prints_everything_and_writes_a_record_that_validates(tmp_path: Path, tunemark: Tunemark):
+    said = tunemark("import", "log", LOGS / "wandb-history.csv", *CONDITIONS, "--set", "software=tuned", "--out", tmp_path / "run.json")
     assert said.code == 0
     for words in ("Tokens/s", "MFU", "HFU", "Predicted with tuned software", "This training: ", "nearest result"):
         assert words in said.out
@@ -147,7 +137,7 @@ def test_the_command_prints_everything_and_writes_a_record_that_validates(logs: 
     assert record.claims["step_time_s"].value == pytest.approx(4 / 3)
     wrong = tunemark("import", "log", state_in(tmp_path, log_history=[{"loss": "low"}, FINAL]), *CONDITIONS, "--json")
     assert (wrong.code, json.loads(wrong.out)[0]["problems"][0]["reason"]) == (3, "loss is 'low', not a finite number; left out")
-    again = tunemark("import", "log", logs / "wandb-history.csv", *CONDITIONS, "--out", tmp_path / "run.json")
+    again = tunemark("import", "log", LOGS / "wandb-history.csv", *CONDITIONS, "--out", tmp_path / "run.json")
     assert (again.code, "already exists" in again.err) == (2, True)
 
 
@@ -155,12 +145,12 @@ NOT_IN_THE_LOG = {"device_memory_total_bytes", "device_memory_each_bytes"}
 PRINTED = "{'train_runtime': 100.0, 'train_samples_per_second': 1.0, 'train_loss': 2.5, 'epoch': 1.0}"
 
 
-def test_pasting_the_two_logs_of_source_000_gives_the_claims_of_its_two_records(data: Path, project: Path):
-    found = read_log(data / "trainer-log.txt")
+def test_pasting_the_two_logs_of_source_000_gives_the_claims_of_its_two_records():
+    found = read_log(DATA / "trainer-log.txt")
     assert not found[0].problems
     assert len(found) == 2
     for number, run in enumerate(found, start=1):
-        known = read_record((project / f"data/published/000/000-{number:03d}.json").read_bytes())
+        known = read_record((CHECKOUT / f"data/published/000/000-{number:03d}.json").read_bytes())
         assert isinstance(known, PublishedResult)
         wanted = {name: (claim.value, claim.printed) for name, claim in known.claims.items() if name not in NOT_IN_THE_LOG}
         assert {name: (claim.value, claim.printed) for name, claim in run.claims.items()} == wanted
@@ -174,14 +164,14 @@ def test_any_printed_text_is_read_and_never_raises(noise: str, at: int):
     assert any(run.claims for run in read_printed_log(good[:at] + noise + good[at:], "log"))
 
 
-def test_a_record_is_of_one_training_and_passes_the_audit(tmp_path: Path, data: Path, tunemark: Tunemark):
+def test_a_record_is_of_one_training_and_passes_the_audit(tmp_path: Path, tunemark: Tunemark):
     assert tunemark("import", "log", state_in(tmp_path), *CONDITIONS, "--out", tmp_path / "run.json").code == 0
     assert tunemark("audit", tmp_path / "run.json").code == 0
-    said = tunemark("import", "log", data / "trainer-log.txt", "--method", "lora", "--out", tmp_path / "two.json")
+    said = tunemark("import", "log", DATA / "trainer-log.txt", "--method", "lora", "--out", tmp_path / "two.json")
     assert (said.code, "the log has 2 trainings; keep the lines of one" in said.err) == (2, True)
 
 
-def test_standard_input_is_read(data: Path, tunemark: Tunemark, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO((data / "trainer-log.txt").read_bytes())))
+def test_standard_input_is_read(tunemark: Tunemark, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO((DATA / "trainer-log.txt").read_bytes())))
     said = tunemark("import", "log", "-", "--method", "lora", "--json")
     assert [answer["record"]["id"] for answer in json.loads(said.out)] == ["999-001", "999-002"]

@@ -3,24 +3,26 @@
 import io
 import json
 import math
+import os
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from factories import Tunemark, assert_golden
+from factories import CHECKOUT, FACTS, Tunemark, assert_golden
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunemark.collector.importers.import_io import members
 from tunemark.collector.importers.mlperf import Entries, accelerator_key, read_entries
 from tunemark.collector.importers.mlperf_log import read_run
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.records.converted import ConvertedResult, run_energy, time_to_target
 from tunemark.schema.records.reading import read_record
 
-ENTRY = "v5.1/Dell/results/1xXE9780x8B200-SXM-180GB/llama2_70b_lora"
+DATA = Path(__file__).with_name("data")
+REAL = os.pathsep.join(str(CHECKOUT.parent / f"shared/facts/mlperf-training-{part}.tar.xz") for part in ("llama2-70b-lora", "supplement"))
+REAL_ARCHIVES = [Path(name) for name in os.environ.get("TUNEMARK_MLPERF_ARCHIVES", REAL).split(os.pathsep)]
+"""The archives of all MLPerf logs, scaling factors and power readings; they are not committed."""
 
 
 def line(key: str, at_ms: object, value: object = None, **metadata: object) -> str:
@@ -133,16 +135,16 @@ def outcome(found: Entries) -> Iterator[str]:
     yield from map(str, found.problems)
 
 
-def test_archives_become_entries_with_runs_statistics_and_problems(tmp_path: Path, data: Path, facts: FactBase):
-    lines = ["# committed examples", *outcome(read_entries([data / "mlperf"], facts))]
+def test_archives_become_entries_with_runs_statistics_and_problems(tmp_path: Path):
+    lines = ["# committed examples", *outcome(read_entries([DATA / "mlperf"], FACTS))]
     for name, archives in ARCHIVES.items():
         places = [tmp_path / str(number) for number in range(len(archives))]
         for place in places:
             place.mkdir(exist_ok=True)
-        lines += [f"# {name}", *outcome(read_entries([made_archive(*each) for each in zip(places, archives, strict=True)], facts))]
+        lines += [f"# {name}", *outcome(read_entries([made_archive(*each) for each in zip(places, archives, strict=True)], FACTS))]
     assert all(text.isprintable() for text in lines)
     assert_golden(
-        Path(__file__).with_name("cases") / "mlperf.txt", "\n".join(lines).replace(f"{tmp_path}/", "").replace(f"{data}/", "") + "\n"
+        Path(__file__).with_name("cases") / "mlperf.txt", "\n".join(lines).replace(f"{tmp_path}/", "").replace(f"{DATA}/", "") + "\n"
     )
 
 
@@ -156,24 +158,24 @@ def test_any_bytes_are_judged_and_not_raised(noise: bytes, at: int):
 # Entries ---------------------------------------------------------------------------------------------
 
 
-def test_an_archive_gives_what_its_folder_gives(tmp_path: Path, data: Path, facts: FactBase):
+def test_an_archive_gives_what_its_folder_gives(tmp_path: Path):
     files = {
-        path.relative_to(data / "mlperf").as_posix(): path.read_bytes() for path in sorted((data / "mlperf").rglob("*")) if path.is_file()
+        path.relative_to(DATA / "mlperf").as_posix(): path.read_bytes() for path in sorted((DATA / "mlperf").rglob("*")) if path.is_file()
     }
     for mode in ("w", "w:gz", "w:xz"):
-        assert read_entries([made_archive(tmp_path, files, mode)], facts).results == read_entries([data / "mlperf"], facts).results
+        assert read_entries([made_archive(tmp_path, files, mode)], FACTS).results == read_entries([DATA / "mlperf"], FACTS).results
 
 
-def test_spellings_of_accelerators_resolve(project: Path, facts: FactBase):
-    printed = {(result.system.accelerator_printed, result.conditions.accelerator) for result in committed(project)}
+def test_spellings_of_accelerators_resolve():
+    printed = {(result.system.accelerator_printed, result.conditions.accelerator) for result in committed()}
     assert len(printed) > 15
-    assert {(spelling, accelerator_key(spelling or "", facts)) for spelling, _ in printed} == printed
+    assert {(spelling, accelerator_key(spelling or "", FACTS)) for spelling, _ in printed} == printed
 
 
 # Hostile archives -------------------------------------------------------------------------------------
 
 
-def test_links_in_an_archive_are_passed_over(tmp_path: Path, facts: FactBase):
+def test_links_in_an_archive_are_passed_over(tmp_path: Path):
     path = tmp_path / "logs.tar"
     name = "v5.1/A/results/b/llama2_70b_lora/result_0.txt"
     with tarfile.open(path, "w") as archive:
@@ -183,44 +185,39 @@ def test_links_in_an_archive_are_passed_over(tmp_path: Path, facts: FactBase):
         link = tarfile.TarInfo("v5.1/A/results/b/llama2_70b_lora/result_5.txt")
         link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
         archive.addfile(link)
-    found = read_entries([path], facts)
+    found = read_entries([path], FACTS)
     assert [run.seed for run in found.results[0].runs] == [1]
 
 
 @pytest.mark.parametrize("mode", ["w:gz", "w:xz"])
-def test_a_truncated_archive_is_refused(tmp_path: Path, facts: FactBase, mode: str):
+def test_a_truncated_archive_is_refused(tmp_path: Path, mode: str):
     path = made_archive(tmp_path, entry_files(8), mode)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     with pytest.raises(TunemarkError, match="not a whole tar archive"):
-        read_entries([path], facts)
-
-
-def test_a_file_that_is_not_an_archive_is_refused_with_the_fix(tmp_path: Path):
-    (tmp_path / "x.tar.xz").write_bytes(b"no archive")
-    for path in (tmp_path / "x.tar.xz", tmp_path / "missing"):
-        with pytest.raises(TunemarkError, match=r"name a \.tar\.xz"):
-            list(members(path))
+        read_entries([path], FACTS)
 
 
 # The committed results --------------------------------------------------------------------------------
 
 
-def committed(project: Path) -> list[ConvertedResult]:
-    records = [read_record(path.read_bytes()) for path in sorted((project / "data" / "converted" / "mlperf").rglob("*.json"))]
+def committed() -> list[ConvertedResult]:
+    records = [read_record(path.read_bytes()) for path in sorted((CHECKOUT / "data" / "converted" / "mlperf").rglob("*.json"))]
     return [record for record in records if isinstance(record, ConvertedResult)]
 
 
-def test_the_committed_results_are_those_of_the_logs(archives: list[Path], project: Path, facts: FactBase):
-    found = read_entries(archives, facts)
-    assert {result.id: result for result in found.results} == {result.id: result for result in committed(project)}
+def test_the_committed_results_are_those_of_the_logs():
+    if not all(path.is_file() for path in REAL_ARCHIVES):
+        pytest.skip("the MLPerf logs are not committed; name their archives in TUNEMARK_MLPERF_ARCHIVES, separated like PATH")
+    found = read_entries(REAL_ARCHIVES, FACTS)
+    assert {result.id: result for result in found.results} == {result.id: result for result in committed()}
     assert (found.logs, len(found.spellings)) == (1_710, 28)
     assert all(problem.noted for problem in found.problems)
 
 
-def test_the_command_writes_one_file_for_each_entry_and_a_bad_file_stops_no_other(tmp_path: Path, data: Path, tunemark: Tunemark):
+def test_the_command_writes_one_file_for_each_entry_and_a_bad_file_stops_no_other(tmp_path: Path, tunemark: Tunemark):
     folder = "v5.1/Some One/results/box/llama2_70b_lora/"
     bad = {f"{folder}result_7.txt": b"\x00" * 5_000, f"{folder}result_8.txt": b"", "v5.1/Some One/systems/other.json": b"{"}
-    said = tunemark("import", "mlperf", data / "mlperf", made_archive(tmp_path, entry_files() | bad), "--out", tmp_path / "out")
+    said = tunemark("import", "mlperf", DATA / "mlperf", made_archive(tmp_path, entry_files() | bad), "--out", tmp_path / "out")
     assert said.code == 3
     assert [path.name for path in sorted((tmp_path / "out").rglob("*.json"))] == [
         "mlperf-v4.1-dell-xe9680x8h100-sxm-80gb.json",

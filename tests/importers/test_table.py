@@ -14,82 +14,26 @@ from tunemark.collector.importers.table_text import extract, tables_in
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.records.published import PublishedSet
 
-DOCUMENT = """# Speed
-
-Some words.
-
-```bash
-| not | a table |
-|-----|---------|
-```
-
-## One device
-
-| Model | Batch (fp16, fp32) | **Rate** fp16 | Rate fp32 | Memory | Link |
-|:-----:|--------------------|--------------:|-----------|--------|------|
-| [8B](https://example.org/8b) | 4, 2 | 1,234.5 | 600 | 18.9 GiB | a |
-| 8B | 8, 4 | 1,300 | OOM | 37.4 GiB | b |
-| total | - | - | - | - | - |
-"""
-COLUMNS: dict[str, Any] = {
-    "Model": {"field": "model", "values": {"8B": "llama-3.1-8b", "total": None}},
-    "Batch (fp16, fp32)": {"split": r"(?P<half>\d+), (?P<full>\d+)"},
-    "Memory": {"quantity": "peak_memory_bytes", "unit": "in cell"},
-    "Link": {"ignore": "a link"},
-}
-
-
-def variant(mine: str, other: str, batch: str, unused: str) -> dict[str, Any]:
-    """Return the columns of one number format."""
-    return {
-        "conditions": {"precision": mine},
-        "columns": {
-            f"Rate {mine}": {"quantity": "tokens_per_s", "per": "device", "outcomes": {"OOM": "oom"}},
-            f"Rate {other}": {"ignore": "the other format"},
-            batch: {"field": "micro_batch"},
-            unused: {"ignore": "the other format"},
-        },
-    }
-
-
-def make_map(**overrides: Any) -> Map:
-    """Return a map of DOCUMENT."""
-    table = {
-        "key": "one",
-        "under": "One device",
-        "columns": COLUMNS,
-        "variants": [variant("fp16", "fp32", "half", "full"), variant("fp32", "fp16", "full", "half")],
-        "skip": [{"column": "Model", "matches": "total", "reason": "a sum"}],
-    }
-    source = {
-        "id": "901",
-        "title": "Speed",
-        "repository": "github.com/a/b",
-        "commit": "0123456789abcdef",
-        "path": "README.md",
-        "read_on": "2026-11-22",
-        "licence": "MIT",
-        "summary": "Rates.",
-    }
-    content = {
-        "source": source,
-        "conditions": {"method": "lora", "accelerator": "nvidia-a100-80gb-sxm", "accelerator_count": 2, "settings.compile": True},
-        "computed": {"global_batch": ["micro_batch", "accelerator_count"]},
-        "tables": [table | overrides.pop("table", {})],
-    }
-    return Map.model_validate(content | overrides)
-
-
 CASES = Path(__file__).with_name("cases")
+DOCUMENT, MAP = ((CASES / name).read_text(encoding="utf-8") for name in ("speed.md", "speed_map.toml"))
+
+
+def map_of(case: dict[str, Any]) -> Map:
+    """Return the map of the document with the changes of a case."""
+    content = tomllib.loads(MAP)
+    (table,) = content["tables"]
+    table |= case.get("table", {})
+    table["columns"] |= case.get("columns", {})
+    rates = [column for variant in table["variants"] for column in variant["columns"].values() if "quantity" in column]
+    for column in rates if "scope" in case else ():
+        column["per"] = case["scope"]
+    return Map.model_validate(content)
 
 
 def outcome(case: dict[str, Any], file: Path) -> Iterator[str]:
     """Yield the records of a changed document with a changed map, and the remarks, a line each; or why they are refused."""
     file.write_text(DOCUMENT.replace(*case["replace"]) if "replace" in case else DOCUMENT, encoding="utf-8")
-    mapping = make_map(table={"columns": COLUMNS | case.get("columns", {})} | case.get("table", {})).model_dump(mode="json")
-    for variant in mapping["tables"][0]["variants"] if "scope" in case else ():
-        next(column for column in variant["columns"].values() if column["quantity"] == "tokens_per_s")["per"] = case["scope"]
-    changed = Map.model_validate(mapping)
+    changed = map_of(case)
     try:
         done = import_tables(changed, found_tables(changed, [file]), FACTS)
     except TunemarkError as error:
@@ -111,8 +55,7 @@ def test_each_cell_has_a_meaning_a_reason_or_an_error_with_its_place(tmp_path: P
 
 
 def test_the_extract_gives_the_same_records_and_holds_no_text_of_the_document(tmp_path: Path) -> None:
-    mapping = make_map()
-    file = tmp_path / "README.md"
+    mapping, file = map_of({}), tmp_path / "README.md"
     file.write_text(DOCUMENT, encoding="utf-8")
     first = import_tables(mapping, found_tables(mapping, [file]), FACTS)
     kept = tmp_path / "tables.md"
@@ -146,35 +89,16 @@ def test_html_tables_with_spans_are_rectangular() -> None:
 
 def test_the_command_writes_results_document_and_extract(tunemark: Tunemark, tmp_path: Path) -> None:
     mapping, source = tmp_path / "map.toml", tmp_path / "README.md"
-    source.write_text("## Speed\n\n| Rate |\n|---|\n| 12 |\n", encoding="utf-8")
-    mapping.write_text(
-        """[source]
-id = "901"
-title = "T"
-repository = "github.com/a/b"
-commit = "0123456"
-path = "README.md"
-read_on = 2026-11-22
-licence = "MIT"
-summary = "S."
-[conditions]
-method = "full"
-[columns]
-Rate = { quantity = "samples_per_s" }
-[[tables]]
-key = "speed"
-under = "Speed"
-""",
-        encoding="utf-8",
-    )
+    mapping.write_text(MAP, encoding="utf-8")
+    source.write_text(DOCUMENT, encoding="utf-8")
     said = tunemark("import", "table", source, "--map", mapping, "--out", tmp_path / "published", "--json")
     assert said.code == 0
-    assert json.loads(said.out)["tables"] == {"speed": {"rows": 1, "left_out": 0, "results": 1}}
+    assert json.loads(said.out)["tables"] == {"one": {"rows": 3, "left_out": 1, "results": 4}}
     written = PublishedSet.model_validate_json((tmp_path / "published/901/results.json").read_bytes())
-    assert written.results[0].claims["samples_per_s"].printed == "12"
+    assert written.results[0].claims["tokens_per_s"].printed == "1,234.5"
     document = json.loads((tmp_path / "published/901/source.json").read_bytes())
-    assert (document["results"], document["licence"]) == (1, "MIT")
-    assert document["url"] == "https://github.com/a/b/blob/0123456/README.md"
+    assert (document["results"], document["licence"]) == (4, "MIT")
+    assert document["url"] == "https://github.com/a/b/blob/0123456789abcdef/README.md"
     assert (tmp_path / "tables.md").is_file()
     assert tunemark("validate", tmp_path / "published").code == 0
     assert tunemark("import", "table", tmp_path / "absent.md", "--map", mapping).code == 2

@@ -21,19 +21,6 @@ def test_a_variant_of_a_model_has_the_card_of_its_architecture(name: str, key: s
     assert FACTS.model(name).key == key
 
 
-REFUSED = dict.fromkeys(("llama-instruct", "deepseek r1 distill", "nvidia/Llama-3.1-8B-Minitron-4B", "me/flash"), "did you mean")
-REFUSED |= {
-    "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B": "did you mean",
-    "google/gemma-3n-E4B-it": "an embedding for each layer; this is not modelled",
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_a_name_of_several_models_or_of_another_network_is_refused_with_the_reason(name: str) -> None:
-    with pytest.raises(TunemarkError, match=REFUSED[name]):
-        FACTS.model(name)
-
-
 @pytest.mark.parametrize(
     "key",
     [*{card.family: card.key for card in FACTS.models.values()}.values(), "gemma-4-26b-a4b", "gemma-4-e2b", "gemma-4-e4b", "qwen3.5-27b"],
@@ -103,12 +90,6 @@ def test_a_size_stands_for_the_median_of_the_dense_models_of_that_size_and_says_
     assert card.experts is None
 
 
-@pytest.mark.parametrize("size", ["0B", "999999B"])
-def test_a_size_that_no_model_has_is_refused(size: str) -> None:
-    with pytest.raises(TunemarkError, match="no known model has about this size"):
-        any_model(FACTS, size)
-
-
 @pytest.mark.parametrize(("kind", "key", "left_out"), [(kind, *row) for kind, row in TABLES["left_out"].items()])
 def test_what_a_file_of_the_hub_leaves_out_is_completed_as_transformers_does(
     kind: str, key: str, left_out: tuple[str, ...], tmp_path: Path
@@ -123,10 +104,9 @@ def test_what_a_file_of_the_hub_leaves_out_is_completed_as_transformers_does(
     assert card.model_dump(include=ARCHITECTURE) == FACTS.models[key].model_dump(include=ARCHITECTURE)
 
 
-@pytest.mark.parametrize("name", ["Qwen3-1.4B", "princeton-nlp/Llama-2-1.3B", "x" * 5_000, "", "."])
-def test_another_size_a_name_without_end_and_no_name_are_no_model(name: str) -> None:
+def test_a_name_without_end_is_no_model() -> None:
     with pytest.raises(TunemarkError, match="not in data/models"):
-        any_model(FACTS, name)
+        any_model(FACTS, "x" * 5_000)
 
 
 def test_a_folder_does_not_hide_the_model_of_its_name_and_a_strange_name_is_printed_harmlessly(

@@ -1,4 +1,7 @@
-"""Cards of CPUs: their peak follows from their cores, they are found by what the system reports, and a run uses a part of them."""
+"""Cards of CPUs: their peak follows from their cores, they are found by what the system reports, and a run uses a part of them.
+
+Measured results on CPUs have MFU and a cost, and their probe is held against the highest clock.
+"""
 
 import tomllib
 from pathlib import Path
@@ -6,20 +9,27 @@ from pathlib import Path
 import pytest
 from factories import FACTS, bare_submission
 
+from tunemark.collector.gate.relations import relation_problems
+from tunemark.collector.gate.run_facts import Run
+from tunemark.collector.predict.calibration_rows import calibration_outcome
+from tunemark.collector.store.measured_rows import measured_rows
+from tunemark.schema.derive import derive
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.facts.fact_base import validated
 from tunemark.schema.physics.utilisation import peak_flop_per_s
+from tunemark.schema.records.submission import Submission
 from tunemark.schema.vocabulary import Backend, Dtype
 
 CPUS = {key: card for key, card in FACTS.accelerators.items() if card.unit == "cpu"}
 
 
-def on_cpu(card: str, physical: int | None, usable: int, processes: int = 1, compute: str = "fp32", **overrides: object):
-    environment = {"environment.cpu_physical_cores": physical, "environment.cpu_usable_cores": usable}
-    device = {"plan.device.accelerator": card, "plan.device.count": processes}
-    precision = {"plan.precision": {"parameters": compute, "compute": compute}}
-    return bare_submission(130, **environment, **device, **precision, **overrides)
+def on_milan(physical: int, usable: int, **overrides: object) -> Submission:
+    """Return a run on an EPYC 7763 with some of its cores, and threads that the run could use."""
+    cores = {"cpu_physical_cores": physical, "cpu_logical_cores": usable, "cpu_usable_cores": usable}
+    environment = cores | {"devices": [{"name": "AMD EPYC 7763 64-Core Processor", "memory_bytes": 2**34}]}
+    seen = {f"environment.{name}": value for name, value in environment.items()} | {"plan.device.accelerator": "amd-epyc-7763"}
+    return bare_submission(130, **seen | overrides)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +76,27 @@ def test_a_device_is_known_by_the_name_that_it_reports(kind: str, name: str, key
     ids=["half of the threads are second ones", "a container with eight threads", "two sockets"],
 )
 def test_the_peak_of_a_run_is_that_of_the_cores_that_it_could_use(physical: int, usable: int, cores: int) -> None:
-    peak = peak_flop_per_s(on_cpu("amd-epyc-7763", physical, usable), CPUS["amd-epyc-7763"])
+    peak = peak_flop_per_s(on_milan(physical, usable), CPUS["amd-epyc-7763"])
     assert peak.value == pytest.approx(cores * 2.45e9 * 32)
     assert f"{cores} of 64 cores" in peak.reason
     assert "at 2.45 GHz (base clock)" in peak.reason
+
+
+def test_a_measured_result_on_a_known_cpu_has_mfu_and_its_part_of_the_cpu() -> None:
+    submission = on_milan(16, 32)
+    (row,) = measured_rows(submission, derive(submission), FACTS, "r", "r.json", "0" * 64)["result_rows"]
+    assert row["mfu"] == pytest.approx(row["model_flop_per_s"] / (16 * 2.45e9 * 32))
+    assert row["accelerator_units"] == pytest.approx(16 / 64)
+
+
+@pytest.mark.parametrize(("clock_hz", "wrong"), [(3.0e9, False), (4.2e9, True)], ids=["below boost", "above boost, 3.5 GHz"])
+def test_a_probe_may_reach_the_boost_clock_and_no_more(clock_hz: float, wrong: bool) -> None:
+    rate = 16 * clock_hz * 32
+    submission = on_milan(16, 32, probe={"dtype": "fp32", "size": 1024, "before_flop_per_s": rate, "after_flop_per_s": 0.99 * rate})
+    problems = relation_problems(Run(submission, FACTS, derive(submission)))
+    assert ("probe.before_flop_per_s" in {problem.field for problem in problems}) is wrong
+
+
+def test_a_cpu_does_not_calibrate_the_predictions_of_accelerators() -> None:
+    submission = on_milan(64, 64)
+    assert "a CPU" in calibration_outcome(submission, "r", FACTS, derive(submission))[1].reason

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_models import tiny_card
 
-from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import HYBRID, TAKEN_FOR_EXPERTS, ModelCard
 from tunemark.schema.physics.architecture import FAMILIES as ARCHITECTURES
 from tunemark.schema.physics.architecture import TOKEN_TABLES, all_linears, count_parameters, idle_experts
@@ -187,11 +186,6 @@ def test_all_linear_layers_hold_the_experts_of_the_families_in_which_peft_adapts
     assert adapted == any(linear.part == "experts" for linear in all_linears(card))
 
 
-def test_an_adapter_on_a_layer_outside_of_the_blocks_that_is_not_counted_is_refused_with_the_reason() -> None:
-    with pytest.raises(TunemarkError, match="outside of the blocks"):
-        make_shape(tiny("llama"), Method.LORA, lora_targets=("q_proj", "lm_head"))
-
-
 @pytest.mark.parametrize("method", [Method.FULL, Method.LORA])
 def test_checkpointing_repeats_the_forward_of_the_blocks_and_not_of_the_head(method: Method) -> None:
     shape = make_shape(tiny("llama"), method, checkpointing=Checkpointing.FULL)
@@ -252,22 +246,6 @@ def test_the_window_of_gemma_2_holds_in_every_second_block_and_that_of_mistral_i
         whole, within = 8192 * 8193 // 2, 4096 * 4097 // 2 + 4096 * 4096
         pairs = limited * within + (card.layers - limited) * whole
         assert flops_ledger(shape).of("forward_attention") == 4 * card.attention_heads * card.head_dim * pairs
-
-
-@pytest.mark.parametrize(
-    ("changes", "field"),
-    [
-        ({"sequence_length": 0}, "sequence_length"),
-        ({"lora_targets": ("q_prj",)}, "lora_targets"),
-        ({"document_lengths": (9000,)}, "document_lengths"),
-        ({"world_size": 2}, "sharding"),
-        ({"frozen_blocks": 2}, "frozen_blocks"),
-    ],
-)
-def test_a_shape_that_cannot_be_trained_is_refused_with_a_fix(changes: dict[str, Any], field: str) -> None:
-    with pytest.raises(TunemarkError) as refused:
-        TrainingShape(**({"model": FACTS.model("llama-3-8b"), "method": Method.LORA, "sequence_length": 8192} | changes))
-    assert refused.value.field == field
 
 
 lengths = st.lists(st.integers(1, 64), min_size=1, max_size=6)

@@ -54,12 +54,6 @@ def test_a_run_without_a_steady_window_predicts_nothing():
     assert caught.value.exit_code is Exit.UNTRUSTWORTHY
 
 
-@pytest.mark.parametrize("job", [Job(), Job(steps=5, samples=5)])
-def test_a_job_has_one_size(job):
-    with pytest.raises(TunemarkError, match="one of --steps, --samples and --tokens"):
-        predict([EVEN], job)
-
-
 def test_what_was_not_measured_is_said():
     assert any("did not evaluate" in caveat for caveat in predict([EVEN], Job(steps=5)).caveats)
 
@@ -70,10 +64,3 @@ def test_a_prediction_from_one_run_says_what_one_run_cannot_know():
     both = predict(again, Job(steps=600))
     assert not any("covers this run only" in caveat for caveat in both.caveats)
     assert both.step_time_s.value == pytest.approx(math.sqrt(0.1 * 0.11), rel=1e-3)
-
-
-def test_only_repeats_of_one_plan_are_taken_together():
-    with pytest.raises(TunemarkError, match="is not a repeat of the first run"):
-        predict([EVEN, short_run("smoke-full")], Job(steps=600))
-    with pytest.raises(TunemarkError, match="listed twice"):
-        predict([EVEN, EVEN], Job(steps=600))

@@ -1,10 +1,14 @@
-"""Figures that follow from published claims, and figures that do not."""
+"""A figure is as wide as its last printed digit, arithmetic carries the bounds, and some figures follow from others."""
 
 import pytest
 from factories import FACTS, make_published
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tunemark.collector.audit.interval import Interval, half_digit
 from tunemark.collector.audit.printed_figures import derived_figures, precision_class, printed_rows
 from tunemark.collector.store.published_rows import published_rows
+from tunemark.schema.records.claims import Claim
 from tunemark.schema.records.published import PublishedResult
 
 FULL_ROWS = {"micro_batch": 2, "gradient_accumulation": 1, "accelerator_count": 1, "sequence_length": 8192, "padding": "none"}
@@ -73,3 +77,41 @@ def test_the_rows_of_a_published_evaluation_are_those_of_its_known_test_set(data
     conditions = {"model": "bert-base-uncased", "method": "full", "dataset": dataset}
     row = rows_of(make_published(claims={quantity: {"value": 0.9, "printed": "90%"}}, conditions=conditions))
     assert row.get("evaluation_rows") == rows
+
+
+amounts = st.floats(min_value=1e-6, max_value=1e9)
+shares = st.floats(min_value=0, max_value=0.5)
+
+
+def claim(value, printed):
+    return Claim(value=value, printed=printed)
+
+
+@pytest.mark.parametrize(
+    ("value", "printed", "low", "high"),
+    [
+        (4.7, "4.7", 4.65, 4.75),
+        (5420.0, "5,420", 5419.5, 5420.5),
+        (5217.0, "1:26:57", 5216.5, 5217.5),
+        (5501.436, "91m41.436s", 5501.4355, 5501.4365),
+        (40_080.0, "11 hours and 8 minutes", 40_050.0, 40_110.0),
+        (0.71, "71% vs Full", 0.705, 0.715),
+    ],
+)
+def test_a_printed_figure_is_as_wide_as_its_last_digit(value, printed, low, high):
+    interval = Interval.of(claim(value, printed))
+    assert interval.low == pytest.approx(low, rel=1e-9)
+    assert interval.high == pytest.approx(high, rel=1e-9)
+
+
+def test_a_word_has_no_width():
+    assert half_digit(claim(3.0, "thrice")) == 0
+
+
+@given(amounts, amounts, shares, shares)
+def test_bounds_contain_every_product_and_quotient(a, b, wide, narrow):
+    one, other = Interval.exact(a).widened(wide), Interval.exact(b).widened(narrow)
+    for result, at in ((one * other, (lambda x, y: x * y)), (one / other, (lambda x, y: x / y)), (one + other, (lambda x, y: x + y))):
+        for x in (one.low, a, one.high):
+            for y in (other.low, b, other.high):
+                assert result.low * (1 - 1e-9) <= at(x, y) <= result.high * (1 + 1e-9)
