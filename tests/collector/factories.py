@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from tunemark.collector.predict import calibration_rows
 from tunemark.collector.predict.calibration_rows import Calibration
 from tunemark.collector.predict.cross_validation import HeldOut
-from tunemark.collector.predict.fit import fit
+from tunemark.collector.predict.fit import Fit, fit
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.schema.derive import RANDOM_WEIGHTS
 from tunemark.schema.option_rates import Evidence
@@ -149,10 +149,14 @@ def calibration_of_checkout() -> Calibration:
 
 
 @cache
-def evidence_of_checkout() -> Evidence:
+def fit_of_checkout() -> Fit:
     """Return the fit to these rows."""
-    fitted = fit(calibration_of_checkout().rows)
-    return Evidence(fitted.effects, fitted.known)
+    return fit(calibration_of_checkout().rows)
+
+
+def evidence_of_checkout() -> Evidence:
+    """Return the evidence of this fit."""
+    return Evidence(fit_of_checkout().effects, fit_of_checkout().known)
 
 
 CALIBRATE = calibration_rows.calibrate

@@ -148,9 +148,7 @@ def outcome(**overrides: Any) -> Any:
 
 def test_the_rate_of_a_measured_result_counts_slots_over_the_steady_window() -> None:
     submission = bare_submission(**on_h100(**{"trace.real_tokens": [1] * 130, "trace.supervised_tokens": [1] * 130}))
-    window = derive(submission).window
-    assert window is not None
-    work = work_in(submission.trace, window)
+    work = work_in(submission.trace, derive(submission).window)
     row = outcome(**on_h100(**{"trace.real_tokens": [1] * 130, "trace.supervised_tokens": [1] * 130}))
     assert tokens_per_s(row) == pytest.approx(work.slot_tokens / work.seconds)
     assert (row.id, row.config.stack, row.config.accelerator.key) == ("measured-1", "measured", H100)

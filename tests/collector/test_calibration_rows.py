@@ -4,12 +4,10 @@ import json
 from dataclasses import replace
 
 import pytest
-from factories import Tunemark, calibration_of_checkout, summarise
+from factories import Tunemark, fit_of_checkout, summarise
 
-from tunemark.collector.predict.calibration_rows import Calibration
 from tunemark.collector.predict.cross_validation import LeftOut, leave_out
 from tunemark.collector.predict.estimate import predict
-from tunemark.collector.predict.fit import Fit, fit
 from tunemark.schema.throughput import Range
 from tunemark.schema.vocabulary import Method
 
@@ -19,40 +17,29 @@ COVERED = (0.85, 0.96)
 """Share of left-out rows in their 90% interval. The goal is 85 to 95%; with a software level left out it is 95.3%."""
 
 
-@pytest.fixture(scope="module")
-def learnt() -> Calibration:
-    return calibration_of_checkout()
-
-
-def test_predicted_qlora_is_slower_than_lora_by_more_with_smaller_micro_batches(fitted: Fit) -> None:
-    config = next(row.config for row in fitted.rows if row.id == "017-003")
+def test_predicted_qlora_is_slower_than_lora_by_more_with_smaller_micro_batches() -> None:
+    config = next(row.config for row in fit_of_checkout().rows if row.id == "017-003")
     ratios = []
     for rows in (1, 8):
         lora = replace(config, stack="", shape=replace(config.shape, micro_batch=rows))
         qlora = replace(lora, shape=replace(lora.shape, method=Method.QLORA))
-        rates = [predict(fitted, each) for each in (qlora, lora)]
+        rates = [predict(fit_of_checkout(), each) for each in (qlora, lora)]
         assert all(isinstance(rate, Range) for rate in rates)
         ratios.append(rates[0].value / rates[1].value)  # type: ignore[union-attr]
     assert ratios[0] < ratios[1]
     assert ratios[0] < 1.0
 
 
-@pytest.fixture(scope="module")
-def fitted(learnt: Calibration) -> Fit:
-    return fit(learnt.rows)
-
-
 @pytest.mark.parametrize("left_out", list(REACHED))
-def test_errors_stay_at_what_was_reached_and_intervals_cover_what_they_say(fitted: Fit, left_out: LeftOut) -> None:
-    errors = summarise(list(leave_out(fitted, left_out)))
-    assert errors is not None
+def test_errors_stay_at_what_was_reached_and_intervals_cover_what_they_say(left_out: LeftOut) -> None:
+    errors = summarise(list(leave_out(fit_of_checkout(), left_out)))
     assert errors.median <= REACHED[left_out]
     assert COVERED[0] <= errors.coverage <= COVERED[1]
 
 
-def test_tuned_software_is_predicted_to_be_faster_than_plain_and_the_vendors_fastest(fitted: Fit) -> None:
-    config = next(row.config for row in fitted.rows if row.id == "003-002")
-    rates = [predict(fitted, replace(config, level=level, stack="")) for level in ("plain", "tuned", "vendor")]
+def test_tuned_software_is_predicted_to_be_faster_than_plain_and_the_vendors_fastest() -> None:
+    config = next(row.config for row in fit_of_checkout().rows if row.id == "003-002")
+    rates = [predict(fit_of_checkout(), replace(config, level=level, stack="")) for level in ("plain", "tuned", "vendor")]
     values = [rate.value for rate in rates if isinstance(rate, Range)]
     assert len(values) == 3
     assert values == sorted(values)

@@ -54,9 +54,6 @@ def test_a_measured_row_is_what_derive_says(checkout: Path, db: Path) -> None:
     collect(checkout, db)
     derived = derive(submission)
     row = run_query("select * from results", db).records()[0]
-    assert derived.step_time is not None
-    assert derived.tokens_per_s is not None
-    assert derived.window is not None
     assert row["result_id"] == content_id(path.read_bytes())
     assert row["step_time_s"] == derived.step_time.p50
     assert (row["tokens_per_s"], row["tokens_per_s_low"]) == (derived.tokens_per_s.value, derived.tokens_per_s.low)

@@ -6,13 +6,6 @@ import duckdb
 import pytest
 from factories import calibration_of_checkout
 
-from tunemark.collector.predict.calibration_rows import Calibration
-
-
-@pytest.fixture(scope="module")
-def calibration() -> Calibration:
-    return calibration_of_checkout()
-
 
 @pytest.fixture(scope="module")
 def connection(whole_database: Path) -> duckdb.DuckDBPyConnection:
@@ -25,9 +18,9 @@ def values(connection: duckdb.DuckDBPyConnection, result_id: str, *columns: str)
     return row
 
 
-def test_the_database_has_the_rate_that_calibrates_the_predictor_in_every_row(connection, calibration):
+def test_the_database_has_the_rate_that_calibrates_the_predictor_in_every_row(connection):
     stored = dict(connection.execute("select result_id, tokens_per_s from results where source <> 'measured'").fetchall())
-    used = {result: row.tokens_per_s for result, row in calibration.by_result.items() if result in stored}
+    used = {result: row.tokens_per_s for result, row in calibration_of_checkout().by_result.items() if result in stored}
     assert len(used) > 200
     assert {result: stored[result] for result in used} == pytest.approx(used)
 

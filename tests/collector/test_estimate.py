@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tunemark.collector.predict.fit import fit
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.option_rates import beyond_context
 
+AS_TYPED = tomllib.loads(Path(__file__).with_name("as_typed.toml").read_text(encoding="utf-8"))
 BASE = ("estimate", "--model", "llama-3.1-8b", "--method", "lora", "--seq", "8192", "--micro-batch", "2", "--checkpointing", "full")
 
 
@@ -86,33 +88,7 @@ def test_devices_in_the_name_stacks_and_settings_without_effect_on_the_rate_are_
     assert "TPU v6e" not in tunemark("estimate", "-m", "llama-3.1-8b", "--stack", "unsloth").out
 
 
-@pytest.mark.parametrize(
-    ("claim", "verdict"),
-    [
-        ("Llama 3.1 8B LoRA on 1 x H100: 9,000 tokens/s, seq 4k, MFU 30%", "Plausible: 9,000 tokens/s is within "),
-        (
-            "Llama 3.1 8B LoRA on 1 x H100: 45,000 tokens/s, seq 4096, bf16",
-            "Impossible: 45,000 tokens/s x 33.24 GFLOP = 1,495.9 TFLOP/s, 151.3%",
-        ),
-        ("Qwen3 8B QLoRA on RTX 4090: 100 tokens/s, seq 2048, 9 GiB", "Suspicious: 100 tokens/s is below "),
-        ("Qwen2.5 7B QLoRA on RTX 4090: 1,200 steps at 3.1 s/step, total training time 45 minutes", "Inconsistent: 3.1 x 1,200 = 3,720, "),
-        ("Llama 2 13B full fine-tuning on 8x A100 80GB took 6.5 hours at $40.97/hour and cost $180", "Inconsistent: 40.97 x 23,400 / "),
-        ("Full fine-tuning of Llama 2 70B on one A100 80GB took 12 hours with 78 GB peak memory", "Impossible: weights 137.95 GB"),
-        ("Mistral 7B QLoRA on a T4 with FlashAttention-2 in fp16: 450 tokens/s, seq 1024", "Suspicious: Tesla T4 has tensor cores of "),
-        ("Llama 2 7B LoRA on 8 A100 80GB: 12.8 samples/s, 0.4 steps/s, 3 epochs, 25 min per epoch, total time 1h 15m", "Ambiguous: "),
-        (
-            "Llama 3.1 70B full on RTX 4090: 500 tokens/s",
-            "Suspicious: a step of usual settings, without offload to the host, does not fit: ",
-        ),
-        ("LoRA Llama 3.1 8B on one H100: 9k tokens/s", "Plausible: 9k tokens/s is within "),
-        ("full fine-tuning of Llama 3 70B on 4 A100 40GB GPUs at 1,500 tokens/s in bf16", "Suspicious: a step of usual settings, without "),
-        ("Qwen3 8B LoRA fits in 24 GB on a RTX 3090", "Plausible: by the memory model, a step of usual settings needs "),
-        ("Qwen3 8B LoRA fits in 12 GB on two H100s", "Suspicious: a step of usual settings, without offload to the host, does not fit: "),
-        ("Llama 3.1 8B LoRA on 1 x H100: 40,000 tokens/s", "Suspicious: 128% of the bf16 peak: impossible unless it ran in fp8 (64%); "),
-        ("Llama 3.1 8B LoRA on H100: MFU 40%", "Not judged: it is not compared with other results: it states no tokens/s."),
-        ("Llama 3.1 8B LoRA on 1 x H100: 40,000 tokens/s in bf16", "Impossible: 40,000 tokens/s x "),
-    ],
-)
+@pytest.mark.parametrize(("claim", "verdict"), AS_TYPED["claims"])
 def test_a_claim_in_words_is_judged_in_one_sentence(tunemark: Tunemark, claim: str, verdict: str) -> None:
     assert tunemark("audit", claim).out.startswith(verdict)
 

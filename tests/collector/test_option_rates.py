@@ -17,8 +17,8 @@ from tunemark.schema.option_rates import Evidence, consistent, option_rates
 from tunemark.schema.physics.memory import memory_on
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.plan_search import Asked, best_plan, combination_on, division_of, plans_of, step_on
-from tunemark.schema.recommendation import DisputedRate, Question, Rate
-from tunemark.schema.throughput import Combination, LogPrediction, predict
+from tunemark.schema.recommendation import DisputedRate, Rate
+from tunemark.schema.throughput import Combination, predict
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
 
 MODEL, LARGE = FACTS.models["llama-3.1-8b"], FACTS.models["llama-3.1-70b"]
@@ -48,7 +48,6 @@ def rates(known: Evidence, length: int, *places: tuple[str, int], model: str = M
 def seconds(card: AcceleratorCard, devices: int, shape: TrainingShape) -> float:
     """Return the predicted device-seconds per token."""
     predicted = predict(FITTED.effects, Combination(card, devices, shape, "plain"))
-    assert isinstance(predicted, LogPrediction)
     return math.exp(predicted.log_seconds)
 
 

@@ -1,4 +1,4 @@
-"""The fact files of data/ hold together, and the tables of the documents can be rebuilt from them digit for digit."""
+"""The fact files of data/ hold together: tables of documents are rebuilt from them digit for digit, and imported sets from their extracts."""
 
 import json
 import re
@@ -10,6 +10,8 @@ from factories import CHECKOUT, FACTS
 from tunemark.collector.gate.check import validate_all
 from tunemark.collector.gate.fact_files import fact_files
 from tunemark.collector.gate.read import find_records
+from tunemark.collector.importers.table import EXTRACT, Imported, found_tables, import_tables
+from tunemark.collector.importers.table_map import Map, read_map
 from tunemark.schema.records.base import canonical_json
 from tunemark.schema.records.published import PublishedResult, PublishedSet, SourceDocument, Statement
 from tunemark.schema.records.reading import read_record
@@ -64,3 +66,39 @@ def test_a_step_that_a_document_leaves_undefined_keeps_both_readings() -> None:
         claim, accumulation = result.claims.get("step_time_s"), result.conditions.gradient_accumulation
         if result.source == "003" and claim is not None and accumulation is not None and accumulation > 1:
             assert [reading.value for reading in claim.readings] == pytest.approx([claim.value, accumulation * claim.value])
+
+
+DATA = Path(__file__).parents[2] / "data"
+MAPS = sorted((DATA / "tables").glob("*/map.toml"))
+
+
+def imported(path: Path) -> tuple[Map, Imported]:
+    """Return a map and what it makes of the stored extract."""
+    mapping = read_map(path)
+    return mapping, import_tables(mapping, found_tables(mapping, [path.with_name(EXTRACT)]), FACTS)
+
+
+@pytest.mark.parametrize("path", MAPS, ids=lambda path: path.parent.name)
+def test_the_extract_and_the_map_give_the_stored_records(path: Path) -> None:
+    mapping, done = imported(path)
+    stored = (DATA / "published" / mapping.source.id / "results.json").read_bytes()
+    assert mapping.source.id == path.parent.name
+    assert PublishedSet(source=mapping.source.id, results=tuple(done.results)).lines() == stored
+
+
+@pytest.mark.parametrize("path", MAPS, ids=lambda path: path.parent.name)
+def test_every_figure_of_an_extract_is_printed_in_a_record(path: Path) -> None:
+    mapping, done = imported(path)
+    printed = {claim.printed.split(" ")[0] for result in done.results for claim in result.claims.values()}
+    printed |= {text for result in done.results for text in result.labels.values()}
+    missing = []
+    for wanted, (_, table, _) in zip(mapping.tables, done.extracted, strict=True):
+        for variant in wanted.variants:
+            for name, column in variant.columns.items():
+                if column.quantity is None or name not in table.header:
+                    continue
+                cells = (cells[table.header.index(name)] for _, cells in table.rows)
+                missing += [
+                    cell for cell in cells if cell not in mapping.absent and cell.split(" ")[0] not in printed and cell not in printed
+                ]
+    assert missing == []

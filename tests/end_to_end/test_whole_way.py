@@ -1,15 +1,13 @@
 """From a real fine-tuning run to a page that shows its number, by the commands a person types."""
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from harness_making import cold, ran
 
 from tunemark.schema import formats
 from tunemark.schema.derive import derive
@@ -44,15 +42,7 @@ def checkout(tmp_path_factory):
 
 
 def tunemark(checkout, *arguments):
-    done = subprocess.run(
-        [sys.executable, "-m", "tunemark.cli", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=500,
-        cwd=checkout,
-        env={**os.environ, "TUNEMARK_ROOT": str(checkout)},
-    )
+    done = ran(cold("tunemark.cli", *arguments), cwd=checkout, env={"TUNEMARK_ROOT": str(checkout)}, timeout=500)
     assert done.returncode == 0, f"{arguments}: {done.stderr}"
     return done
 

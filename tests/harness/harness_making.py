@@ -97,17 +97,15 @@ def cold(module, *arguments):
     return [sys.executable, "-m", module, *map(str, arguments)]
 
 
+def ran(command, env=None, timeout=240, **options):
+    """Run a command to its end and return the finished process with its output as text; `env` is added to the environment."""
+    words, env = [*map(str, command)], {**os.environ, **(env or {})}
+    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=timeout, env=env, **options)
+
+
 def tunemark(*arguments, start=warm, env=None, **options):
     """Run the command line in a process of its own, forked from a warm one or started `cold`, and return the finished process."""
-    return subprocess.run(
-        start("tunemark.cli", *arguments),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-        env={**os.environ, **(env or {})},
-        **options,
-    )
+    return ran(start("tunemark.cli", *arguments), env=env, **options)
 
 
 def run_of(out, workload, *settings, start=warm, env=None, **options):

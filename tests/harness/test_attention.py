@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from device_reads import Syncs
+from fake_device import Syncs
 from harness_making import make_machine, trained_on
 from hypothesis import given
 from hypothesis import strategies as st

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from fake_device import LiveBytes
 from harness_making import trained_on
 from study_making import FACTS
 from test_adapters import planned as adapters_of
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from tunemark.harness.worker import chunked_loss
 from tunemark.harness.worker.optimizers import fused_adamw
@@ -44,25 +44,6 @@ def test_loss_and_gradients_are_those_of_whole_logits(monkeypatch, tmp_path, fam
         torch.testing.assert_close(gradient, wanted[name], rtol=1e-5, atol=1e-6 * float(wanted[name].abs().max()))
 
 
-class Peak(TorchDispatchMode):
-    """Counts the bytes of all tensors that operators make, while they live."""
-
-    def __init__(self):
-        super().__init__()
-        self.held, self.peak = {}, 0
-
-    def __torch_dispatch__(self, operator, types, inputs=(), settings=None):
-        made = operator(*inputs, **(settings or {}))
-        given = {each.untyped_storage()._cdata for each in inputs if isinstance(each, torch.Tensor)}
-        for tensor in (made,) if isinstance(made, torch.Tensor) else ():
-            storage = tensor.untyped_storage()
-            if storage._cdata not in given:
-                self.held[storage._cdata] = (torch.multiprocessing.reductions.StorageWeakRef(storage), storage.nbytes())
-        self.held = {place: each for place, each in self.held.items() if not each[0].expired()}
-        self.peak = max(self.peak, sum(size for _, size in self.held.values()))
-        return made
-
-
 @pytest.mark.parametrize("method", [Method.FULL, Method.LORA])
 def test_the_memory_of_a_loss_on_a_cpu_is_what_the_model_predicts(monkeypatch, method):
     card = FACTS.model("tiny-llama").model_copy(update={"vocabulary": 8192, "hidden_size": 64})
@@ -70,7 +51,8 @@ def test_the_memory_of_a_loss_on_a_cpu_is_what_the_model_predicts(monkeypatch, m
     monkeypatch.setattr("tunemark.schema.physics.activations.LOSS_CHUNK", 64 * card.vocabulary)
     states, labels = torch.randn(1, 1024, 64, requires_grad=True), torch.randint(card.vocabulary, (1, 1024))
     weight = torch.randn(card.vocabulary, 64, requires_grad=method is Method.FULL)
-    with Peak() as seen:
+    seen = LiveBytes()
+    with seen.watch(states, weight, labels):
         chunked_loss.mean_loss(states, weight, labels)
     shape = TrainingShape(card, method, 1024, loss="streamed", parameters=Dtype.FP32, activations=Dtype.FP32)
     assert seen.peak == pytest.approx(head_line(shape).bytes, rel=0.05)

@@ -6,14 +6,13 @@ here shows that a real device works or how fast it is.
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-from harness_making import FACTS, only_submission, problems_of, run_of
+from harness_making import FACTS, only_submission, problems_of, ran, run_of
 
 from tunemark.harness.vendors import native, neuron, protocol
 from tunemark.harness.vendors.protocol import DeviceUnavailable, all_vendors, vendor_of
@@ -35,14 +34,7 @@ STEPS, SETTINGS = 12, ("compute=bf16", "probe=false")
 def with_stand_in(code, *arguments):
     """Run code in a process of its own, where the stand-in of torch_tpu is installed."""
     paths = os.pathsep.join(filter(None, [str(STAND_IN), os.environ.get("PYTHONPATH")]))
-    done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-        env={**os.environ, "PYTHONPATH": paths},
-    )
+    done = ran([sys.executable, "-c", code, *arguments], env={"PYTHONPATH": paths})
     assert done.returncode == 0, done.stderr
     return done.stdout
 

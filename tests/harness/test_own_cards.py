@@ -1,9 +1,11 @@
-"""A model, a card and options of the user's own: by path, or by the name of a model on the hub."""
+"""A model, a card and options of the user's own, by path or by the name of a model on the hub; what becomes a submission, and trackers."""
 
 import http.server
 import json
+import sys
 import threading
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from harness_making import FACTS, tunemark
@@ -11,6 +13,7 @@ from study_making import ScriptedBench, make_run
 
 from tunemark.harness.plan.resolve import Options, resolve, with_own_cards
 from tunemark.harness.run.record import is_submission, write
+from tunemark.harness.run.report import refuse_missing_tracker, report, steps_of
 from tunemark.harness.studies.frontier import run_frontier
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.any_model import any_model
@@ -139,3 +142,51 @@ def test_runs_lists_what_is_not_committed_and_removes_it(machine, tmp_path):
     assert (good.exists(), bad.exists()) == (True, False)
     refused = tunemark("runs", "--out", str(submitted), "--remove", "nosuch")
     assert (refused.returncode, "no run that git does not track has this id" in refused.stderr) == (2, True)
+
+
+@pytest.fixture
+def record(machine):
+    return make_run(resolve("smoke-lora", FACTS, machine, Options()), steps=30)
+
+
+class Told:
+    """Notes what a tracker is given; it stands for its module, its run and their contexts."""
+
+    def __init__(self):
+        self.said = []
+
+    def __getattr__(self, name):
+        def called(*values, **named):
+            self.said.append((name, values, named))
+            return self
+
+        return called
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return None
+
+    @property
+    def summary(self):
+        return self
+
+
+@pytest.mark.parametrize(("tracker", "each"), [("wandb", "log"), ("mlflow", "log_metrics")])
+def test_every_step_and_the_headline_numbers_are_sent(monkeypatch, record, tracker, each):
+    told = Told()
+    module = ModuleType(tracker)
+    for name in ("init", "start_run", "log_params", "log_metrics"):
+        setattr(module, name, getattr(told, name))
+    monkeypatch.setitem(sys.modules, tracker, module)
+    report(record, tracker, "a run")
+    steps = [(values[0], named["step"]) for name, values, named in told.said if name == each and "step" in named]
+    assert [step for _, step in steps] == list(range(1, 31))
+    assert [metrics for metrics, _ in steps] == list(steps_of(record))
+    assert any("tokens_per_s" in str(values) and "wall_s" in str(values) for _, values, _ in told.said)
+
+
+def test_a_missing_tracker_is_refused_with_its_package_before_the_run():
+    with pytest.raises(TunemarkError, match="pip install wandb"):
+        refuse_missing_tracker("wandb")

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from device_reads import Syncs
-from fake_device import Fake
+from fake_device import Fake, Syncs
 from harness_making import make_machine, trained_on
 
 from tunemark.harness.plan.resolve import Options, resolve

@@ -2,14 +2,13 @@
 
 import json
 import math
-import subprocess
 from pathlib import Path
 
 import bitsandbytes
 import pytest
 import torch
 import transformers
-from harness_making import make_machine, warm
+from harness_making import make_machine, ran, warm
 from sharding_process import SHARDED, plan_of, small
 
 from tunemark.harness.plan.resolve import Options, resolve
@@ -148,13 +147,7 @@ def two_processes(tmp_path_factory):
     """What each of two processes saw while it sharded a model of each family, the second one's first."""
     folder = tmp_path_factory.mktemp("shards")
     build_model(plan_of("gpt2", None), small("llama"), None, None, folder, Cpu()).save_pretrained(folder / "weights")
-    done = subprocess.run(
-        warm("torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "sharding_process", folder),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-    )
+    done = ran(warm("torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "sharding_process", folder))
     assert done.returncode == 0, done.stderr[-3000:]
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in (1, 0)]
 

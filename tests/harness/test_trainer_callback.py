@@ -54,7 +54,6 @@ def train(folder: Path, callback: object, *, adapters: bool = False, **arguments
 
 def record_in(path: Path) -> PublishedResult:
     (record,) = tunemark.load_results(path)
-    assert isinstance(record, PublishedResult)
     return record
 
 

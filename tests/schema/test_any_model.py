@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts.any_model import any_model, card_of_config
+from tunemark.schema.facts.any_model import any_model
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 
@@ -33,25 +33,7 @@ def test_the_configuration_that_transformers_writes_for_a_card_gives_the_card_ba
     assert any_model(FACTS, str(tmp_path)).model_dump(include=ARCHITECTURE) == card.model_dump(include=ARCHITECTURE)
 
 
-def test_of_a_model_with_an_image_encoder_the_language_model_counts(tmp_path: Path) -> None:
-    text = {"model_type": "gemma3_text", "hidden_size": 64, "num_hidden_layers": 6, "num_attention_heads": 4, "vocab_size": 100}
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps({"model_type": "gemma3", "text_config": text | {"max_position_embeddings": 128}}))
-    card = card_of_config(path)
-    assert (card.family, card.head_dim, card.key_value_heads, card.intermediate_size) == ("gemma3_text", 256, 4, 256)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("[]", "holds no keys"),
-        ("{", "is no configuration"),
-        ('{"model_type": "rwkv"}', "model_type: 'rwkv': the work of this architecture is not known"),
-        ('{"model_type": "llama"}', "hidden_size or n_embd: is missing"),
-        (json.dumps({"model_type": "llama", "hidden_size": 0, "num_hidden_layers": 1, "num_attention_heads": 1, "vocab_size": 9,
-                     "max_position_embeddings": 64, "intermediate_size": 4}), "hidden_size"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("content", "message"), TABLES["contents"].items())
 def test_a_configuration_without_what_is_needed_is_refused_by_its_key(content: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(content)
     with pytest.raises(TunemarkError, match=message):

@@ -42,12 +42,9 @@ def test_phases_sum_to_the_wall_time_whatever_was_compiled(steps: int, compiled:
 
 def test_the_ledger_of_full_rows_is_that_of_the_plan() -> None:
     submission = bare_submission()
-    window = derive(submission).window
-    assert window is not None
-    work = work_in(submission.trace, window)
+    work = work_in(submission.trace, derive(submission).window)
     planned = flops_ledger(shape_of_plan(submission.plan, TINY)).model_flops * submission.plan.batch.gradient_accumulation
     ledger = found(submission).flops
-    assert ledger is not None
     assert ledger.model_flops == pytest.approx(planned)
     assert ledger.tokens * work.steps == work.real_tokens
 
@@ -58,8 +55,6 @@ def test_products_in_two_formats_are_each_measured_against_their_own_peak(kind: 
     settings = {"plan.model.frozen_weights": "fp8", "plan.model.gradient_checkpointing": kind, "probe": {**PROBE, "dtype": "bf16"}}
     submission = on_h100(**settings)
     derived, seen = derive(submission), found(submission, H100)
-    assert seen.flops is not None
-    assert derived.window is not None
     work = work_in(submission.trace, derived.window)
     fp8, bf16 = H100.peak_tflops[Dtype.FP8] * 1e12, H100.peak_tflops[Dtype.BF16] * 1e12
     matrices = seen.flops.of("forward_matmul", "backward_input")
@@ -69,7 +64,6 @@ def test_products_in_two_formats_are_each_measured_against_their_own_peak(kind: 
     twice = once + repeated / fp8 + (seen.flops.of("recompute") - repeated) / bf16
     assert seen.hfu.value == pytest.approx(twice / (work.seconds / work.steps))
     plain = found(on_h100(**{"plan.model.gradient_checkpointing": kind}), H100)
-    assert plain.mfu.value is not None
     assert plain.mfu.value / 2 < seen.mfu.value < plain.mfu.value
     assert "fp8" in seen.mfu.reason
     assert "TFLOP/s bf16" in seen.mfu.reason
@@ -80,14 +74,6 @@ def test_without_a_peak_of_fp8_utilisation_is_unknown_and_not_that_of_another_fo
     card = H100.model_copy(update={"peak_tflops": {Dtype.BF16: 989.0}})
     known = found(on_h100(**{"plan.model.frozen_weights": "fp8"}), card).mfu
     assert (known.value, "no dense peak for fp8" in known.reason) == (None, True)
-
-
-def test_recomputed_work_counts_in_hfu_only() -> None:
-    plain, recomputed = (found(on_h100(**{"plan.model.gradient_checkpointing": kind}), H100) for kind in ("none", "full"))
-    assert plain.mfu.value == pytest.approx(recomputed.mfu.value)
-    assert plain.hfu.value is not None
-    assert recomputed.hfu.value is not None
-    assert recomputed.hfu.value > 1.2 * plain.hfu.value
 
 
 def test_mafu_is_against_the_better_of_both_probes() -> None:
@@ -129,8 +115,6 @@ def test_energy_is_mean_power_times_the_time_of_the_work() -> None:
     energy = {"source": "counter", "joules": 1_000.0, "window_s": 10.0}
     submission = bare_submission(130, utilisation={**UTILISATION, "energy": energy})
     derived, seen = derive(submission), found(submission)
-    assert derived.samples_per_s is not None
-    assert derived.tokens_per_s is not None
     assert seen.energy_per_sample_j.value == pytest.approx(100 / derived.samples_per_s.value)
     assert seen.energy_per_1k_tokens_j.value == pytest.approx(1_000 * 100 / derived.tokens_per_s.value)
 

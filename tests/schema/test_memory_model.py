@@ -1,13 +1,12 @@
 """The memory model: exact against what autograd saves, and monotone."""
 
-import weakref
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 from factories import FACTS
+from fake_device import LiveBytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_models import tiny_card
@@ -132,29 +131,6 @@ def test_a_compiled_block_saves_the_results_and_inputs_of_its_matrix_products(me
     assert predicted == pytest.approx(saved_bytes(small("llama"), method, "sdpa", compiled=True), rel=0.06)
 
 
-class LiveBytes(dict[int, Any]):
-    """The bytes of all storages that a step allocates, and their peak."""
-
-    peak = 0
-
-    def free(self, key: int, _: object) -> None:
-        del self[key]
-
-    def watch(self) -> Any:
-        from torch.utils._python_dispatch import TorchDispatchMode
-        from torch.utils._pytree import tree_leaves
-
-        class Watch(TorchDispatchMode):
-            def __torch_dispatch__(_, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: N805 - `self` is the outer one
-                out = operation(*args, **(kwargs or {}))
-                for storage in (leaf.untyped_storage() for leaf in tree_leaves(out) if hasattr(leaf, "untyped_storage")):
-                    self.setdefault(id(storage), (storage.nbytes(), weakref.ref(storage, partial(self.free, id(storage)))))
-                self.peak = max(self.peak, sum(size for size, _ in self.values()))
-                return out
-
-        return Watch()
-
-
 @pytest.mark.parametrize("checkpointing", [Checkpointing.NONE, Checkpointing.FULL])
 @pytest.mark.parametrize(
     ("method", "formats"),
@@ -179,9 +155,7 @@ def test_the_peak_of_a_step_is_that_of_its_live_tensors(method: Method, formats:
         weight.data = weight.data.to(torch.float32 if kind is Dtype.FP32 else torch.bfloat16)
     if checkpointing is Checkpointing.FULL:
         model.train().gradient_checkpointing_enable({"use_reentrant": False})
-    weights = [weight.untyped_storage() for weight in model.parameters()]
-    live.update({id(storage): (0, None) for storage in weights})
-    with live.watch():
+    with live.watch(*model.parameters()):
         ids = torch.randint(1, card.vocabulary, (2, 512))
         with torch.autocast("cpu", torch.bfloat16, enabled=shape.autocast is not None):
             out = model(input_ids=ids, labels=ids)

@@ -1,4 +1,4 @@
-"""Spread, drift and intervals of step times."""
+"""Spread, drift and intervals of step times, and verdicts, which need a difference that chance would not make."""
 
 import math
 import re
@@ -13,17 +13,24 @@ from synthetic_steps import coverage, outcomes, shares
 from tunemark.schema.records.plan import Measurement
 from tunemark.schema.records.trace import StepTrace
 from tunemark.schema.statistics import intervals
+from tunemark.schema.statistics.comparison import loss_after, paired_change
 from tunemark.schema.statistics.intervals import Interval, ratio_interval, spread, t_quantile, theil_sen
 from tunemark.schema.statistics.steady_state import SteadyWindow, steady_window
 
 TIMES = st.lists(st.floats(0.001, 10.0), min_size=4, max_size=60).map(np.asarray)
 
 
-def trace_of(times: list[float]) -> StepTrace:
+def trace_of(times: list[float], loss: tuple[float, ...] | None = None) -> StepTrace:
     ends = tuple(float(end) for end in np.cumsum(times))
     ones = (1,) * len(times)
     return StepTrace(
-        completed_at_s=ends, slot_tokens=ones, real_tokens=ones, supervised_tokens=ones, documents=ones, rows=ones, loss=(1.0,) * len(times)
+        completed_at_s=ends,
+        slot_tokens=ones,
+        real_tokens=ones,
+        supervised_tokens=ones,
+        documents=ones,
+        rows=ones,
+        loss=loss or (1.0,) * len(times),
     )
 
 
@@ -178,3 +185,27 @@ def test_twenty_equal_steps_after_warm_up_are_steady_and_nineteen_are_not() -> N
         short.verdict
         == "only 19 steps in 19.0 s after warm-up; a steady window needs 5 steps or micro-steps, or 1e+08 s, and at least 20 steps"
     )
+
+
+@pytest.mark.parametrize(("a", "b"), [([], []), ([1.0], [1.0, 2.0]), ([0.0], [1.0]), ([1.0], [-1.0])])
+def test_what_cannot_be_paired_is_refused(a, b):
+    with pytest.raises(ValueError, match=r"give|above 0"):
+        paired_change(a, b)
+
+
+@pytest.mark.parametrize("pairs", [3, 4, 9])
+def test_the_interval_of_a_change_is_the_paired_t_interval_of_scipy(pairs):
+    rng = np.random.default_rng(pairs)
+    a, b = rng.uniform(0.3, 0.9, pairs), rng.uniform(0.3, 0.9, pairs)
+    reference = scipy.stats.ttest_rel(np.log(b), np.log(a)).confidence_interval(0.95)
+    found = paired_change(list(a), list(b))
+    assert found.pairs == pairs
+    assert found.change.value == pytest.approx(scipy.stats.gmean(b / a) - 1)
+    assert (found.change.low, found.change.high) == pytest.approx((np.expm1(reference.low), np.expm1(reference.high)))
+
+
+def test_the_loss_after_tokens_is_the_mean_of_the_last_five_steps_or_of_fewer():
+    trace = trace_of([1.0] * 7, (9.0, 8.0, 6.0, 5.0, 3.0, 2.0, 1.0))
+    assert loss_after(trace, 7) == pytest.approx(17 / 5)
+    assert loss_after(trace, 2) == pytest.approx(8.5)
+    assert loss_after(trace, 7, steps=2) == pytest.approx(1.5)

@@ -1,7 +1,6 @@
 """One database and one built site for all tests of this room, on all workers of pytest-xdist."""
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from importlib import resources
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 from fixture_database import ROOT, make_database, served
+from harness_making import ran
 from playwright.sync_api import Browser, sync_playwright
 from playwright.sync_api import Page as BrowserPage
 
@@ -61,9 +61,7 @@ def built_by_command(database: Path, make_once: MakeOnce) -> Path:
 
     def build(out: Path) -> None:
         command = [sys.executable, "-c", BUILD, "site", "build", "--db", str(database), "--out", str(out)]
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, env={**os.environ, "TUNEMARK_ROOT": str(ROOT), "CI": ""}
-        )
+        done = ran(command, env={"TUNEMARK_ROOT": str(ROOT), "CI": ""})
         assert done.returncode == 0, done.stderr
         (out / "output.txt").write_text(done.stdout, encoding="utf-8")
 

@@ -1,8 +1,11 @@
-"""From the database to the built site."""
+"""From the database to the built site, by the two commands as a person types them."""
 
+import os
 import re
+import signal
 import subprocess
 import sys
+import urllib.request
 from html import unescape
 from pathlib import Path
 from urllib.parse import urldefrag
@@ -10,6 +13,7 @@ from urllib.parse import urldefrag
 import pytest
 import yaml
 from fixture_database import ENTRY, MEASURED, OTHER, ROOT, SLOWER, STRANGE, make_empty
+from harness_making import cold, ran
 
 from tunemark.schema.errors import TunemarkError
 from tunemark.site.build import build_site
@@ -44,9 +48,7 @@ def test_mkdocs_alone_builds_the_written_pages_strictly(built: Path, tmp_path: P
     (tmp_path / "mkdocs.yml").write_text(CONFIG.read_text(encoding="utf-8"), encoding="utf-8")
     (tmp_path / "build").mkdir()
     (tmp_path / "build" / "docs").symlink_to(built / "docs")
-    done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "-q"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = ran([sys.executable, "-m", "mkdocs", "build", "--strict", "-q"], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "build" / "site" / "index.html").is_file()
 
@@ -117,3 +119,38 @@ def test_building_imports_neither_torch_nor_another_room(built_by_command: Path)
     modules = (built_by_command / "output.txt").read_text(encoding="utf-8").splitlines()[-1].split()
     assert "tunemark.site.build" in modules
     assert [name for name in modules if name.split(".")[0] == "torch" or name.startswith(("tunemark.harness", "tunemark.collector"))] == []
+
+
+def test_build_prints_the_number_of_pages(built_by_command: Path) -> None:
+    output = (built_by_command / "output.txt").read_text(encoding="utf-8")
+    assert "pages; view them with `tunemark site serve`" in output
+    assert "\x1b" not in output
+    assert (built_by_command / "site" / "index.html").is_file()
+
+
+def test_an_unwritable_place_is_a_usage_error_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    for place in (tmp_path / "file", tmp_path / "file" / "inside"):
+        done = ran(cold("tunemark.cli", "site", "build", "--out", place), env={"TUNEMARK_ROOT": str(ROOT)})
+        assert done.returncode == 2
+        assert re.fullmatch(
+            r"tunemark: --out: '.*': cannot be written \((File exists|Not a directory)\); name a folder of yours\n", done.stderr
+        )
+
+
+def test_serve_answers_on_this_machine_and_ends_with_ctrl_c(built: Path) -> None:
+    # A test run in the background of a shell ignores Ctrl-C, and so would its child.
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from tunemark.cli import main; main()"
+    environment = {**os.environ, "TUNEMARK_ROOT": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-c", code, "site", "serve", "--port", "0", "--out", str(built)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            address = process.stdout.readline().split(" on ")[1].split()[0]
+            assert address.startswith("http://127.0.0.1:")
+            with urllib.request.urlopen(address) as answer:  # noqa: S310 - our own server
+                assert b"Tunemark" in answer.read()
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=10)
+        finally:
+            process.kill()
+    assert (process.returncode, out, err) == (0, "stopped\n", "")

@@ -4,7 +4,6 @@ import csv
 import json
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from html import unescape
@@ -17,6 +16,7 @@ import duckdb
 import pyarrow.parquet as pq
 import pytest
 from fixture_database import H100
+from harness_making import ran
 from huggingface_hub import DatasetCard
 
 import tunemark
@@ -188,14 +188,7 @@ def test_each_example_of_the_json_api_runs_as_it_is_printed(built: Path, address
     code = re.search(rf"{re.escape(name)}</h3>\s*<pre[^>]*><code>(.*?)</code>", page, re.DOTALL)
     assert code
     paths = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-ec", code[1].replace(DEFAULT_URL, address)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PATH": paths},
-    )
+    done = ran(["bash", "-ec", code[1].replace(DEFAULT_URL, address)], cwd=tmp_path, env={"PATH": paths})
     assert (done.returncode, done.stdout.strip() != "" or any(tmp_path.iterdir())) == (0, True), done.stderr
 
 
@@ -206,14 +199,7 @@ def test_the_examples_of_the_python_api_run_and_its_page_names_every_function(wh
     page = unescape((built / "site/data/python.html").read_text(encoding="utf-8"))
     assert {name for name in tunemark.__all__ if name.islower()} == set(re.findall(r"<code>tunemark\.(\w+)\(", page))
     for code in re.findall(r"<code>(import tunemark\n.*?)</code>", page, re.DOTALL):
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**os.environ, "TUNEMARK_ROOT": str(tmp_path)},
-        )
+        done = ran([sys.executable, "-c", code], cwd=tmp_path, env={"TUNEMARK_ROOT": str(tmp_path)})
         assert done.returncode == 0, done.stderr
         assert done.stdout
 

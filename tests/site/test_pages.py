@@ -53,18 +53,8 @@ def test_the_markdown_of_a_page_is_as_it_was(shown: Shown, name: str, path: str)
     assert_golden(GOLDEN / f"{name}.md", now)
 
 
-def test_a_new_page_is_one_file_with_its_queries(catalogue: Catalogue, tmp_path: Path) -> None:
-    page = tmp_path / "slowest.md.j2"
-    page.write_text("""+++
-path = "slowest"
-title = "Slowest runs"
-
-[queries]
-slow = "select * from listed_results where step_time_s is not null order by step_time_s desc limit 2"
-+++
-{{ table("Slowest", slow, ["devices", "model_name", "step_time_s"]) }}
-""")
-    (made,) = runner(catalogue).pages(tmp_path)
+def test_a_new_page_is_one_file_with_its_queries(catalogue: Catalogue) -> None:
+    (made,) = runner(catalogue).pages(Path(__file__).with_name("new_page"))
     assert len(re.findall(r"<tr>\s*<th scope=row", markdown(made))) == 2
 
 

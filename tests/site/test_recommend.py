@@ -3,6 +3,7 @@
 import json
 import random
 import re
+import tomllib
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from itertools import product
@@ -256,17 +257,7 @@ def test_a_budget_that_nothing_keeps_recommends_nothing(browser: Browser, addres
         assert visit.page.inner_text("#tm-question summary span") == "Set: budget"
 
 
-WRONG = (
-    ("size", "10X", 'The size of the data is "10X"; it must be a whole number', "10M"),
-    ("deadline", "2", 'The deadline is "2"; it must be a time above 0 with its unit', ""),
-    ("epochs", "1.5", "whole number", "2"),
-    ("own_usd", "-1", "it must be a number of 0 or more", ""),
-    ("startup", "", 'The start-up time is ""; it must be', "0"),
-    ("exchange", "0", "The exchange rate", "0.9"),
-    ("model", "no such model", 'The model is "no such model", which no card has; choose one from the list', "Llama 2 70B"),
-    ("model", "0B", 'The model: "0B": no known model has about this size; name one, or give its config.json.', "Llama 2 70B"),
-)
-"""Name of an input, a wrong value, what is said, and a right value."""
+TYPED = tomllib.loads(Path(__file__).with_name("typed.toml").read_text(encoding="utf-8"))
 
 
 def test_own_hardware_is_ranked_by_its_electricity_in_any_currency_and_a_wrong_input_says_what_to_do(
@@ -279,7 +270,7 @@ def test_own_hardware_is_ranked_by_its_electricity_in_any_currency_and_a_wrong_i
         visit.page.wait_for_selector(".tm-headline:has-text('own hardware, EUR\u00a00.700/h')")
         assert "$" not in visit.page.inner_text("#tm-answer")
         visit.page.evaluate("document.querySelectorAll('#tm-question details').forEach((each) => { each.open = true; })")
-        for name, value, complaint, right in WRONG:
+        for name, value, complaint, right in TYPED["wrong"]:
             visit.page.fill(f"[name={name}]", value)
             # While the name of a model is typed, it is not an error that it is incomplete.
             visit.page.dispatch_event(f"[name={name}]", "change")
@@ -347,16 +338,9 @@ def test_the_model_is_found_by_words_of_its_name_with_the_keyboard_on_a_phone(br
         assert (box.input_value(), box.get_attribute("aria-expanded"), visit.complaints) == (chosen, "false", [])
 
 
-READ = {
-    "unsloth/Llama-2-70b-chat-hf-bnb-4bit": "Llama 2 70B",
-    "Meta-Llama-3.1-8B": "Llama 3.1 8B",
-    "70B": "a model of 70B, such as Llama 2 70B",
-}
-
-
 def test_a_model_can_be_a_variant_an_alias_or_a_size(browser: Browser, address: str) -> None:
     with Visit(browser, address, "index.html?kind=on_demand") as visit:
-        for text, read in READ.items():
+        for text, read in TYPED["read"].items():
             visit.page.fill("[name=model]", text)
             visit.page.wait_for_selector(f"#tm-model-read:text-is('Computed as {read}.')")
             visit.page.wait_for_selector("#tm-answer .tm-headline:not([role])")

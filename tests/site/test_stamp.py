@@ -44,7 +44,6 @@ def test_a_stamped_page_has_title_contents_and_body_and_the_shell_is_gone(built:
     assert stamp.HEADING not in text
     assert text.count("<h1 ") == 1
     contents = re.search(r'<nav class="md-nav md-nav--secondary".*?</nav>', text, re.DOTALL)
-    assert contents is not None
     anchors = re.findall(r'href="#([^"]+)"', contents[0])
     assert anchors
     assert all(f'<h2 id="{anchor}"' in text for anchor in anchors)

@@ -215,28 +215,9 @@ def test_the_title_of_a_result_names_its_fp8_weights(database: Path, edited: Cal
 
 # The runner ----------------------------------------------------------------------------------------
 
-NEW_STUDY = """+++
-title = "Loss of two runs"
-question = "How low does the loss get?"
 
-[queries]
-runs = '''
-    select result_id, figure['train_loss'] as train_loss from usable_results where source = '002' and figure['train_loss'] is not null order by result_id
-'''
-+++
-## Findings
-
-{% call finding(runs) %}The losses are {{ runs | phrases("{{ train_loss }}") | listed }}.{% endcall %}
-
-{% call finding(runs[:1]) %}A single result supports no finding.{% endcall %}
-
-{{ table("Losses", runs, ["result_id", "train_loss", ("result_id", "<b>Twice</b>")]) }}
-"""
-
-
-def test_a_new_study_is_one_file(documents: Path, tmp_path: Path) -> None:
-    (tmp_path / "losses.md.j2").write_text(NEW_STUDY, encoding="utf-8")
-    text = written(documents, tmp_path)["losses"]
+def test_a_new_study_is_one_file(documents: Path) -> None:
+    text = written(documents, Path(__file__).with_name("new_study"))["losses"]
     ((finding, cited),) = findings({"losses": text})["losses"]
     assert finding == "The losses are 0.03 and 0.13."
     assert cited == {"002-001", "002-002"}
@@ -245,21 +226,9 @@ def test_a_new_study_is_one_file(documents: Path, tmp_path: Path) -> None:
     assert 'href="../results/002-001.html"' in text
 
 
-def test_a_file_with_a_query_for_each_page_is_a_family_of_pages(documents: Path, tmp_path: Path) -> None:
-    (tmp_path / "source.md.j2").write_text(
-        """+++
-path = "documents/{{ source }}/count"
-title = "Results of {{ source }}"
-layout = "plain.md.j2"
-each = "select source from sources where source in ('002', '003')"
-queries.number = "select count(*) as results from results where source = $source"
-+++
-{{ number[0].results }} results
-""",
-        encoding="utf-8",
-    )
+def test_a_file_with_a_query_for_each_page_is_a_family_of_pages(documents: Path) -> None:
     with Database(documents) as opened:
-        pages = list(Runner(opened).pages(tmp_path))
+        pages = list(Runner(opened).pages(Path(__file__).with_name("new_family")))
         texts = [markdown(page) for page in pages]
     assert [(page.path, page.title) for page in pages] == [
         ("documents/002/count", "Results of 002"),

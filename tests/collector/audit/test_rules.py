@@ -1,14 +1,7 @@
 """Branches of rules that no checked case and no committed record reaches."""
 
 import pytest
-from audit_factories import (
-    BERT,
-    H100,
-    claim,
-    evidence,
-    offer,
-    result,
-)
+from audit_factories import BERT, H100, claim, evidence, offer, result
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,21 +10,20 @@ from tunemark.collector.audit.rule import all_rules
 RULES = all_rules()
 
 
-def rule_of(example):
-    return next(rule for rule in RULES if rule.id == example)
+def findings(rule, checked):
+    return list(next(one for one in RULES if one.id == rule).findings(checked))
 
 
 def verdicts(rule, checked):
-    declared = next(one for one in RULES if one.id == rule)
-    return {one.verdict.value for one in declared.findings(checked)}
+    return {finding.verdict.value for finding in findings(rule, checked)}
 
 
 @pytest.mark.parametrize(("assumed", "doubted"), [(["accelerator"], ["900-001", "900-002"]), ([], ["900-001"])])
 def test_a_rate_beyond_its_device_doubts_the_device_in_every_row_if_it_is_assumed(assumed, doubted):
     rows = [result(number, claims={"tokens_per_s": rate}, assumed=assumed) for number, rate in ((1, 10_000), (2, 6_000))]
-    findings = list(rule_of("attainable").findings(evidence(*rows)))
-    assert [finding.records for finding in findings] == [(each,) for each in doubted]
-    assert all(finding.refutes({"tokens_per_s"}, ()) for finding in findings)
+    found = findings("attainable", evidence(*rows))
+    assert [finding.records for finding in found] == [(each,) for each in doubted]
+    assert all(finding.refutes({"tokens_per_s"}, ()) for finding in found)
 
 
 def test_an_impossible_reading_is_excluded_and_the_figure_stays_ambiguous():
@@ -46,7 +38,7 @@ def test_an_impossible_reading_is_excluded_and_the_figure_stays_ambiguous():
     )
     base = evidence(run)
     assert verdicts("utilisation", base) == {"ambiguous"}
-    (finding,) = next(rule for rule in RULES if rule.id == "utilisation").findings(base)
+    (finding,) = findings("utilisation", base)
     assert "only 'micro step' remains" in finding.calculation
 
 
