@@ -42,15 +42,8 @@ def test_the_counts_are_those_that_the_harness_trains_on(padding: str, rows: int
 
 @pytest.mark.parametrize("borders", [True, False])
 def test_the_counts_of_packed_rows_are_those_that_the_harness_trains_on(borders: bool) -> None:
-    packing = {
-        "name": "random-documents",
-        "packing": True,
-        "padding": "none",
-        "document_borders": borders,
-        "sequence_length": 64,
-        "training_rows": None,
-    }
-    plan = plan_like({"data": packing, "model": {"task": "causal_lm", "labels": None}})
+    packing = {"name": "random-documents", "packing": True, "padding": "none", "document_borders": borders}
+    plan = plan_like({"data": packing | {"sequence_length": 64, "training_rows": None}, "model": {"task": "causal_lm", "labels": None}})
     assert trained_on(plan, 1) == made_again(plan)
 
 

@@ -10,8 +10,8 @@ from factories import CHECKOUT, FACTS
 from tunemark.collector.gate.check import validate_all
 from tunemark.collector.gate.fact_files import fact_files
 from tunemark.collector.gate.read import find_records
-from tunemark.collector.importers.table import EXTRACT, Imported, found_tables, import_tables
-from tunemark.collector.importers.table_map import Map, read_map
+from tunemark.collector.importers.table import EXTRACT, found_tables, import_tables
+from tunemark.collector.importers.table_map import read_map
 from tunemark.schema.records.base import canonical_json
 from tunemark.schema.records.published import PublishedResult, PublishedSet, SourceDocument, Statement
 from tunemark.schema.records.reading import read_record
@@ -72,23 +72,13 @@ DATA = Path(__file__).parents[2] / "data"
 MAPS = sorted((DATA / "tables").glob("*/map.toml"))
 
 
-def imported(path: Path) -> tuple[Map, Imported]:
-    """Return a map and what it makes of the stored extract."""
+@pytest.mark.parametrize("path", MAPS, ids=lambda path: path.parent.name)
+def test_the_extract_and_the_map_give_the_stored_records_and_every_figure_of_the_extract_is_in_one(path: Path) -> None:
     mapping = read_map(path)
-    return mapping, import_tables(mapping, found_tables(mapping, [path.with_name(EXTRACT)]), FACTS)
-
-
-@pytest.mark.parametrize("path", MAPS, ids=lambda path: path.parent.name)
-def test_the_extract_and_the_map_give_the_stored_records(path: Path) -> None:
-    mapping, done = imported(path)
-    stored = (DATA / "published" / mapping.source.id / "results.json").read_bytes()
+    done = import_tables(mapping, found_tables(mapping, [path.with_name(EXTRACT)]), FACTS)
     assert mapping.source.id == path.parent.name
+    stored = (DATA / "published" / mapping.source.id / "results.json").read_bytes()
     assert PublishedSet(source=mapping.source.id, results=tuple(done.results)).lines() == stored
-
-
-@pytest.mark.parametrize("path", MAPS, ids=lambda path: path.parent.name)
-def test_every_figure_of_an_extract_is_printed_in_a_record(path: Path) -> None:
-    mapping, done = imported(path)
     printed = {claim.printed.split(" ")[0] for result in done.results for claim in result.claims.values()}
     printed |= {text for result in done.results for text in result.labels.values()}
     missing = []

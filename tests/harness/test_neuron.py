@@ -45,7 +45,7 @@ def plan_of(facts, name="smoke-lora", *, cores=1, steps=None, settings=SMALL, **
 # The contract
 
 
-def test_each_keyword_of_trainer_model_and_adapters_exists():
+def test_each_keyword_attribute_callback_and_family_that_is_used_exists():
     used = {
         call.func.id: {keyword.arg for keyword in call.keywords if keyword.arg}
         for call in ast.walk(ast.parse(inspect.getsource(neuron_trainer)))
@@ -56,9 +56,6 @@ def test_each_keyword_of_trainer_model_and_adapters_exists():
     assert {"dtype", "attn_implementation"} <= set(API["NeuronModelMixin"]["keywords"])
     assert API["_BaseNeuronModelClass"]["methods"]["from_pretrained"][1:3] == ["pretrained_model_name_or_path", "trn_config"]
     assert API["_BaseNeuronModelClass"]["methods"]["from_config"][1:] == ["config", "trn_config"]
-
-
-def test_each_attribute_and_callback_that_is_used_exists():
     trainer, arguments = API["NeuronTrainer"], API["NeuronTrainingArguments"]
     assert "trn_config" in arguments["attributes"]
     assert "world_size" in arguments["methods"]
@@ -66,9 +63,6 @@ def test_each_attribute_and_callback_that_is_used_exists():
     assert trainer["methods"]["training_step"] == ["self", "model", "inputs", "num_items_in_batch"]
     assert {name for name in vars(neuron_trainer.Recorder) if name.startswith("on_")} <= set(trainer["callbacks"])
     assert API["exports"] == ["NeuronTrainer", "NeuronTrainingArguments"]
-
-
-def test_the_families_are_the_ones_that_the_package_has():
     assert sorted(next(row.when["!card.family"] for row in CONFLICTS if "!card.family" in row.when)) == API["causal_lm_families"]
 
 

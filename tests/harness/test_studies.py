@@ -27,12 +27,8 @@ def records_of_series(out):
     return sorted(found, key=lambda record: record.study.position)
 
 
-def oom_above(rows):
-    return lambda plan, _ran: {"status": Status.OOM_HOST if plan.batch.micro_batch > rows else Status.OK}
-
-
 def test_out_of_memory_is_a_point_and_the_sweep_continues(tmp_path):
-    scripted = ScriptedBench(tmp_path, oom_above(16))
+    scripted = ScriptedBench(tmp_path, lambda plan, _ran: {"status": Status.OOM_HOST if plan.batch.micro_batch > 16 else Status.OK})
     result = run_sweep("smoke-lora", ["batch_size=8,16,32,4"], Options(), scripted.bench)
     assert [row.status for row in result.points] == ["ok", "ok", "oom_host", "ok"]
     assert (result.exit_code, result.points[2].message) == (Exit.OK, "scripted oom_host")

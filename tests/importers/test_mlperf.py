@@ -176,12 +176,8 @@ def test_spellings_of_accelerators_resolve():
 
 
 def test_links_in_an_archive_are_passed_over(tmp_path: Path):
-    path = tmp_path / "logs.tar"
-    name = "v5.1/A/results/b/llama2_70b_lora/result_0.txt"
-    with tarfile.open(path, "w") as archive:
-        entry = tarfile.TarInfo(name)
-        entry.size = len(make_log(seed=1))
-        archive.addfile(entry, io.BytesIO(make_log(seed=1)))
+    path = made_archive(tmp_path, {"v5.1/A/results/b/llama2_70b_lora/result_0.txt": make_log(seed=1)}, "w")
+    with tarfile.open(path, "a") as archive:
         link = tarfile.TarInfo("v5.1/A/results/b/llama2_70b_lora/result_5.txt")
         link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
         archive.addfile(link)
