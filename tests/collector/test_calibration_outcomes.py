@@ -101,15 +101,8 @@ def test_quantised_layers_multiply_in_16_bits_unless_fp32_is_known(source: str, 
 
 def converted(**changed: Any) -> ConvertedResult:
     """Return an entry of MLPerf with 10 rows of 8,192 tokens per second on eight H100."""
-    conditions: dict[str, Any] = {
-        "model": "llama-2-70b",
-        "method": "lora",
-        "accelerator": H100,
-        "accelerator_count": 8,
-        "global_batch": 8,
-        "sequence_length": 8192,
-        "settings": {"lora_rank": 8},
-    }
+    conditions: dict[str, Any] = {"model": "llama-2-70b", "method": "lora", "accelerator": H100, "accelerator_count": 8}
+    conditions |= {"global_batch": 8, "sequence_length": 8192, "settings": {"lora_rank": 8}}
     run = ConvertedRun(file="result_0.txt", status="ok", time_to_target_s=120.0, trained_samples=1_000, train_s=100.0)
     return ConvertedResult(
         id="mlperf-v9.1-acme-box",

@@ -111,20 +111,8 @@ def test_every_relation_and_column_of_the_database_is_documented(tunemark: Tunem
 
 
 def price(**values: object) -> PriceRow:
-    return PriceRow.model_validate(
-        {
-            "provider": "aws",
-            "instance": "x",
-            "accelerator": "nvidia-t4",
-            "accelerator_count": 4,
-            "region": "r",
-            "kind": "on_demand",
-            "usd_per_hour": 4.0,
-            "effective_on": "2026-01-01",
-            "source": "s",
-        }
-        | values
-    )
+    usual = {"provider": "aws", "instance": "x", "accelerator": "nvidia-t4", "accelerator_count": 4, "region": "r", "source": "s"}
+    return PriceRow.model_validate(usual | {"kind": "on_demand", "usd_per_hour": 4.0, "effective_on": "2026-01-01"} | values)
 
 
 def offers_among(*rows: PriceRow) -> list[PriceRow]:

@@ -10,7 +10,7 @@ import gpu_campaign
 import overhead
 import pytest
 import torch
-from harness_making import FACTS, ROOT, make_machine
+from harness_making import FACTS, ROOT, make_machine, ran
 from transformers import AutoModelForCausalLM
 from typer.main import get_command
 
@@ -99,18 +99,10 @@ def test_a_run_that_outlasts_its_limit_is_stopped_so_that_it_can_write():
 
 @pytest.mark.nightly
 def test_a_rehearsal_runs_through_and_a_second_one_skips_what_is_done(tmp_path):
-    command = [
-        sys.executable,
-        str(ROOT / "benchmarks" / "gpu_campaign.py"),
-        "levers",
-        "source-003",
-        "--rehearse",
-        "--work",
-        str(tmp_path / "work"),
-    ]
-    command += ["--only", "lora-8b varlen", "--only", "003 Phi-3-mini LoRA"]
-    out = tmp_path / "out"
-    first = subprocess.run([*command, "--out", str(out)], capture_output=True, text=True, check=False, timeout=240)
+    out, only = tmp_path / "out", ("--only", "lora-8b varlen", "--only", "003 Phi-3-mini LoRA")
+    command = [sys.executable, ROOT / "benchmarks" / "gpu_campaign.py", "levers", "source-003", "--rehearse", *only]
+    command += ["--work", tmp_path / "work", "--out", out]
+    first = ran(command)
     assert first.returncode == 0, first.stdout + first.stderr + (out / "log.txt").read_text(encoding="utf-8")
     assert first.stdout.count(": done, ") == 2
     entries = json.loads((out / "campaign.json").read_text(encoding="utf-8"))
@@ -127,7 +119,7 @@ def test_a_rehearsal_runs_through_and_a_second_one_skips_what_is_done(tmp_path):
     size = sum(path.stat().st_size for path in out.iterdir())
     assert len(list(out.iterdir())) <= 8
     assert size < 16 * 2**20
-    second = subprocess.run([*command, "--out", str(out)], capture_output=True, text=True, check=False, timeout=60)
+    second = ran(command, timeout=60)
     assert second.returncode == 0
     assert len(json.loads((out / "campaign.json").read_text(encoding="utf-8"))) == 2
     with tarfile.open(out / "submissions.tar.gz") as archive:

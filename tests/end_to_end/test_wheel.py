@@ -51,13 +51,8 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     find = [str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
     packages = Path(subprocess.run(find, check=True, capture_output=True, text=True).stdout.strip())
     (packages / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
-    pip = [
-        sys.executable,
-        *["-m", "pip", "--disable-pip-version-check", "--python"],
-        str(python),
-        *["install", "--quiet", "--no-deps", "--no-index"],
-    ]
-    subprocess.run([*pip, str(wheel)], check=True, capture_output=True)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python)]
+    subprocess.run([*pip, "install", "--quiet", "--no-deps", "--no-index", str(wheel)], check=True, capture_output=True)
     return folder
 
 

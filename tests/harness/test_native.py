@@ -9,6 +9,7 @@ import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -138,21 +139,9 @@ def test_a_missing_package_is_named_with_the_version_that_is_needed(backend):
         device.open(None)
 
 
-class Mute:
-    """A module like torch.tpu of TorchTPU: its events cannot be asked, and it counts no memory."""
-
-    def __init__(self):
-        self.waits = 0
-
-    def synchronize(self):
-        self.waits += 1
-
-    def Event(self, *, enable_timing):  # noqa: N802, ARG002 - torch's name
-        return SimpleNamespace(record=lambda: None)
-
-
 def test_a_device_without_events_and_counters_waits_at_each_mark_and_says_why_there_is_no_peak():
-    own = Mute()
+    # A module like torch.tpu of TorchTPU: its events cannot be asked, and it counts no memory.
+    own = Mock(spec=["synchronize", "Event"], **{"Event.return_value": SimpleNamespace(record=lambda: None)})
 
     def refuse(*_, **settings):
         if settings.get("device") != "tpu:0":
@@ -162,9 +151,9 @@ def test_a_device_without_events_and_counters_waits_at_each_mark_and_says_why_th
     fake = SimpleNamespace(get_device_module=lambda _: own, accelerator=common, Event=refuse, empty=refuse)
     device = vendor_of(Backend.TPU).device(fake, native.functions(fake, "tpu"))
     device.begin()
-    waits, began_s = own.waits, device.now()
+    waits, began_s = own.synchronize.call_count, device.now()
     marks = [device.stamp(), device.stamp()]
-    assert own.waits == waits + 2
+    assert own.synchronize.call_count == waits + 2
     assert [device.reached(mark) for mark in marks] == pytest.approx([began_s] * 2, abs=0.05)
     assert (device.free_marks, device.pins_memory, device.allocator()) == (False, False, None)
     assert device.memory().allocated.reason == "the allocator of the device reports no peaks to torch"

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.worker import sample_files
-from tunemark.harness.worker.attention import packed_mask
 from tunemark.harness.worker.data import Counts, Shape, load_samples, micro_batches, pack, shape_of
 from tunemark.harness.worker.gates import packed_documents
 from tunemark.schema.vocabulary import DataSource, Padding
@@ -82,14 +81,6 @@ def test_packing_keeps_every_token_in_order_but_a_rest_that_fills_no_row(lengths
     whole = int((np.cumsum(lengths) <= len(rows) * width).sum())
     assert whole <= sum(row.documents for row in rows) <= len(lengths)
     assert all(sum(row.pieces) == width for row in rows)
-
-
-def test_a_token_looks_back_inside_of_its_own_document_only():
-    (row,) = pack(samples([2, 3]), 5)
-    seen = packed_mask(row.places[None], None)[0, 0]
-    expected = [[1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0, 1, 1, 0], [0, 0, 1, 1, 1]]
-    assert seen.astype(int).tolist() == expected
-    assert packed_mask(row.places[None], 2)[0, 0][4].astype(int).tolist() == [0, 0, 0, 1, 1]
 
 
 PACKED = ("data.packing=true", "data.name=random-documents", "data.sequence_length=64")

@@ -1,12 +1,14 @@
-"""`tunemark.TunemarkCallback`: the record of a real training with the Hugging Face Trainer."""
+"""A real training with the Hugging Face Trainer: its record by `tunemark.TunemarkCallback`, and the import of its log."""
 
+import json
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 import torch
+from factories import Tunemark
 from peft import LoraConfig, get_peft_model
-from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
+from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
 
 import tunemark
 from tunemark.collector.audit.evidence import Evidence
@@ -112,3 +114,20 @@ def test_wrong_names_are_errors_before_the_training(tmp_path: Path) -> None:
         tunemark.TunemarkCallback(tmp_path / "run.json", model="llama-3.1-8bb")
     with pytest.raises(TunemarkError, match="give sequence_length"):
         tunemark.TunemarkCallback(full_rows=True)
+
+
+def test_the_log_of_a_real_training_is_imported_whole(tmp_path: Path, tunemark: Tunemark) -> None:
+    trainer = train(tmp_path, TrainerCallback(), logging_steps=2, include_num_input_tokens_seen="all")
+    trainer.save_state()
+    final = trainer.state.log_history[-1]
+    stated = ("--method", "lora", "--model", "llama-3.1-8b", "--accelerator", "nvidia-h100-80gb-sxm", "--devices", 1, "--seq", TOKENS)
+    said = tunemark("import", "log", tmp_path / "out" / "trainer_state.json", *stated, "--micro-batch", 2, "--json")
+    assert said.code == 0
+    assert "grad_norm" in json.loads(said.out)[0]["not_used"]
+    claims = {name: claim["value"] for name, claim in json.loads(said.out)[0]["record"]["claims"].items()}
+    assert (claims["steps"], claims["tokens"]) == (12, 12 * 4 * TOKENS)
+    assert (claims["train_time_s"], claims["train_loss"]) == (final["train_runtime"], final["train_loss"])
+    assert claims["total_flops"] == final["total_flos"]
+    imported = tunemark("import", "log", tmp_path / "out", *stated, "--micro-batch", 2)
+    # The model of the log is a tiny one: its trainer computed far less per token than the stated 8B.
+    assert (imported.code, "FLOPs of the trainer" in imported.out) == (0, True)

@@ -2,7 +2,6 @@
 
 import io
 import json
-import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -11,7 +10,6 @@ from typing import Any
 
 import pytest
 from factories import CHECKOUT, FACTS, Tunemark, assert_golden
-from harness_making import warm
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -91,25 +89,6 @@ def outcome(case: dict[str, Any], folder: Path) -> Iterator[str]:
 def test_each_log_gives_its_conditions_figures_status_and_problems(tmp_path: Path):
     lines = [f"# {name}\n" + "\n".join(outcome(case, tmp_path)) for name, case in CASES.items()]
     assert_golden(FOLDER / "log.txt", "\n".join(lines).replace(f"{tmp_path}/", "").replace(f"{LOGS}/", "") + "\n")
-
-
-@pytest.mark.slow
-def test_a_real_training_with_transformers_is_imported_whole(tmp_path: Path, tunemark: Tunemark):
-    subprocess.run(warm("trainer_process", tmp_path), check=True, capture_output=True, timeout=200)
-    state = json.loads((tmp_path / "trainer_state.json").read_text(encoding="utf-8"))
-    said = tunemark("import", "log", tmp_path / "trainer_state.json", *CONDITIONS, "--json")
-    assert said.code == 0
-    claims = json.loads(said.out)[0]["record"]["claims"]
-    assert "grad_norm" in json.loads(said.out)[0]["not_used"]
-    final = state["log_history"][-1]
-    assert claims["tokens"]["value"] == 6 * 2 * 32
-    assert claims["steps"]["value"] == 6
-    assert claims["train_time_s"]["value"] == final["train_runtime"]
-    assert claims["train_loss"]["value"] == final["train_loss"]
-    assert claims["total_flops"]["value"] == final["total_flos"]
-    imported = tunemark("import", "log", tmp_path, *CONDITIONS)
-    # The model of the log is a tiny one: its trainer computed far less per token than the stated 8B.
-    assert (imported.code, "FLOPs of the trainer" in imported.out) == (0, True)
 
 
 def test_the_judgement_has_rate_utilisation_prediction_and_neighbours_without_the_record_itself(tmp_path: Path):

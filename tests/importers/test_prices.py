@@ -73,11 +73,6 @@ def test_each_row_becomes_a_price_or_has_the_reason_for_which_it_is_not_used():
     assert_golden(CASES / "prices.txt", "\n".join(lines) + "\n")
 
 
-def test_a_catalogue_dates_and_cites_its_prices():
-    (row,) = read("aws", {}).rows
-    assert (row.provider, row.effective_on, row.dated_by, row.source) == ("aws", DAY, "catalog", "test v8")
-
-
 def test_a_region_that_is_too_long_for_a_price_is_refused():
     assert "region: String should have at most 2000 characters" in read("lambda", {"Region": "x" * 3_000}).dropped[0].reason
 

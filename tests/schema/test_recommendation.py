@@ -7,42 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tunemark.schema import recommendation_words as words
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.formats import TIMES
 from tunemark.schema.recommendation import NODES, OBJECTIVES, OWN, Answer, Offer, Question, Rate, Without, offers_of, places_of, recommend
-from tunemark.schema.recommendation_words import (
-    alternatives,
-    badge,
-    changes,
-    energy,
-    evidence,
-    headline,
-    not_fitting,
-    own_hardware,
-    speed,
-    unknown,
-)
 
 
 def rate(accelerator: str, tokens_per_s: float | None, devices: int = 1, **other: object) -> Rate:
-    spread = (None, None) if tokens_per_s is None else (tokens_per_s * 0.8, tokens_per_s * 1.25)
-    values = {
-        "method": "lora",
-        "sequence_length": 2048,
-        "software": "plain",
-        "evidence": "none" if tokens_per_s is None else "predicted",
-        "memory": "fits",
-        "needed_bytes": 2**34,
-        "memory_bytes": 2**35,
-    }
-    return Rate(
-        accelerator=accelerator,
-        devices=devices,
-        tokens_per_s=tokens_per_s,
-        tokens_per_s_low=spread[0],
-        tokens_per_s_high=spread[1],
-        **{**values, **other},
-    )  # type: ignore[arg-type]
+    low, high = (None, None) if tokens_per_s is None else (tokens_per_s * 0.8, tokens_per_s * 1.25)
+    usual = {"method": "lora", "sequence_length": 2048, "software": "plain", "memory": "fits", "needed_bytes": 2**34, "memory_bytes": 2**35}
+    usual |= {"evidence": "none" if tokens_per_s is None else "predicted", "tokens_per_s_low": low, "tokens_per_s_high": high}
+    return Rate(accelerator=accelerator, devices=devices, tokens_per_s=tokens_per_s, **usual | other)  # type: ignore[arg-type]
 
 
 def offer(accelerator: str, usd: float, devices: int = 1, provider: str = "cloud", **other: object) -> Offer:
@@ -71,32 +46,36 @@ def test_an_option_without_a_rate_is_never_ranked_and_says_why() -> None:
     answer = recommend(QUESTION, RATES, OFFERS)
     assert [one.accelerator for one in answer.no_data] == ["new"]
     assert answer.no_data[0].reason == "no accepted result on it"
-    assert unknown(answer) == "No data: NEW (no accepted result on it)."
+    assert words.unknown(answer) == "No data: NEW (no accepted result on it)."
 
 
 def test_an_accelerator_that_has_offers_at_other_kinds_of_price_only_is_named() -> None:
     offers = [*OFFERS, replace(offer("rare", 1.0), kind="spot")]
     answer = recommend(replace(QUESTION, accelerators=("fast", "rare")), [*RATES, rate("rare", 1_000.0)], offers)
-    assert unknown(answer) == "No data: RARE (offers only at spot prices)."
+    assert words.unknown(answer) == "No data: RARE (offers only at spot prices)."
 
 
 def test_an_answer_says_its_speed_and_what_a_million_tokens_cost_without_start_up() -> None:
     best = recommend(replace(QUESTION, startup_s=600.0), RATES, OFFERS).best
-    assert speed(best) == "Speed: 8,000 tokens/s, $0.139 per 1M tokens, without start-up."
+    assert words.speed(best) == "Speed: 8,000 tokens/s, $0.139 per 1M tokens, without start-up."
     # The certainty is that of the speed, however long the start-up.
-    assert badge(best) == badge(recommend(QUESTION, RATES, OFFERS).ranked[0]) == ("predicted", "speed predicted: 6,400 to 10,000 tokens/s")
+    assert (
+        words.badge(best)
+        == words.badge(recommend(QUESTION, RATES, OFFERS).ranked[0])
+        == ("predicted", "speed predicted: 6,400 to 10,000 tokens/s")
+    )
 
 
 def test_evidence_names_the_speed_of_its_own_results_and_hardware_without_any() -> None:
     own = {"evidence": "direct", "results": 2, "measured_low": 5_000.0, "measured_high": 6_100.0}
     near, never = (recommend(QUESTION, [rate("fast", 8_000.0, **more)], OFFERS).ranked[0] for more in (own, {"seen": False}))
-    assert evidence(near).endswith("and device count, with plans and software of their own at 5,000 to 6,100 tokens/s.")
-    assert evidence(never) == "Predicted: there is no accepted result of a model of this kind on this accelerator."
+    assert words.evidence(near).endswith("and device count, with plans and software of their own at 5,000 to 6,100 tokens/s.")
+    assert words.evidence(never) == "Predicted: there is no accepted result of a model of this kind on this accelerator."
 
 
 def test_only_limits_that_are_likely_exceeded_are_said_to_be() -> None:
     question = replace(QUESTION, deadline_s=4_600.0, budget_usd=4.9)
-    assert "exceeds the budget and may exceed the deadline" in headline(question, recommend(question, RATES, OFFERS))
+    assert "exceeds the budget and may exceed the deadline" in words.headline(question, recommend(question, RATES, OFFERS))
 
 
 def test_a_budget_is_kept_by_the_upper_end_of_the_interval() -> None:
@@ -105,7 +84,9 @@ def test_a_budget_is_kept_by_the_upper_end_of_the_interval() -> None:
     assert [option.rate.accelerator for option in likely.may_exceed] == ["fast", "large"][:1]
     assert likely.ranked == ()
     assert over.exceeding[0].exceeds == ("budget",)
-    assert "No option meets all limits. The closest, FAST \N{MULTIPLICATION SIGN} 1" in headline(replace(QUESTION, budget_usd=4.9), over)
+    assert "No option meets all limits. The closest, FAST \N{MULTIPLICATION SIGN} 1" in words.headline(
+        replace(QUESTION, budget_usd=4.9), over
+    )
 
 
 def test_what_does_not_fit_is_never_ranked_and_tight_memory_stands_apart() -> None:
@@ -128,7 +109,7 @@ def test_the_best_option_with_results_is_named_beside_a_prediction_that_is_cheap
     rates = [rate("slow", 1_000.0, evidence="direct", trust="published", results=1, result_ids=("a",)), RATES[1]]
     answer = recommend(QUESTION, rates, OFFERS[:2])
     assert answer.picks["proven"] == 1
-    assert any(line.startswith("Best with results: SLOW \N{MULTIPLICATION SIGN} 1") for line in alternatives(QUESTION, answer))
+    assert any(line.startswith("Best with results: SLOW \N{MULTIPLICATION SIGN} 1") for line in words.alternatives(QUESTION, answer))
 
 
 @pytest.mark.parametrize(("usd_per_hour", "first"), [(1.1, "known"), (1.5, "unseen")])
@@ -136,10 +117,9 @@ def test_an_accelerator_without_any_result_is_not_first_if_another_one_is_within
     rates = [rate("unseen", 1_000.0, seen=False, own_spread=1.25), rate("known", 1_000.0, own_spread=1.25)]
     answer = recommend(QUESTION, rates, [offer("unseen", 1.0), offer("known", usd_per_hour)])
     assert answer.best.rate.accelerator == first
-    cheapest = [line for line in alternatives(QUESTION, answer) if line.startswith("Cheapest, fastest, best value: UNSEEN")]
-    assert [line.endswith("; no result of a model of this kind is of this accelerator.") for line in cheapest] == [True] * (
-        first == "known"
-    )
+    cheapest = [line for line in words.alternatives(QUESTION, answer) if line.startswith("Cheapest, fastest, best value: UNSEEN")]
+    reason = "; no result of a model of this kind is of this accelerator."
+    assert [line.endswith(reason) for line in cheapest] == [True] * (first == "known")
 
 
 def test_several_instances_are_not_first_if_a_single_one_is_within_error() -> None:
@@ -179,15 +159,15 @@ def test_at_most_two_of_the_first_five_have_the_same_accelerator() -> None:
 
 def test_a_price_that_is_old_is_shown_with_its_day_and_age() -> None:
     old, new = (recommend(QUESTION, RATES, [offer("fast", 4.0, effective_on=day)]) for day in ("2026-01-01, 90 days old", "2026-01-01"))
-    assert "1x-fast at Cloud, $4.00/h on 2026-01-01, 90 days old)" in headline(QUESTION, old)
-    assert "1x-fast at Cloud, $4.00/h)" in headline(QUESTION, new)
+    assert "1x-fast at Cloud, $4.00/h on 2026-01-01, 90 days old)" in words.headline(QUESTION, old)
+    assert "1x-fast at Cloud, $4.00/h)" in words.headline(QUESTION, new)
 
 
 def test_own_hardware_stands_beside_rented_hardware() -> None:
     own = Offer("slow", "SLOW", 1, OWN, "SLOW", "owned", 0.1)
     answer = recommend(replace(QUESTION, own=(own,)), RATES, OFFERS)
     assert answer.best.offer is own
-    assert headline(QUESTION, answer).startswith("Use SLOW \N{MULTIPLICATION SIGN} 1 (own hardware, $0.100/h): about 10 h (")
+    assert words.headline(QUESTION, answer).startswith("Use SLOW \N{MULTIPLICATION SIGN} 1 (own hardware, $0.100/h): about 10 h (")
 
 
 def test_rates_are_needed_for_the_hardware_of_the_offers_that_the_question_allows() -> None:
@@ -198,7 +178,7 @@ def test_rates_are_needed_for_the_hardware_of_the_offers_that_the_question_allow
 
 def test_what_would_change_the_answer_is_the_price_at_which_the_next_option_wins() -> None:
     answer = recommend(QUESTION, RATES, OFFERS)
-    price = next(line for line in changes(QUESTION, answer) if "becomes cheaper" in line)
+    price = next(line for line in words.changes(QUESTION, answer) if "becomes cheaper" in line)
     # fast takes 4,500 s; large costs $6.67.
     assert (
         price
@@ -209,19 +189,19 @@ def test_what_would_change_the_answer_is_the_price_at_which_the_next_option_wins
 def test_missing_data_names_the_software_that_has_rates() -> None:
     rates = [*RATES, rate("new", 900.0, software="vendor"), rate("new", 900.0, software="tuned"), rate("new", None, software="other")]
     reason = "no accepted result on it; there are rates with tuned or vendor software"
-    assert unknown(recommend(QUESTION, rates, OFFERS)) == f"No data: NEW ({reason})."
+    assert words.unknown(recommend(QUESTION, rates, OFFERS)) == f"No data: NEW ({reason})."
     question = replace(QUESTION, own=(offer("new", 0.5, provider=OWN),))
-    assert own_hardware(question, recommend(question, rates, OFFERS)) == [
+    assert words.own_hardware(question, recommend(question, rates, OFFERS)) == [
         f"Your NEW {TIMES} 1: it fits (16.0 GiB of 32.0 GiB), and its speed is not known: {reason}."
     ]
     strict = replace(QUESTION, trust="measured")
-    assert "software" not in unknown(recommend(strict, rates, OFFERS))
+    assert "software" not in words.unknown(recommend(strict, rates, OFFERS))
 
 
 def test_missing_data_is_listed_by_reason() -> None:
     missing = [Without(f"a{number}", f"A{number}", "lora", 1, "one reason") for number in range(8)]
     missing += [Without(f"b{number}", f"B{number}", "lora", 1, f"reason {number}") for number in range(7)]
-    assert unknown(Answer(no_data=tuple(missing))) == (
+    assert words.unknown(Answer(no_data=tuple(missing))) == (
         "No data: A0, A1, A2, A3, A4, A5 and 2 more (one reason); B0 (reason 0); B1 (reason 1); "
         "B2 (reason 2); B3 (reason 3); B4 (reason 4); B5, B6 (other reasons)."
     )
@@ -234,16 +214,19 @@ def test_what_does_not_fit_is_named_with_its_largest_number_also_if_more_devices
     rates = [too_small("big", 1, "9.00 GiB"), too_small("big", 2, "4.00 GiB"), rate("big", 1_000, 4), too_small("small", 1, "12.0 GiB")]
     answer = recommend(QUESTION, rates, [offer("big", 1.0, count) for count in (1, 2, 4)] + [offer("small", 1.0)])
     assert [option.rate.devices for option in answer.ranked] == [4]
-    assert not_fitting(answer) == f"Does not fit: BIG {TIMES} 2 (each device lacks 4.00 GiB), SMALL {TIMES} 1 (each device lacks 12.0 GiB)."
+    assert (
+        words.not_fitting(answer)
+        == f"Does not fit: BIG {TIMES} 2 (each device lacks 4.00 GiB), SMALL {TIMES} 1 (each device lacks 12.0 GiB)."
+    )
 
 
 def test_the_energy_of_an_option_is_that_of_its_accelerators_at_their_power_limit_for_the_longest_time() -> None:
     question = replace(QUESTION, tokens=3_600_000, startup_s=0)
     two = recommend(question, [rate("a", 1_000, 2)], [offer("a", 1.0, 2, watts=500.0)]).ranked[0]
     assert two.energy_kwh == pytest.approx(1.25)
-    assert energy(two) == "Energy: at most 1.25 kWh (2 accelerators with at most 500 W each; host and cooling not included)."
+    assert words.energy(two) == "Energy: at most 1.25 kWh (2 accelerators with at most 500 W each; host and cooling not included)."
     unknown = recommend(question, [rate("a", 1_000)], [offer("a", 1.0)]).ranked[0]
-    assert energy(unknown) == "Energy: the power limit of A is not known."
+    assert words.energy(unknown) == "Energy: the power limit of A is not known."
 
 
 def test_of_each_instance_the_cheapest_region_is_offered() -> None:
@@ -300,34 +283,36 @@ def test_no_data_names_what_has_rates() -> None:
         rate("elsewhere", 900.0, method="full"),
     ]
     offers = [offer("slow", 1.0)]
-    assert headline(QUESTION, recommend(QUESTION, rates, offers)).endswith("There are predictions for QLoRA, or with tuned software.")
+    assert words.headline(QUESTION, recommend(QUESTION, rates, offers)).endswith("There are predictions for QLoRA, or with tuned software.")
     vendor = replace(QUESTION, software="vendor")
-    assert headline(vendor, recommend(vendor, rates, offers)).endswith("There are predictions with tuned software.")
+    assert words.headline(vendor, recommend(vendor, rates, offers)).endswith("There are predictions with tuned software.")
     strict = replace(QUESTION, trust="published")
-    assert headline(strict, recommend(strict, rates, offers)).endswith("There are predictions with tuned software.")
+    assert words.headline(strict, recommend(strict, rates, offers)).endswith("There are predictions with tuned software.")
 
 
 def test_an_own_machine_that_has_no_rate_says_why() -> None:
     own = offer("large", 0.0, 4, provider=OWN)
     question = replace(QUESTION, own=(own,))
     without = [rate("large", None, 4, reason="no accepted result")]
-    assert own_hardware(question, recommend(question, without, [])) == [
+    assert words.own_hardware(question, recommend(question, without, [])) == [
         f"Your LARGE {TIMES} 4: it fits (16.0 GiB of 32.0 GiB), and its speed is not known: no accepted result."
     ]
     few = replace(question, most_devices=2)
-    assert own_hardware(few, recommend(few, without, [])) == [f"Your LARGE {TIMES} 4: the question allows at most 2 devices."]
+    assert words.own_hardware(few, recommend(few, without, [])) == [f"Your LARGE {TIMES} 4: the question allows at most 2 devices."]
     vendor = replace(question, software="vendor")
-    assert own_hardware(vendor, recommend(vendor, without, [])) == [f"Your LARGE {TIMES} 4: there is no result with vendor software on it."]
+    assert words.own_hardware(vendor, recommend(vendor, without, [])) == [
+        f"Your LARGE {TIMES} 4: there is no result with vendor software on it."
+    ]
 
 
 def test_a_machine_of_ones_own_is_given_its_plan_unless_it_is_the_answer() -> None:
     own = offer("slow", 5.0, provider=OWN)
     question = replace(QUESTION, own=(own,))
-    [line] = own_hardware(question, recommend(question, RATES, OFFERS))
+    [line] = words.own_hardware(question, recommend(question, RATES, OFFERS))
     assert line.startswith(f"Your SLOW {TIMES} 1: place 3 of 4") or ": place " in line
     assert "Memory fits: 16.0 GiB" in line
     assert "micro-batch of" in line
-    [line] = own_hardware(question, recommend(question, RATES, []))
+    [line] = words.own_hardware(question, recommend(question, RATES, []))
     assert ": place 1 of 1" in line
     assert "Memory" not in line
 
@@ -338,4 +323,4 @@ def test_methods_that_fit_are_named_where_another_does_not() -> None:
     large = replace(rate("slow", None, memory="no", reason="does not fit: each device lacks 8.00 GiB"), method="full")
     rates = [large, replace(rate("slow", 900.0), method="lora"), replace(rate("slow", None, memory="no"), method="qlora")]
     answer = recommend(question, rates, [])
-    assert own_hardware(question, answer) == [f"Your SLOW {TIMES} 1: does not fit: each device lacks 8.00 GiB; LoRA fits."]
+    assert words.own_hardware(question, answer) == [f"Your SLOW {TIMES} 1: does not fit: each device lacks 8.00 GiB; LoRA fits."]
