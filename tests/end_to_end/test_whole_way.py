@@ -102,15 +102,14 @@ def test_the_page_of_the_run_shows_its_throughput_and_names_its_file(checkout, r
 def tables_of(page):
     """Return the words of each cell of each row of each table of a page, without our marks."""
 
-    def inside(text, *names):
-        return re.findall(rf"<(?:{'|'.join(names)})\b.*?</(?:{'|'.join(names)})>", text, re.DOTALL)
+    def parts(text, names):
+        return re.findall(rf"<(?:{names})\b.*?</(?:{names})>", text, re.DOTALL)
+
+    def words(cell):
+        return " ".join(html.unescape(re.sub(r"<[^>]+>", "", cell)).split())
 
     page = re.sub(r'<(\w+) class="?tm-mark\b.*?</\1>', "", page, flags=re.DOTALL)
-    words = [
-        [[html.unescape(re.sub(r"<[^>]+>", "", cell)).split() for cell in inside(row, "td", "th")] for row in inside(table, "tr")]
-        for table in inside(page, "table")
-    ]
-    return [[[" ".join(cell) for cell in row] for row in table] for table in words]
+    return [[[words(cell) for cell in parts(row, "td|th")] for row in parts(table, "tr")] for table in parts(page, "table")]
 
 
 @pytest.mark.parametrize("source", TABLES)

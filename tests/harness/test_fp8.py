@@ -22,7 +22,7 @@ multiplies_rows = pytest.mark.skipif(
     tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 12),
     reason="torch has fp8 products with a scale per row on CPUs since 2.12",
 )
-FROZEN, TRAINED = "frozen_weights=fp8", "fp8_training=rowwise"
+FROZEN = "frozen_weights=fp8"
 
 
 def built(facts, *settings, machine=None):

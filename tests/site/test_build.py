@@ -30,10 +30,6 @@ def quiet(_: str) -> None:
     """Say nothing."""
 
 
-def files(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
-
-
 def test_mkdocs_never_builds_into_our_source() -> None:
     config = yaml.safe_load(CONFIG.read_text(encoding="utf-8"))
     assert config["site_dir"] == "build/site"
