@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from tunemark.collector.gate.github import read_report, report_markdown
+from tunemark.collector.gate.github import annotation, read_report, report_markdown
 from tunemark.collector.gate.pull_request import changes
 
 WORKFLOWS = sorted((CHECKOUT / ".github" / "workflows").glob("*.yml"))
@@ -121,6 +121,10 @@ def test_a_branch_without_changes_has_nothing_to_check(tunemark: Tunemark) -> No
     said = tunemark("validate", "--pull-request", "main..HEAD")
     assert (said.code, said.out) == (0, "nothing to check: HEAD changes no file since it left main\n")
     assert "**Nothing to check.**" in report_markdown(json.loads(tunemark("validate", "--pull-request", "main..HEAD", "--json").out))
+
+
+def test_an_annotation_is_escaped_as_github_reads_it() -> None:
+    assert annotation("a,b:c%.json", "a field", "50%\nmore") == "::error file=a%2Cb%3Ac%25.json,line=1,title=a field::50%25%0Amore"
 
 
 def test_workflows_pin_actions_by_hash_and_ask_for_the_least_rights() -> None:

@@ -114,5 +114,6 @@ def test_the_command_adds_cited_prices_to_a_book_once_and_ends_with_3_where_rows
         True,
         True,
     )
-    assert [(row.effective_on.day, row.provider) for row in FactBase(tmp_path).prices] == [(19, "lambda"), (20, "lambda")]
+    dated = [(row.effective_on.day, row.provider, row.dated_by) for row in FactBase(tmp_path).prices]
+    assert dated == [(19, "lambda", "catalog"), (20, "lambda", "catalog")]
     assert "catalogs/v8/lambda/vms.csv" in FactBase(tmp_path).prices[0].source
