@@ -108,7 +108,7 @@ def tables_of(page):
     def words(cell):
         return " ".join(html.unescape(re.sub(r"<[^>]+>", "", cell)).split())
 
-    page = re.sub(r'<(\w+) class="?tm-mark\b.*?</\1>', "", page, flags=re.DOTALL)
+    page = re.sub(r'<(\w+)[^>]* class="?tm-mark\b.*?</\1>', "", page, flags=re.DOTALL)
     return [[[words(cell) for cell in parts(row, "td|th")] for row in parts(table, "tr")] for table in parts(page, "table")]
 
 
