@@ -42,7 +42,8 @@ class Budget:
 PYTHON = (".py",)
 BUDGETS = (
     # Schema and collector raised by 285 on 2026-11-27: questions as people type them, results that are not used, and claims in words.
-    Budget("schema", "schema", PYTHON, 12_480, 8_000),
+    # Raised by 45 for experts of transformers 5, default optimizers of stacks, and layers with adapters in words.
+    Budget("schema", "schema", PYTHON, 12_525, 8_000),
     # What is left has no second copy and no dead code: less would be fewer device families, studies or settings.
     Budget("harness", "harness", PYTHON, 9_530, 7_000),
     Budget("collector", "collector", PYTHON, 14_529, 12_000),
@@ -52,8 +53,8 @@ BUDGETS = (
     Budget("site, templates", "site", (".j2",), 4_430, 4_000),
     # Pages of results, tables of documents and the data of page scripts are queries now; they were 1,450 lines of Python.
     Budget("collector and site, SQL", "collector site", (".sql",), 2_443, 2_600),
-    Budget("tests", "tests", PYTHON, 17_216, 16_000),
-    Budget("benchmarks", "benchmarks", PYTHON, 4_000, 4_000),
+    Budget("tests", "tests", PYTHON, 17_271, 16_000),
+    Budget("benchmarks", "benchmarks", PYTHON, 4_004, 4_000),
 )
 
 

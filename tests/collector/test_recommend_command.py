@@ -85,7 +85,7 @@ def test_a_mac_has_the_memory_that_its_owner_names(tunemark: Tunemark) -> None:
 
 
 def test_a_plan_with_tight_memory_names_the_software_and_the_methods_that_fit(tunemark: Tunemark) -> None:
-    shown = tunemark("recommend", "-m", "qwen3-8b", "--tokens", "1M", "--method", "full", "--own", "H200").out
+    shown = tunemark("recommend", "-m", "llama-3.2-3b", "--tokens", "1M", "--method", "full", "--own", "RTX A6000").out
     assert "Memory tight" in shown
     assert "With another software stack it fits: hf-pure-bf16" in shown
     assert "LoRA and QLoRA fit. If it runs: about" in shown
