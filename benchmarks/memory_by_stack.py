@@ -16,7 +16,7 @@ from tunemark.collector.audit.published_shape import expected_bytes, published_s
 from tunemark.schema.formats import GIB
 from tunemark.schema.physics.memory import memory_on
 from tunemark.schema.records.published import Conditions, PublishedResult
-from tunemark.schema.vocabulary import PublishedStatus
+from tunemark.schema.vocabulary import Dtype, PublishedStatus
 
 ROOT = Path(__file__).parents[1]
 
@@ -45,7 +45,8 @@ def errors(root: Path) -> Iterator[tuple[set[str], float, bool]]:
             claim = record.claims.get(name)
             part = "aside" if kept_aside(record.source, conditions) else "seen"
             for stack, lines in ((None, {record.source, "all", part}), (reading.stack, {"named", f"named, {part}"})) if claim else ():
-                memory = memory_on(shape, stack, tuple(field for field in ("loss", "optimizer") if field in conditions.settings))
+                asked = {*conditions.settings, *(("parameters",) if shape.parameters is Dtype.FP16 else ())}  # fp16 on a device with bf16
+                memory = memory_on(shape, stack, tuple(field for field in ("loss", "optimizer", "parameters") if field in asked))
                 sizes = {each: expected_bytes(ledger, quantity, total) for each, ledger in memory.ledgers.items()}
                 of_error = {
                     each: ledger.error if quantity == "allocated" else ledger.reserved_error for each, ledger in memory.ledgers.items()

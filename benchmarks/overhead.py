@@ -245,8 +245,7 @@ def main() -> None:
             for arm in arms.values():
                 servers.callback(arm.close)
             blocks = measure(arms, chosen.steps, chosen.within, chosen.minutes)
-        counted = "CPU" if backend is Backend.CPU else "device"
-        print(f"{size}: {SIZES[size][1]} x {SIZES[size][0]} tokens, {len(blocks[BARE])} rounds; {counted} time")
+        print(f"{size}: {SIZES[size][1]} x {SIZES[size][0]} tokens, {len(blocks[BARE])} rounds; {'CPU' if work.on_cpu else 'device'} time")
         for arm, own in blocks.items():
             middle, low, high = ratio(own, blocks[BARE])
             step_ms = 1e3 * statistics.median(own.values())

@@ -55,7 +55,7 @@ def test_without_a_stack_the_verdict_names_one_that_fits(tunemark: Tunemark) -> 
     assert usual["needed_bytes"] == usual["stacks"]["hf"]["needed_bytes"]
     assert torchtune["needed_interval_bytes"][1] < usual["needed_interval_bytes"][0]
     assert [(fit["fit"], fit["with_stack"]) for answer in (usual, torchtune) for fit in answer["accelerators"]] == [
-        ("no", "torchtune"),
+        ("no", "unsloth"),
         ("fits", None),
     ]
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tiny_models import tiny_card
 
 from tunemark.schema.facts.cards import HYBRID, ModelCard
+from tunemark.schema.formats import GIB
 from tunemark.schema.physics.activations import block_activations
 from tunemark.schema.physics.architecture import group
 from tunemark.schema.physics.memory import estimate_memory
@@ -63,7 +64,7 @@ def saved_bytes(card: ModelCard, method: Method, attention: str, *, compiled: bo
     return sum(size for size, _ in seen.values()) / 128
 
 
-def _build(card: ModelCard, method: Method, attention: str) -> Any:
+def _build(card: ModelCard, method: Method, attention: str, experts: str = "eager", targets: Any = None) -> Any:
     import peft
     import torch
     import transformers
@@ -71,11 +72,11 @@ def _build(card: ModelCard, method: Method, attention: str) -> Any:
     from tunemark.harness.worker.models import config_of
 
     config = config_of(card)
-    config._attn_implementation, config._experts_implementation, config.use_cache = attention, "eager", False
+    config._attn_implementation, config._experts_implementation, config.use_cache = attention, experts, False
     kind = transformers.AutoModel if card.family == "bert" else transformers.AutoModelForCausalLM
     model = kind.from_config(config).to(torch.bfloat16)
     if method is not Method.FULL:
-        model = peft.get_peft_model(model, peft.LoraConfig(r=4, target_modules=list(group(card, "all-linear"))))
+        model = peft.get_peft_model(model, peft.LoraConfig(r=4, target_modules=targets or list(group(card, "all-linear"))))
         model.enable_input_require_grads()
     # Dropout would add masks in another format than an accelerator's.
     return model.eval()
@@ -131,6 +132,27 @@ def test_a_compiled_block_saves_the_results_and_inputs_of_its_matrix_products(me
     assert predicted == pytest.approx(saved_bytes(small("llama"), method, "sdpa", compiled=True), rel=0.06)
 
 
+def live_peak(model: Any, shape: TrainingShape) -> int:
+    """Return the peak of the bytes that a step on random tokens allocates."""
+    import torch
+
+    if shape.checkpointing is Checkpointing.FULL:
+        model.train().gradient_checkpointing_enable({"use_reentrant": False})
+    live = LiveBytes()
+    with live.watch(*model.parameters()):
+        ids = torch.randint(1, shape.model.vocabulary, (shape.micro_batch, shape.sequence_length))
+        with torch.autocast("cpu", torch.bfloat16, enabled=shape.autocast is not None):
+            out = model(input_ids=ids, labels=ids)
+        out.loss.backward()
+    return live.peak
+
+
+def without_states(shape: TrainingShape) -> int:
+    """Return the predicted peak of what a step allocates beside weights and optimizer states."""
+    ledger = estimate_memory(shape)
+    return ledger.peak_allocated - sum(one.bytes for one in ledger.lines if one.group in {"model", "framework"})
+
+
 @pytest.mark.parametrize("checkpointing", [Checkpointing.NONE, Checkpointing.FULL])
 @pytest.mark.parametrize(
     ("method", "formats"),
@@ -149,20 +171,27 @@ def test_the_peak_of_a_step_is_that_of_its_live_tensors(method: Method, formats:
 
     card = tiny_card("llama", 4, layers=4, vocabulary=2048)
     shape = TrainingShape(card, method, 512, 2, lora_rank=4, checkpointing=checkpointing, optimizer="sgd", **formats)
-    model, live = _build(card, method, "sdpa"), LiveBytes()
+    model = _build(card, method, "sdpa")
     for weight in model.parameters():
         kind = shape.adapters if weight.requires_grad and method is Method.LORA else shape.parameters
         weight.data = weight.data.to(torch.float32 if kind is Dtype.FP32 else torch.bfloat16)
-    if checkpointing is Checkpointing.FULL:
-        model.train().gradient_checkpointing_enable({"use_reentrant": False})
-    with live.watch(*model.parameters()):
-        ids = torch.randint(1, card.vocabulary, (2, 512))
-        with torch.autocast("cpu", torch.bfloat16, enabled=shape.autocast is not None):
-            out = model(input_ids=ids, labels=ids)
-        out.loss.backward()
-    ledger = estimate_memory(shape)
-    states = sum(one.bytes for one in ledger.lines if one.group in {"model", "framework"})
-    assert ledger.peak_allocated - states == pytest.approx(live.peak, rel=0.1)
+    assert without_states(shape) == pytest.approx(live_peak(model, shape), rel=0.1)
+
+
+@pytest.mark.parametrize("targets", ["all-linear", ["q_proj", "k_proj", "v_proj", "o_proj"]])
+@pytest.mark.parametrize("checkpointing", [Checkpointing.NONE, Checkpointing.FULL])
+def test_the_peak_of_a_step_with_fused_experts_is_that_of_its_live_tensors(checkpointing: Checkpointing, targets: Any) -> None:
+    """transformers 5 and peft: all experts at once, and sums of their weights and adapters."""
+    card = tiny_card("qwen3_moe", 3, 64, vocabulary=512).model_copy(update={"experts": 8, "active_experts": 2})
+    named = (targets,) if targets == "all-linear" else tuple(targets)
+    levers: dict[str, Any] = {"fused_experts": True, "autocast": Dtype.BF16, "checkpointing": checkpointing, "optimizer": "sgd"}
+    shape = TrainingShape(card, Method.LORA, 256, 2, lora_rank=4, lora_targets=named, **levers)
+    model = _build(card, Method.LORA, "sdpa", "grouped_mm", targets)
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    assert sum(weight.numel() for weight in trained) == pytest.approx(shape.adapter_weights, rel=0.01)
+    for weight in trained:
+        weight.data = weight.data.float()
+    assert without_states(shape) == pytest.approx(live_peak(model, shape), rel=0.12)
 
 
 @pytest.mark.parametrize("path", RUNS_ON_GPUS, ids=lambda path: path.stem)
@@ -249,6 +278,31 @@ def test_trl_trains_with_frozen_weights_in_fp32_and_torchtune_with_all_in_bf16()
     step = make_shape(method=Method.LORA)
     weights = {name: line(estimate_memory(on_stack(step, name)), "weights") for name in ("trl", "torchtune")}
     assert weights["trl"] == 2 * weights["torchtune"]
+
+
+def test_devices_without_bf16_train_on_a_stack_as_others_do() -> None:
+    narrow = {"parameters": Dtype.FP16, "activations": Dtype.FP16}
+    fp16, bf16 = (on_stack(make_shape(method=Method.QLORA, **formats), "hf") for formats in (narrow, {}))
+    assert replace(fp16, autocast=Dtype.BF16) == bf16
+
+
+def test_adapters_are_those_that_published_notebooks_print() -> None:
+    """Sources: unslothai/notebooks, nb/Qwen3_MoE.ipynb and nb/gpt-oss-(20B)-Fine-tuning.ipynb, result 060-055."""
+    assert on_stack(make_shape("qwen3-30b-a3b", lora_rank=32), "unsloth").adapter_weights == 1_285_029_888
+    narrow = {"parameters": Dtype.FP16, "activations": Dtype.FP16}
+    shape = make_shape("gpt-oss-20b", Method.QLORA, sequence_length=1024, micro_batch=1, lora_rank=8, **narrow)
+    ledger = estimate_memory(on_stack(shape, "unsloth"))
+    assert shape.adapter_weights == 3_981_312
+    assert ledger.fit_on(15 * GIB) == "fits"
+    assert ledger.reserved_interval[0] < 12.975 * GIB < ledger.reserved_interval[1]
+
+
+def test_the_ledger_says_which_layers_have_adapters_and_how_many_of_them_are_experts() -> None:
+    formulas = {one.key: one.formula for one in estimate_memory(make_shape("qwen3-30b-a3b", lora_rank=32)).lines}
+    assert (
+        "rank 32 on q_proj, k_proj, v_proj, o_proj, 1,258,291,200 of them on gate_up_proj, down_proj of 128 experts" in formulas["adapters"]
+    )
+    assert make_shape("qwen3-30b-a3b", lora_targets=("attention",)).adapted == make_shape("qwen3-30b-a3b").adapted[:4]
 
 
 def test_a_product_in_fp4_holds_half_of_the_bytes_of_one_in_fp8() -> None:

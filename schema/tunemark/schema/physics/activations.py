@@ -57,12 +57,13 @@ def block_activations(shape: TrainingShape, place: int = -1) -> BlockActivations
         results = parts.products + (parts.queries + parts.keys if parts.traits.query_key_norm else 0)
         saved = min(saved, results + parts.matrix_inputs)
         formula = f"{slots:,} tokens x ({results:,.0f} results + {parts.matrix_inputs:,.0f} inputs of matrix products) bytes"
+    merged, widest = parts.merged
     return BlockActivations(
         input=int(slots * parts.hidden),
-        saved=int(slots * saved),
+        saved=int(slots * saved) + merged,
         products=int(slots * (parts.output + shape.kept_products * parts.matrix_results)),
-        backward=int(slots * parts.backward),
-        formula=formula,
+        backward=max(int(slots * parts.backward), widest),
+        formula=formula + (f", and {merged:,} bytes of experts with their adapters added" if merged else ""),
     )
 
 
@@ -87,8 +88,17 @@ class _Parts:
 
     @property
     def adapted(self) -> list[Linear]:
-        """Linear layers of the block with an adapter."""
-        return [linear for linear in self.shape.adapted if self.place in linear.blocks]
+        """Linear layers of the block with an adapter of their own, which multiplies the tokens."""
+        merged = "experts" if self.shape.fused_experts else None
+        return [linear for linear in self.shape.adapted if self.place in linear.blocks and linear.part != merged]
+
+    @property
+    def merged(self) -> tuple[int, int]:
+        """Bytes of the sums of experts and their adapters, and of the gradient of the largest; they do not depend on the tokens."""
+        size, ranks = int(BYTES[self.shape.activations]), self.shape.tensor_parallel
+        experts = [linear for linear in self.shape.adapted if linear.part == "experts" and self.place in linear.blocks]
+        sums = [size * linear.weights // ranks for linear in experts if self.shape.fused_experts]
+        return sum(sums), max(sums, default=0)
 
     @property
     def card(self) -> ModelCard:
@@ -127,8 +137,8 @@ class _Parts:
 
     @property
     def inner_at_once(self) -> float:
-        """The same while one expert runs, on its share of the tokens: they run one after the other, unless every token runs through all."""
-        if not self.mixed or self.traits.every_expert:
+        """The same while one expert runs, on its share of the tokens: they run one after the other, unless one product is that of all."""
+        if not self.mixed or self.traits.every_expert or self.shape.fused_experts:
             return self.inner
         shared = self.product * self.card.intermediate_size * (self.card.shared_experts or 0) / self.shape.tensor_parallel
         return max(shared, (self.inner - shared) / (self.card.experts or 1))

@@ -374,11 +374,12 @@ def block_linears(card: ModelCard) -> tuple[Linear, ...]:
 
 @lru_cache(maxsize=256)
 def adapted_linears(card: ModelCard, targets: tuple[str, ...]) -> tuple[Linear, ...]:
-    """Return the linear layers of the blocks that get an adapter. Names match as in peft: whole, or as the end of a dotted path.
+    """Return the linear layers of the blocks that get an adapter. Names match as in peft: whole, or as the end of a dotted path; `attention` is a group.
 
     Raises TunemarkError if a target names no linear layer of the family, or a layer outside the blocks that is not counted.
     """
     linears, outside = block_linears(card), NAMES[card.family].outside
+    targets = tuple(name for target in targets for name in (group(card, "attention") if target == "attention" else (target,)))
     names = sorted({end for linear in linears for end in endings(linear.path)})
     for target in targets:
         if target in {*names, *_token_tables(card)}:

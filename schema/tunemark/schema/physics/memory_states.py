@@ -156,6 +156,8 @@ def kept(*lines: MemoryLine) -> tuple[MemoryLine, ...]:
     return tuple(line for line in lines if line.bytes)
 
 
+MXFP4 = "; the hub's are in MXFP4, which is not trainable (transformers 5.23): with qlora they are in 4 bits"
+FOUR_BIT_EXPERTS = ", experts included: with Unsloth or transformers 4; bitsandbytes leaves those of transformers 5 in 16 bits"
 NF4_BLOCK = 64
 """Weights per scale (Dettmers et al. 2023, QLoRA, section 3)."""
 FP4_BLOCK = 16
@@ -239,14 +241,27 @@ def _model(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]:
     scale = 1 / NF4_BLOCK + 4 / (NF4_BLOCK * SCALES_BLOCK) if shape.double_quantisation else 4 / NF4_BLOCK
     scales = f"(1/{NF4_BLOCK} + 4/({NF4_BLOCK} x {SCALES_BLOCK}))" if shape.double_quantisation else f"4/{NF4_BLOCK}"
     adapter, four_bit = BYTES[shape.adapters], weights.quantised if shape.packed is Dtype.NF4 else 0
+    shipped, experts = MXFP4 if shape.model.family == "gpt_oss" and not four_bit else "", FOUR_BIT_EXPERTS if shape.model.experts else ""
+    adapted = f"{weights.adapters:,} x {adapter:g} bytes{by}: {_adapted(shape)}"
     return (
-        MemoryLine("weights", "model", int(here * weights.plain * size / share), f"{weights.plain:,} x {size:g} bytes{by}"),
+        MemoryLine("weights", "model", int(here * weights.plain * size / share), f"{weights.plain:,} x {size:g} bytes{by}{shipped}"),
         *_narrow(shape, weights),
-        MemoryLine("4-bit weights", "model", int(here * four_bit * BYTES[Dtype.NF4] / share), f"{four_bit:,} x 0.5 bytes{by}"),
+        MemoryLine("4-bit weights", "model", int(here * four_bit * BYTES[Dtype.NF4] / share), f"{four_bit:,} x 0.5 bytes{by}{experts}"),
         # Scales are attributes of the weights, not parameters: no strategy divides them.
         MemoryLine("4-bit scales", "model", int(four_bit * scale), f"{four_bit:,} x {scales} bytes"),
-        MemoryLine("adapters", "model", int(here * weights.adapters * adapter / share), f"{weights.adapters:,} x {adapter:g} bytes{by}"),
+        MemoryLine("adapters", "model", int(here * weights.adapters * adapter / share), adapted),
     )
+
+
+def _adapted(shape: TrainingShape) -> str:
+    """Return the rank of the adapters and the layers that have them, in words."""
+    experts = [linear for linear in shape.adapted if linear.part == "experts"]
+    layers, of_experts = (
+        ", ".join(dict.fromkeys(linear.path.split(".")[-1] for linear in shape.adapted if (linear in experts) is inside))
+        for inside in (False, True)
+    )
+    numbers = f"{sum(map(shape.adapter_of, experts)):,} of them on {of_experts} of {shape.model.experts} experts"
+    return f"rank {shape.lora_rank} on {layers}" + (f", {numbers}; lora_targets=attention leaves these out" if experts else "")
 
 
 def fp8_scales(card: ModelCard) -> int:

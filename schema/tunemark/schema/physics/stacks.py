@@ -20,6 +20,8 @@ BF16_PRODUCTS: Fields = {"autocast": Dtype.BF16}
 FP32_SHARDS: Fields = {"parameters": Dtype.FP32}
 """Weights in fp32, gathered in bf16."""
 MASTER: Fields = {"master_weights": True}
+FUSED: Fields = {"fused_experts": True}
+"""Experts in 16 bits; those in 4 bits are matrices of their own, since bitsandbytes reads no others (its issue 1849)."""
 GPUS = ("NVIDIA", "AMD")
 
 
@@ -72,19 +74,21 @@ _ALL = (
         "hf",
         f"transformers' Trainer in mixed precision: trained weights in fp32, products in bf16, logits in fp32. {ACCELERATE}. {KBIT}. Before "
         "version 5, transformers checkpointed re-entrantly by default",
-        {"": {"reentrant": True}, "adapters whole": BF16_PRODUCTS, "qlora whole": AUTOCAST}
-        | {"full whole": AUTOCAST, "full fsdp": FP32_SHARDS, "full zero": MASTER},
+        {"": {"reentrant": True}, "adapters whole": BF16_PRODUCTS, "qlora whole": AUTOCAST, "lora": FUSED}
+        | {"full": FUSED, "full whole": AUTOCAST, "full fsdp": FP32_SHARDS, "full zero": MASTER},
     ),
     Stack(
         "hf-pure-bf16",
         f"transformers with weights loaded in bf16, which is the default from version 5, and without fp32 copies of trained weights. {KBIT}",
-        {"": {"reentrant": True}, "full zero": MASTER, "adapters whole": BF16_PRODUCTS, "qlora whole": AUTOCAST},
+        {"": {"reentrant": True}, "full zero": MASTER, "adapters whole": BF16_PRODUCTS, "qlora whole": AUTOCAST}
+        | {"lora": FUSED, "full": FUSED},
     ),
     Stack(
         "trl",
         "TRL f2cd577 (create_model_from_path in trainer/utils.py, trainer/sft_trainer.py): loads weights in fp32, frozen ones included, unless a "
         "dtype is given, with products in bf16; a loss that never holds all logits; adapters of quantised models in bf16",
-        {"": {"loss": "fused"}, "whole": AUTOCAST, "fsdp": FP32_SHARDS, "full zero": MASTER, "qlora": {"adapters": Dtype.BF16}},
+        {"": {"loss": "fused"}, "whole": AUTOCAST, "fsdp": FP32_SHARDS, "full zero": MASTER, "qlora": {"adapters": Dtype.BF16}}
+        | {"lora": FUSED, "full": FUSED},
     ),
     Stack(
         "fms",
@@ -103,21 +107,22 @@ _ALL = (
         "axolotl",
         "axolotl 067b021 (loaders/model.py): loads weights in bf16 and converts norms and embeddings to it; checkpoints without re-entry. "
         "Shards as in accelerate",
-        {"full fsdp": FP32_SHARDS, "full zero": MASTER, "adapters whole": BF16_PRODUCTS},
+        {"full fsdp": FP32_SHARDS, "full zero": MASTER, "adapters whole": BF16_PRODUCTS, "lora": FUSED, "full": FUSED},
         vendors=GPUS,
     ),
     Stack(
         "llama-factory",
         "LLaMA-Factory (_setup_full_tuning in model/adapter.py): casts trained weights to fp32 unless pure_bf16 is set; quantised models keep "
         "norms in bf16; checkpoints re-entrantly",
-        {"": {"reentrant": True}, "full whole": AUTOCAST, "full fsdp": FP32_SHARDS, "full zero": MASTER, "adapters whole": BF16_PRODUCTS},
+        {"": {"reentrant": True}, "full whole": AUTOCAST, "full fsdp": FP32_SHARDS, "full zero": MASTER}
+        | {"adapters whole": BF16_PRODUCTS, "lora": FUSED, "full": FUSED},
         vendors=GPUS,
     ),
     Stack(
         "unsloth",
-        "Unsloth 015bdef (models/_utils.py): checkpointed inputs wait in host memory, the loss never holds all logits, and FlexAttention computes "
-        "sinks and soft caps (unsloth.ai/blog/gpt-oss-context)",
-        {"": {"loss": "chunked", "attention": "sdpa"}, "adapters": {"activation_offload": True}},
+        "Unsloth 015bdef (models/_utils.py, models/rl.py): checkpointed inputs wait in host memory, the loss never holds all logits, the default "
+        "optimizer has 8 bits, and FlexAttention computes sinks and soft caps (unsloth.ai/blog/gpt-oss-context)",
+        {"": {"loss": "chunked", "attention": "sdpa", "optimizer": "adamw-8bit"}, "adapters": {"activation_offload": True}},
         vendors=GPUS,
         without=("fsdp",),
     ),
@@ -150,7 +155,12 @@ USUAL_STACK: dict[SoftwareLevel, str] = {"plain": "hf", "tuned": "hf", "vendor":
 
 
 def on_stack(shape: TrainingShape, stack: str, fixed: tuple[str, ...] = ()) -> TrainingShape:
-    """Return a step as a stack runs it; `fixed` are fields that keep their value. Steps without bf16 weights keep their formats."""
-    formats = FORMATS if shape.parameters is not Dtype.BF16 or any(name in FORMATS for name in fixed) else ()
-    kept = (*fixed, *formats, *(() if shape.optimizer == "adamw" else ("optimizer",)))
-    return replace(shape, **{name: value for name, value in STACKS[stack].fields_for(shape).items() if name not in kept})
+    """Return a step as a stack runs it; `fixed` are fields that keep their value. Steps without 16-bit weights keep their formats."""
+    sixteen = shape.parameters in {Dtype.BF16, Dtype.FP16}
+    formats = FORMATS if not sixteen or any(name in FORMATS for name in fixed) else ()
+    kept = {*fixed, *formats, *(() if shape.optimizer == "adamw" else ("optimizer",))}
+    fields: Fields = {name: value for name, value in STACKS[stack].fields_for(shape).items() if name not in kept}
+    if shape.parameters is Dtype.FP16:
+        # On devices without bf16, fp16 has its place.
+        fields = {name: Dtype.FP16 if value is Dtype.BF16 else value for name, value in fields.items()}
+    return replace(shape, **fields)

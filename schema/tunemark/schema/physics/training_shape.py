@@ -91,6 +91,9 @@ class TrainingShape:
     """The inputs of checkpointed blocks wait for their backward pass in host memory."""
     grouped_experts: bool = False
     """Experts compute only the tokens that chose them, also in the models of which transformers runs all experts."""
+    fused_experts: bool = False
+    """Experts are one parameter, multiplied at once, as in transformers 5. peft 0.21 gives their gate and up matrices, which are one, an adapter
+    of twice the rank, and multiplies with the sum of weights and adapters (`_convert_peft_config_moe`, `ParamWrapper`)."""
     compiled: bool = False
     """torch.compile: element-wise results are recomputed in fused kernels instead of kept."""
     loss: Loss = "upcast"
@@ -259,9 +262,13 @@ class TrainingShape:
     @property
     def adapter_weights(self) -> int:
         """Weights of all adapters: rank x (inputs + outputs) of each adapted matrix, every expert counted, and of an adapted embedding."""
-        blocks = sum((linear.inputs + linear.outputs) * linear.copies * linear.times() for linear in self.adapted)
         table = self.model.vocabulary + self.model.hidden_size if self.tokens_adapted else 0
-        return self.lora_rank * (blocks + table)
+        return sum(map(self.adapter_of, self.adapted)) + self.lora_rank * table
+
+    def adapter_of(self, linear: Linear) -> int:
+        """Return the weights of the adapters on a layer, in all blocks."""
+        ranks = 2 if self.fused_experts and linear.part == "experts" and linear.path.endswith("gate_up_proj") else 1
+        return ranks * self.lora_rank * (linear.inputs + linear.outputs) * linear.copies * linear.times()
 
     @property
     def embeddings_train(self) -> bool:
