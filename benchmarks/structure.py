@@ -41,18 +41,18 @@ class Budget:
 
 PYTHON = (".py",)
 BUDGETS = (
-    # Schema and collector raised by 285 on 2026-11-27: questions as people type them, results that are not used, and claims in words.
-    Budget("schema", "schema", PYTHON, 12_480, 8_000),
+    # Collector raised by 893 on 2026-11-27: claims are read by what they name, judged by their own figures and in every reading.
+    Budget("schema", "schema", PYTHON, 12_484, 8_000),
     # What is left has no second copy and no dead code: less would be fewer device families, studies or settings.
     Budget("harness", "harness", PYTHON, 9_530, 7_000),
-    Budget("collector", "collector", PYTHON, 14_529, 12_000),
+    Budget("collector", "collector", PYTHON, 15_422, 12_000),
     Budget("of it the gate", "collector/tunemark/collector/gate", PYTHON, 3_386, 3_400),
     Budget("site", "site", PYTHON, 4_131, 4_600),
     Budget("site, scripts and styles", "site", (".js", ".css"), 2_596, 2_600),
     Budget("site, templates", "site", (".j2",), 4_430, 4_000),
     # Pages of results, tables of documents and the data of page scripts are queries now; they were 1,450 lines of Python.
     Budget("collector and site, SQL", "collector site", (".sql",), 2_443, 2_600),
-    Budget("tests", "tests", PYTHON, 17_216, 16_000),
+    Budget("tests", "tests", PYTHON, 17_234, 16_000),
     Budget("benchmarks", "benchmarks", PYTHON, 4_000, 4_000),
 )
 
