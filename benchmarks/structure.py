@@ -41,11 +41,11 @@ class Budget:
 
 PYTHON = (".py",)
 BUDGETS = (
-    # Collector raised by 893 on 2026-11-27: claims are read by what they name, judged by their own figures and in every reading.
+    # Collector raised by 895 on 2026-11-27: claims are read by what they name, judged by their own figures and in every reading.
     Budget("schema", "schema", PYTHON, 12_484, 8_000),
     # What is left has no second copy and no dead code: less would be fewer device families, studies or settings.
     Budget("harness", "harness", PYTHON, 9_530, 7_000),
-    Budget("collector", "collector", PYTHON, 15_422, 12_000),
+    Budget("collector", "collector", PYTHON, 15_424, 12_000),
     Budget("of it the gate", "collector/tunemark/collector/gate", PYTHON, 3_386, 3_400),
     Budget("site", "site", PYTHON, 4_131, 4_600),
     Budget("site, scripts and styles", "site", (".js", ".css"), 2_596, 2_600),

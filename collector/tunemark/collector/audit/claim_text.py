@@ -141,7 +141,9 @@ def read_claim(facts: FactBase, text: str) -> ClaimText:
         used_on=used_on,
         memory_gib=float(memory[1]) if memory else None,
         figures=figures,
-        left=tuple(match[0].strip() for match in re.finditer(r"(?<![\w.,-])[$€]?\d[\d.,]*\w*[ %]?(?: ?[A-Za-z]+)?", unnamed)),
+        left=tuple(
+            match[0].strip() for match in re.finditer(r"\b[A-Z]{1,2}\d{2,}\b|(?<![\w.,-])[$€]?\d[\d.,]*\w*[ %]?(?: ?[A-Za-z]+)?", unnamed)
+        ),
     )
 
 

@@ -140,7 +140,7 @@ def judge(text: str, *, as_json: bool) -> None:
 
     facts = FactBase.of_project()
     claim = read_claim(facts, text)
-    if not (claim.figures or claim.devices or (claim.models and claim.used_on)):
+    if not (claim.figures or ((claim.models or claim.devices) and (claim.used_on or claim.formats or "attention" in text.lower()))):
         raise TunemarkError("claim", text, f"states nothing that can be judged; {EXAMPLE}")
     judged, left = verdict_on(facts, claim, say), list(dict.fromkeys(claim.left))
     if as_json:
