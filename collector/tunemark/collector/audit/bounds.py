@@ -92,32 +92,39 @@ def dense_peak(card: AcceleratorCard | None, formats: Iterable[Dtype] = SIXTEEN_
 def fastest_format(card: AcceleratorCard, formats: Iterable[Dtype]) -> Dtype | None:
     """Return the number format with the highest dense peak, or None if the card has a peak for none of them."""
     known = (dtype for dtype in formats if dtype in card.peak_tflops)
-    return max(known, key=lambda dtype: (card.peak_tflops[dtype], dtype.value), default=None)
+    return max(known, key=lambda dtype: card.peak_tflops[dtype], default=None)
 
 
-def peak_flop_per_s(result: AuditedResult) -> float | None:
-    """Return the dense peak of all devices in FLOP/s: of the named formats, else of the fastest format. None for unknown cards."""
+def peak_format(result: AuditedResult) -> Dtype | None:
+    """Return the number format whose dense peak bounds a result: the fastest of the named formats, else of all. None for unknown cards."""
+    card = result.accelerator
+    if card is None:
+        return None
     if narrow_format(result.conditions.precision) is Dtype.FP4:
-        peak = dense_peak(result.accelerator, (Dtype.FP4,))
-        return None if peak is None else peak * result.devices
+        return fastest_format(card, (Dtype.FP4,))
     named = precision_class(result.conditions.precision)
     formats = [Dtype(name) for name in named.split("/")] if named else [*SIXTEEN_BIT, Dtype.FP8]
     # A format without matrix units is emulated: it cannot be faster than the fastest 16-bit format.
-    peak = dense_peak(result.accelerator, formats) or dense_peak(result.accelerator)
-    return None if peak is None else peak * result.devices
+    return fastest_format(card, formats) or fastest_format(card, SIXTEEN_BIT)
+
+
+def peak_flop_per_s(result: AuditedResult) -> float | None:
+    """Return the dense peak of all devices in FLOP/s in `peak_format`; None without one."""
+    fastest = peak_format(result)
+    return result.accelerator.peak_tflops[fastest] * 1e12 * result.devices if result.accelerator and fastest else None
 
 
 def utilisation(result: AuditedResult, rate: TokenRate, *, recompute: bool = False) -> tuple[Interval, str] | None:
     """Return the share of the dense peak that a rate needs, with the calculation; None if model, length or peak is unknown."""
-    peak, length, tokens = peak_flop_per_s(result), result.conditions.sequence_length, rate.tokens_per_s
-    if peak is None or result.model is None or length is None:
+    peak, length, tokens, fastest = peak_flop_per_s(result), result.conditions.sequence_length, rate.tokens_per_s, peak_format(result)
+    if peak is None or fastest is None or result.model is None or length is None:
         return None
     each = flop_per_token(result, result.model, length, recompute=recompute)
     share = tokens * each / peak
     words = (
         f"{f'{rate.formula} = ' if rate.formula else ''}{tokens.value:,.0f} tokens/s x {each / 1e9:.2f} GFLOP"
         f"{', every block computed twice' if recompute else ''} = {tokens.value * each / 1e12:,.1f} TFLOP/s, "
-        f"{share.value:.1%} of {result.devices} x {peak / result.devices / 1e12:g} TFLOP/s dense"
+        f"{share.value:.1%} of {result.devices} x {peak / result.devices / 1e12:g} TFLOP/s dense in {fastest.value}"
     )
     return share, words
 

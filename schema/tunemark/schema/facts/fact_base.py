@@ -186,10 +186,8 @@ class FactBase:
         """
         if card := self.recognise_accelerator(name):
             return card
-        words, sharing = words_of_device(name), self.sharing_name(name)
-        beyond = {key: [spelling - words for spelling in self._spelled[key]] for key in sharing}
-        variants = [key for key, rest in beyond.items() if any(all(map(VARIANT.fullmatch, each)) for each in rest)]
-        parts = [key for key, rest in beyond.items() if any(not each & MODELS_APART for each in rest)]
+        words, sharing, variants = words_of_device(name), self.sharing_name(name), self.variants_of(name)
+        parts = [key for key in sharing if any(not (spelling - words) & MODELS_APART for spelling in self._spelled[key])]
         prices = Counter(row.accelerator for row in self.prices if row.accelerator in variants) if usual and len(variants) > 1 else {}
         most_priced = [key for key, count in prices.items() if count == max(prices.values())]
         for found in (variants, sharing if parts == sharing else [], most_priced):
@@ -222,6 +220,12 @@ class FactBase:
             for key, spellings in self._spelled.items()
             if named and words <= frozenset().union(*spellings) and (memory is None or sold_with(self.accelerators[key], memory))
         )
+
+    def variants_of(self, name: str) -> list[str]:
+        """Return the keys of the accelerators of a name that differ in memory, board or maker alone."""
+        words = words_of_device(name)
+        spelled = {key: [spelling - words for spelling in self._spelled[key]] for key in self.sharing_name(name)}
+        return [key for key, beyond in spelled.items() if any(all(map(VARIANT.fullmatch, each)) for each in beyond)]
 
     @cached_property
     def _spelled(self) -> dict[str, list[set[str]]]:

@@ -267,7 +267,7 @@ class TrainingShape:
 
     def adapter_of(self, linear: Linear) -> int:
         """Return the weights of the adapters on a layer, in all blocks."""
-        ranks = 2 if self.fused_experts and linear.part == "experts" and linear.path.endswith("gate_up_proj") else 1
+        ranks = 2 if self.fused_experts and linear.part == "experts" and "gate_up_proj" in linear.path else 1
         return ranks * self.lora_rank * (linear.inputs + linear.outputs) * linear.copies * linear.times()
 
     @property

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from tunemark.collector.audit.bounds import weight_bytes
+from tunemark.collector.audit.bounds import FIRST_LORA_TARGETS, weight_bytes
 from tunemark.collector.audit.evidence import AuditedResult, Evidence
 from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.printed_figures import WORDS, precision_class
@@ -100,6 +100,9 @@ def _usual_shape(result: AuditedResult, facts: FactBase) -> TrainingShape | None
         usual["checkpointing"] = Checkpointing.FULL
     if "loss" in conditions.settings:
         del usual["loss"]
+    if shape.model.experts and "lora_targets" not in conditions.settings:
+        # Adapters of all experts take as much as the attention of the model.
+        usual["lora_targets"] = FIRST_LORA_TARGETS.get(shape.model.family, ("q_proj", "v_proj"))
     if shape.optimizer == "adamw":
         usual["optimizer"] = "adamw-fused"
     if "mixed" in (conditions.precision or "").lower():

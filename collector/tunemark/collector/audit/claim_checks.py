@@ -1,0 +1,351 @@
+"""What a claim in words contradicts by itself: products of its figures, and facts of the models and devices that it names.
+
+Each check yields findings. What a text leaves open is read in every way that its words allow, and only what fails in all of them is a finding.
+"""
+
+import math
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import date
+from itertools import product
+
+from tunemark.collector.audit.bounds import SIXTEEN_BIT, flop_conventions
+from tunemark.collector.audit.claim_text import CLAIMS, ClaimText, Stated
+from tunemark.collector.audit.evidence import label
+from tunemark.collector.audit.interval import Interval
+from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Finding
+from tunemark.collector.audit.rules.identities import Equation
+from tunemark.schema.errors import TunemarkError
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.formats import GB, GIB
+from tunemark.schema.physics.architecture import count_parameters
+from tunemark.schema.physics.training_shape import ALL_LINEAR, TrainingShape
+from tunemark.schema.vocabulary import AuditVerdict, Dtype, Method
+
+CLAIM: str = CLAIMS["id"]
+SLACK = 0.05
+"""Share by which rounded figures of a text may differ from their product."""
+LOOSE = {"most": (0.0, 1.0), "rows": (0.9, 1.0), "energy": (0.0, 2.0), "time": (1.0, 2.0), "passes": (1.0, 1.25)}
+"""Shares of a product between which a figure lies: rows may be padded or packed, a host takes power too, and a run also loads and evaluates."""
+RECOMPUTED = 4 / 3
+"""Work of a step with every block computed twice, as a multiple of that without."""
+LENGTHS = (1, 8_192)
+"""Rows of an unstated length, for conventions of counting attention."""
+NAMED_SHARE = 0.06
+"""Share by which a count of parameters or of a vocabulary may differ from the model's: names are rounded, and embeddings may be left out."""
+SMALL_PART = 0.2
+"""Share of the parameters of a model below which a count is not of the whole model."""
+SUPERLINEAR = 1.05
+"""Factor above linear scaling that is doubted."""
+ROUNDED = 0.15
+"""Share by which a change in one digit may be rounded."""
+PAIRED = (
+    "tokens_per_s", "tokens_per_s_each", "samples_per_s", "samples_per_s_each", "steps_per_s", "step_time_s", "train_time_s", "epoch_time_s",
+    "flop_per_s", "flop_per_s_each", "peak_memory_bytes", "cost_usd", "energy_j", "mfu",
+)  # fmt: skip
+"""Figures that a text may give before and after a change."""
+FASTER = re.compile(
+    r"\bq-?lora\b(?:(?!\blora\b)(?:[^.;]|\.\d))*\b(?:faster|speed-?up|throughput|quicker)\b[^.;]*?\b(?:than|over|compared|versus|vs|as)\b[^.;]*\blora\b",
+    re.IGNORECASE,
+)
+ABOUT = re.compile(r"^[^.;,]{0,12}\b(?:memory|vram|ram|cost|cheap\w*|param\w*|energy|power|loss|accura\w*)\b", re.IGNORECASE)
+
+
+def findings_of_text(facts: FactBase, claim: ClaimText) -> tuple[list[Finding], str]:
+    """Return what the figures and the names of a text contradict, worst first, and the first calculation that it keeps; "" if there is none."""
+    equations = (*products(claim), *utilisations(claim), *changes(claim), *adapters(claim))
+    kept = (f"{way[0]}, which agrees with {each.printed}" for each in equations for way in each.left if _off(way, each.right) < SLACK)
+    found = [equation.finding() for equation in equations if not equation.holds()]
+    found += [finding for check in (calendar_facts, device_facts, model_facts, orders, states) for finding in check(facts, claim)]
+    return sorted(found, key=lambda each: list(AuditVerdict).index(each.verdict)), next(kept, "")
+
+
+def _finding(verdict: AuditVerdict, claim: str, words: str, *quantities: str) -> Finding:
+    return Finding(verdict, (CLAIM,), claim, words, quantities, rule="claim")
+
+
+# Products ------------------------------------------------------------------------------------------
+
+
+def amounts(claim: ClaimText, kind: str) -> list[Interval]:
+    """Return the values of a figure, or those that follow: the devices, the rows of a step, and the rate of all devices."""
+    if kind == "devices":
+        return [Interval.exact(float(count)) for count in claim.counts]
+    if kind == "rows":
+        return _rows(claim)
+    known = claim.values(kind)
+    if not known and kind == "gradient_accumulation":
+        return [Interval.exact(1.0)]
+    if not known and kind in {"tokens_per_s", "samples_per_s"}:
+        return [each * count for each, count in product(claim.values(f"{kind}_each"), amounts(claim, "devices"))]
+    return known
+
+
+def _rows(claim: ClaimText) -> list[Interval]:
+    """Return the rows of an optimizer step: as stated, else by the batch of each device, or by one that may be of a device or of all."""
+    if stated := claim.values("global_batch"):
+        return stated
+    counts, steps = amounts(claim, "devices") or [Interval.exact(1.0)], claim.values("gradient_accumulation")
+    each = [batch * count for batch, count in product(claim.values("micro_batch"), counts)]
+    either = [batch * count for batch, count in product(claim.values("batch"), (Interval.exact(1.0), *counts))]
+    return [rows * times for rows, times in product(each or either, (Interval.exact(1.0), *steps))]
+
+
+def products(claim: ClaimText) -> Iterator[Equation]:
+    """Yield the products that the figures of a text must keep."""
+    for row in CLAIMS["products"]:
+        expected = claim.stated(row["of"])
+        alternatives = list(_alternatives(claim, row["is"].split()))
+        if not expected or not alternatives or (row.get("without") and claim.says(row["without"])):
+            continue
+        if row["is"].startswith(row["of"]) and not claim.values(f"{row['of']}_each"):
+            continue
+        side = row.get("side", "")
+        if claim.says("packed"):
+            # Packed rows are full, and fewer than the samples.
+            side = {"rows": "most"}.get(side, "" if row["is"].startswith("samples seq") else side)
+        low, high = LOOSE.get(side, (1.0, 1.0))
+        left = tuple((words, Interval(value.value, value.low * low, value.high * high)) for words, value in alternatives)
+        names = (row["of"], *(each.strip("/?").removesuffix("_each") for each in row["is"].split() if not re.match(r"/?\d", each)))
+        # A text may give several figures of a kind, and any of them may be the product.
+        way, each = min(product(left, expected), key=lambda pair: _misses(pair[0], pair[1].value))
+        yield Equation((CLAIM,), names, each.printed, (way,), each.value, label(row["of"]).replace("_", " "), SLACK)
+
+
+def _alternatives(claim: ClaimText, factors: list[str]) -> Iterator[tuple[str, Interval]]:
+    """Yield the products of factors in words with their values, with and without those that are optional."""
+    choices = list[list[tuple[bool, Interval | None]]]()
+    for factor in factors:
+        name, divides = factor.strip("/?"), factor.startswith("/")
+        plain = re.fullmatch(r"[\d.]+", name)
+        known = [Interval.exact(float(name))] if plain else amounts(claim, name)
+        optional: list[Interval | None] = [None] if factor.endswith("?") else []
+        choices.append([(divides, value) for value in (*known, *optional)])
+    for chosen in product(*choices):
+        value, parts = Interval.exact(1.0), list[str]()
+        for divides, factor_value in chosen:
+            if factor_value is not None:
+                value = value / factor_value if divides else value * factor_value
+                parts.append(f"{'/' if divides else 'x'} {factor_value.value:,.10g}")
+        yield " ".join(parts).removeprefix("x "), value
+
+
+def _off(way: tuple[str, Interval], right: Interval) -> float:
+    """Return the distance of a calculation from what is stated, as a logarithm."""
+    return abs(math.log(way[1].value / right.value)) if way[1].value > 0 and right.value > 0 else math.inf
+
+
+def _misses(way: tuple[str, Interval], right: Interval) -> tuple[bool, float]:
+    """Return whether a calculation disagrees with what is stated, and its distance: the first in order is the best reading."""
+    return not way[1].widened(SLACK).overlaps(right), _off(way, right)
+
+
+# Utilisation ---------------------------------------------------------------------------------------
+
+
+def utilisations(claim: ClaimText) -> Iterator[Equation]:
+    """Yield MFU against FLOP/s over the peak, and both against tokens per second x FLOPs of a token, in every convention of counting them."""
+    flops = [(each.printed, each.value) for each in claim.stated("flop_per_s_each")]
+    # Without a scope it may be of one device or of all.
+    parts = product(claim.stated("flop_per_s"), {1, *claim.counts})
+    flops += [(f"{each.printed}{f' / {count}' if count > 1 else ''}", each.value / count) for each, count in parts]
+    worked, mfu, peaks = list(_by_tokens(claim)), claim.stated("mfu"), _peaks(claim)
+    for achieved in (flops, worked):
+        if achieved and mfu and peaks:
+            ways = [
+                (f"{words} / {peak / 1e12:g} TFLOP/s in {dtype}", value / peak)
+                for (words, value), (dtype, peak) in product(achieved, peaks)
+            ]
+            way, each = min(product(ways, mfu), key=lambda pair: _misses(pair[0], pair[1].value))
+            yield Equation((CLAIM,), ("mfu",), each.printed, (way,), each.value, "the MFU", SLACK)
+    if flops and worked:
+        way, right = min(product(worked, flops), key=lambda pair: _misses(pair[0], pair[1][1]))
+        yield Equation((CLAIM,), ("tokens_per_s",), right[0], (way,), right[1], "FLOP/s of a device", SLACK)
+
+
+def _by_tokens(claim: ClaimText) -> Iterator[tuple[str, Interval]]:
+    """Yield the FLOP/s of one device by its tokens per second, from the fewest FLOPs of a token to the most with recomputed blocks."""
+    rates = [each.value for each in claim.stated("tokens_per_s_each")]
+    if not rates:
+        rates = [value / count for value, count in product(claim.values("tokens_per_s"), claim.counts or (1,))]
+    lengths = [int(value.value) for value in claim.values("sequence_length")]
+    for model, rate, method in product(() if claim.sized else claim.models, rates, _methods(claim)):
+        most = max(flop_conventions(model, method, min(length, model.context_length))[1] for length in lengths or LENGTHS)
+        fewest, _ = flop_conventions(model, method, 1)
+        count = count_parameters(model)
+        # Some leave out the embedding, and some the head too.
+        fewest *= 1 - (count.head + count.embedding) / count.total if model.experts is None else 1.0
+        shown = f"{rate.value:,.6g} tokens/s x {fewest / 1e9:.4g} to {most * RECOMPUTED / 1e9:.4g} GFLOP"
+        yield shown, Interval(rate.value * (fewest + most) / 2, rate.low * fewest, rate.high * most * RECOMPUTED)
+
+
+def _methods(claim: ClaimText) -> tuple[Method, ...]:
+    return claim.methods or (Method.FULL, Method.LORA, Method.QLORA)
+
+
+def _peaks(claim: ClaimText) -> list[tuple[str, float]]:
+    """Return the dense peaks of the named devices with their formats: those that are stated, else of 16 bits.
+
+    GeForce cards are sold with the peak of 16-bit sums, which is that of their fp8.
+    """
+    peaks = list[tuple[str, float]]()
+    for cards in claim.devices:
+        for card in cards:
+            named = [Dtype(name) for name in claim.formats if Dtype(name) in card.peak_tflops and name != "fp32"]
+            formats = [*(named or SIXTEEN_BIT), *([Dtype.FP8] if "GeForce" in card.name or "RTX" in card.name else [])]
+            peaks += [(dtype.value, card.peak_tflops[dtype] * 1e12) for dtype in formats if dtype in card.peak_tflops]
+    return [(dtype, peak) for peak, dtype in {peak: dtype for dtype, peak in reversed(peaks)}.items()]
+
+
+# Changes -------------------------------------------------------------------------------------------
+
+
+def changes(claim: ClaimText) -> Iterator[Equation]:
+    """Yield speed-ups, reductions and scaling efficiencies against the figures before and after."""
+    pairs = [(kind, values) for kind in PAIRED if len(values := claim.stated(kind)) == 2]  # noqa: PLR2004 - before and after
+    counts = claim.counts if len(claim.counts) == 2 else ()  # noqa: PLR2004 - before and after
+    for kind in ("speedup", "gained", "saved"):
+        for stated in claim.stated(kind):
+            value = stated.value.value
+            # `2x` for 2.5 is rounded too far.
+            right = Interval(value, max(stated.value.low, value * (1 - ROUNDED)), min(stated.value.high, value * (1 + ROUNDED)))
+            about = ABOUT.search(claim.text[claim.text.find(stated.printed) + len(stated.printed) :])
+            of_memory = bool(about and re.search("memory|ram", about[0], re.IGNORECASE))
+            # Without a word about what changed, it may be any pair.
+            chosen = [pair for pair in pairs if not about or (pair[0] == "peak_memory_bytes") == of_memory]
+            left = tuple(way for _, (first, second) in chosen for way in _ratios(kind, first, second))
+            if left:
+                way = next((way for way in left if not _misses(way, right)[0]), left[0])
+                yield Equation((CLAIM,), (chosen[0][0],), stated.printed, (way,), right, "the change", SLACK)
+    for stated in claim.stated("scaling_efficiency"):
+        ratio = counts[1] / counts[0] if counts else float(claim.counts[0]) if claim.counts else 0.0
+        rates = [(first, second) for kind, (first, second) in pairs if kind in {"tokens_per_s", "samples_per_s"}] if counts else []
+        left = tuple((f"{b.printed} / {a.printed} / {ratio:g}", b.value / a.value / ratio) for a, b in rates)
+        left += tuple((f"{each.printed} / {ratio:g}", each.value / ratio) for each in claim.stated("speedup") if ratio > 1)
+        if left:
+            yield Equation((CLAIM,), ("scaling_efficiency",), stated.printed, left, stated.value, "the efficiency", SLACK)
+
+
+def _ratios(kind: str, first: Stated, second: Stated) -> Iterator[tuple[str, Interval]]:
+    """Yield what a change may mean: `2x faster` twice as fast or as much again, `50% faster` by rate or by time."""
+    small, large = sorted((first, second), key=lambda each: each.value.value)
+    ratio, one = large.value / small.value, Interval.exact(1.0)
+    words = f"{large.printed} / {small.printed}"
+    more = (f"{words} - 1", Interval(ratio.value - 1, ratio.low - 1, ratio.high - 1))
+    share = one / ratio
+    less = (f"1 - {small.printed} / {large.printed}", Interval(1 - share.value, 1 - share.high, 1 - share.low))
+    yield from ((words, ratio), more) if kind == "speedup" else (more, less) if kind == "gained" else (less, more)
+
+
+def orders(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
+    """Yield more than n times the rate on n times the devices, and QLoRA that is faster than LoRA in the same setting."""
+    if len(claim.counts) == 2 and claim.counts[0] < claim.counts[1]:  # noqa: PLR2004 - before and after
+        times, rates = claim.counts[1] / claim.counts[0], ("tokens_per_s", "samples_per_s", "steps_per_s")
+        pairs = [values for kind in rates if len(values := claim.stated(kind)) == 2]  # noqa: PLR2004 - before and after
+        ratios = [(f"{b.printed} / {a.printed}", (b.value / a.value).low) for a, b in pairs]
+        for words, ratio in (*ratios, *((each.printed, each.value.low) for each in claim.stated("speedup"))):
+            if ratio > times * SUPERLINEAR:
+                why = f"{words} = {ratio:.3g} times the rate with {times:g} times the devices: n devices do at most n times the work of one"
+                yield _finding(SUSPICIOUS, words, why, "tokens_per_s")
+    grown = [each.value.low for each in claim.stated("speedup")] + [1 + each.value.low for each in claim.stated("gained")]
+    if grown and max(grown) > SUPERLINEAR and claim.says("same") and (match := FASTER.search(claim.text)):
+        why = "both multiply the same matrices, and QLoRA turns its weights into 16 bits before: in the same setting it is slower than LoRA"
+        yield _finding(SUSPICIOUS, match[0], why, "tokens_per_s")
+
+
+# Facts ---------------------------------------------------------------------------------------------
+
+
+def calendar_facts(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
+    """Yield devices and models that did not exist on the day of their use."""
+    existing = [
+        (cards[0].name, date(min(card.launch_year or 1 for card in cards), 1, 1), "was launched in the year of") for cards in claim.devices
+    ]
+    for model in () if claim.sized else claim.models:
+        days = [(len(start), day) for start, day in CLAIMS["released"].items() if model.key.startswith(start)]
+        existing += [(model.name, max(days)[1], "has weights that were released on")] if days else []
+    for name, first, how in existing:
+        if claim.used_on and first > claim.used_on:
+            yield _finding(IMPOSSIBLE, f"{name} in {claim.used_on:%B %Y}", f"{name} {how} {first}")
+
+
+def device_facts(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
+    """Yield formats and peaks that the devices do not have, and more memory in use than a device without a name has."""
+    cards, known = [card for variants in claim.devices for card in variants], _peaks(claim)
+    for name in claim.formats:
+        if cards and all(card.peak_tflops and Dtype(name) not in card.peak_tflops for card in cards):
+            verdict, ending = (IMPOSSIBLE, "") if claim.says("native") else (SUSPICIOUS, ": another format was used, or it was emulated")
+            formats = ", ".join(dtype.value for dtype in cards[0].peak_tflops)
+            words = f"the matrix units of {cards[0].name} have {formats}, but not {name}{ending}"
+            yield _finding(verdict, f"{name} on {cards[0].name}", words)
+    for stated in claim.stated("peak_flop_per_s"):
+        if known and not _near(stated, SLACK, *(peak for _, peak in known)):
+            peaks = ", ".join(f"{peak / 1e12:g} TFLOP/s in {dtype}" for dtype, peak in known)
+            sparse = "; twice that is for weights of which half are zero" if _near(stated, SLACK, *(2 * peak for _, peak in known)) else ""
+            yield _finding(INCONSISTENT, stated.printed, f"the dense peak of {cards[0].name} is {peaks}{sparse}")
+    for kind, limit in (("mfu", 1.0), ("peak_memory_bytes", math.inf if cards or not claim.memory_gib else claim.memory_gib * GIB)):
+        for stated in claim.stated(kind):
+            if stated.value.low > limit:
+                words = f"{stated.printed} is {stated.value.value / limit:.2f} times all that there is"
+                yield _finding(IMPOSSIBLE, stated.printed, words, kind)
+
+
+def _near(stated: Stated, share: float, *known: float) -> bool:
+    return any(stated.value.widened(share).overlaps(Interval.exact(amount)) for amount in known)
+
+
+def model_facts(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
+    """Yield parameters and vocabularies that the model does not have."""
+    for model in claim.models if len(claim.models) == 1 and not claim.sized else ():
+        count = count_parameters(model)
+        named = [float(size) * 1e9 for size in re.findall(r"(\d+(?:\.\d+)?)b\b", f"{model.key} {model.name}".lower())]
+        whole = (count.total, count.total - count.embedding, count.total - count.embedding - count.head, *named)
+        for stated in claim.stated("parameters"):
+            # A small part of the model is of something else, such as the adapters.
+            if stated.value.value > SMALL_PART * count.total and not _near(stated, NAMED_SHARE, *whole):
+                yield _finding(INCONSISTENT, stated.printed, f"{model.name} has {count.total:,} parameters")
+        for stated in claim.stated("vocabulary"):
+            if not _near(stated, NAMED_SHARE, model.vocabulary):
+                yield _finding(INCONSISTENT, stated.printed, f"{model.name} has a vocabulary of {model.vocabulary:,} tokens")
+
+
+def adapters(claim: ClaimText) -> Iterator[Equation]:
+    """Yield trained parameters against those of adapters of the stated rank (rank x (inputs + outputs) of each adapted matrix, Hu et al. 2021)."""
+    ranks, name = [int(value.value) for value in claim.values("lora_r")], ("trainable_parameters",)
+    for stated, model in product(claim.stated(*name), claim.models if len(claim.models) == 1 and not claim.sized else ()):
+        total = count_parameters(model).total
+        for share in claim.stated("trainable_share"):
+            # Quantised weights are counted two to a byte by some.
+            ways = [(f"{stated.printed} / {total:,}{words}", stated.value / total * by) for words, by in (("", 1.0), (" x 2", 2.0))]
+            way = min(ways, key=lambda each: _misses(each, share.value))
+            yield Equation((CLAIM,), name, share.printed, (way,), share.value, "the share", 3 * SLACK)
+        if (
+            len(ranks) != 1
+            or claim.says("more_trained")
+            or not {Method.LORA, Method.QLORA} & set(claim.methods)
+            or Method.FULL in claim.methods
+        ):
+            continue
+        named = tuple(each if "_" in each else f"{each}_proj" for each in (claim.targets or "").split(","))
+        targets = [ALL_LINEAR] if claim.targets == "all-linear" else [named] if claim.targets else [("k_proj",), ALL_LINEAR]
+        with suppress(TunemarkError):
+            shapes = [TrainingShape(model, Method.LORA, 1, 1, lora_rank=ranks[0], lora_targets=names) for names in targets]
+            sizes = [float(shape.adapter_weights) for shape in shapes]
+            words = f"weights of adapters of rank {ranks[0]} on {claim.targets or 'all matrices, at the most,'}"
+            right = Interval(sizes[-1], min(sizes), max(sizes))
+            yield Equation((CLAIM,), name, stated.printed, ((stated.printed, stated.value),), right, words, SLACK)
+
+
+def states(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
+    """Yield less memory than the parts of weights and Adam's states that each device holds (Rajbhandari et al. 2020, section 3)."""
+    if claim.methods != (Method.FULL,) or len(claim.models) != 1 or not claim.says("adam") or claim.says("small_states") or claim.offloads:
+        return
+    each = 16 if claim.says("mixed") else 10 if claim.says("wide_states") else 6
+    total, devices = count_parameters(claim.models[0]).total, max(claim.counts, default=0)
+    for stated in claim.stated("peak_memory_bytes") if devices else ():
+        needed = each * total / devices
+        if stated.value.high * GIB / GB < needed:
+            shared = f" / {devices} devices" if devices > 1 else ""
+            words = f"{total:,} parameters x {each} bytes of weights, gradients and Adam's states{shared} = {needed / GB:.1f} GB > {stated.printed}"
+            yield _finding(IMPOSSIBLE, stated.printed, words, "peak_memory_bytes")

@@ -1,0 +1,150 @@
+"""A claim in words as records of results: every reading that its words allow, the usual one first."""
+
+import re
+from collections.abc import Iterator
+from itertools import islice, product
+from typing import Any, NamedTuple
+
+from tunemark.collector.audit.claim_checks import CLAIM, amounts
+from tunemark.collector.audit.claim_text import ClaimText, words
+from tunemark.collector.audit.printed_figures import WORDS
+from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
+from tunemark.schema.formats import GB, GIB
+from tunemark.schema.records.published import Claim, Conditions, Origin, PublishedResult
+from tunemark.schema.vocabulary import Dtype, Method, PublishedStatus
+
+MOST_READINGS = 24
+UNKNOWN_MANY = 8
+"""Devices of a run on several, whose number is not stated: a node."""
+USUAL_LENGTH = 2_048
+"""Tokens of a row where no length is stated, if no figure counts rows."""
+IN_ROWS = ("samples_per_s", "samples_per_s_each", "step_time_s", "steps_per_s")
+DIRECT = ("samples_per_s", "step_time_s", "steps_per_s", "hfu", "power_w", "energy_j")
+"""Figures that are judged as they are stated."""
+
+
+def readings(claim: ClaimText) -> Iterator[PublishedResult]:
+    """Yield the readings of a text as records."""
+    cards: list[AcceleratorCard | None] = [card for variants in claim.devices for card in variants] or [None]
+    models: tuple[ModelCard | None, ...] = claim.models or (None,)
+    counts = claim.counts[-1:] if len(claim.devices) < 2 else tuple(dict.fromkeys(claim.counts))  # noqa: PLR2004 - two devices are compared
+    counts = counts or ((1, UNKNOWN_MANY) if claim.says("many") else (1,))
+    methods = claim.methods or (Method.FULL, Method.LORA, Method.QLORA)
+    if Method.QLORA not in methods and any(model.family == "gpt_oss" for model in claim.models):
+        # Its checkpoints have experts of 4 bits.
+        methods = (*methods, Method.QLORA)
+    batches: list[int | None] = []
+    batches += [int(value.value) for value in (*claim.values("micro_batch"), *claim.values("batch"))][:1]
+    if batches and not claim.values("micro_batch"):
+        # A batch without a scope may be that of an optimizer step, in rows of one after another.
+        batches = list(dict.fromkeys((*batches, 1))) if counts == (1,) else [*batches, None]
+    kinds = (GB, GIB) if any("i" not in each.printed for each in claim.stated("peak_memory_bytes")) else (GIB,)
+    choices = product(models, methods, counts, cards, batches or [None], kinds, _lengths(claim))
+    return (_record(claim, _Choice(*choice)) for choice in islice(choices, MOST_READINGS))
+
+
+class _Choice(NamedTuple):
+    """One meaning of all that a text leaves open."""
+
+    model: ModelCard | None
+    method: Method
+    devices: int
+    card: AcceleratorCard | None
+    batch: int | None
+    unit: float
+    length: int | None
+
+
+def _record(claim: ClaimText, choice: _Choice) -> PublishedResult:
+    model, method, count, card, batch, unit, stated_length = choice
+    figures, split = _figures(claim, card, count, unit), claim.says("parallel")
+    in_rows = any(claim.stated(kind) for kind in IN_ROWS)
+    length = stated_length or (min(USUAL_LENGTH, model.context_length) if model and not in_rows else None)
+    rows = amounts(claim, "rows") if {"step_time_s", "steps_per_s"} & figures.keys() and not split else []
+    named = [name for name in claim.formats if card is None or Dtype(name) in card.peak_tflops]
+    if method is Method.LORA and claim.says("eight_bits"):
+        # Frozen weights of 8 bits take the memory of those in fp8.
+        named = ["bf16", "fp8"]
+    # Mixed precision has weights of 32 bits besides.
+    mixed = "mixed " if claim.says("mixed") else ""
+    settings: dict[str, Any] = {
+        "attention": next((match[0] for pattern in WORDS["kernels"] if (match := re.search(pattern, claim.text.lower()))), None),
+        "offload": claim.offloads or None,
+        "unsloth": "unsloth" in claim.text.lower() or None,
+        "software": match[0].lower() if (match := words("tuned").search(claim.text)) else None,
+        "sequence_parallel": count if split and count > 1 else None,
+        "quantisation": "8 bits" if claim.says("eight_bits") else None,
+        "data_parallel": count if claim.values("micro_batch") and not split else None,
+        "optimizer": match[0].lower() if (match := words("optimizer").search(claim.text)) else None,
+        "gradient_checkpointing": claim.says("checkpointing") or None,
+        "lora_r": next((int(value.value) for value in claim.values("lora_r")), None),
+    }
+    conditions = Conditions(
+        model=model.key if model else None,
+        method=method,
+        accelerator=card.key if card else None,
+        accelerator_count=count,
+        sequence_length=length,
+        micro_batch=batch,
+        gradient_accumulation=next((int(value.value) for value in claim.values("gradient_accumulation")), None) if batch else None,
+        global_batch=int(min(value.value for value in rows)) if rows else None,
+        precision=f"{mixed}{'/'.join(named)}" if named else None,
+        padding="static" if claim.says("padded") else None,
+        packing=claim.says("packed") or None,
+        settings={name: value for name, value in settings.items() if value is not None},
+    )
+    shared = {"section": "claim", "origin": Origin(kind="document"), "labels": {}, "status": PublishedStatus.CLAIMED}
+    return PublishedResult(id=CLAIM, source=CLAIM[:3], conditions=conditions, claims=figures, **shared)
+
+
+def _lengths(claim: ClaimText) -> list[int | None]:
+    """Return the tokens of a row: the shortest stated; figures that count rows may be of shorter ones than the longest, which is stated."""
+    stated: list[int | None] = (
+        [int(min(value.value for value in claim.values("sequence_length")))] if claim.values("sequence_length") else [None]
+    )
+    return [*stated, None] if stated[0] and claim.says("longest") and not claim.says("full_rows") else stated
+
+
+def _figures(claim: ClaimText, card: AcceleratorCard | None, count: int, unit: float) -> dict[str, Claim]:
+    """Return the figures of all devices. Of several of a kind, all of which are possible, it is the highest; without it, the lowest."""
+    alone = len(claim.models) < 2 and len(claim.devices) < 2 and len(claim.methods) < 2 and len(claim.counts) < 2  # noqa: PLR2004 - one of each
+    # Of two numbers of devices, the last has the last rate.
+    choose = max if alone else (lambda values: values[-1]) if len(claim.counts) == 2 and len(claim.devices) < 2 else min  # noqa: PLR2004
+    found = dict[str, Claim]()
+    for kind in ("tokens_per_s", *DIRECT):
+        totals = [(each.value.value, each.printed) for each in claim.stated(kind)]
+        totals = totals or [
+            (each.value.value * count, f"{each.printed}{f' x {count}' if count > 1 else ''}") for each in claim.stated(f"{kind}_each")
+        ]
+        if totals:
+            value, printed = choose(totals)
+            found[kind] = Claim(value=value, printed=printed)
+    # Watts and the energy of a text are judged with its own time; of several devices they may be of one.
+    if count > 1:
+        found.pop("power_w", None)
+    times, memories = claim.stated("train_time_s"), claim.stated("peak_memory_bytes")
+    tokens = _tokens(claim)
+    if len(times) == 1 and ("energy_j" in found or (tokens and "tokens_per_s" not in found)):
+        found["train_time_s"] = Claim(value=times[0].value.value, printed=times[0].printed)
+        if tokens and "tokens_per_s" not in found:
+            found["tokens"] = Claim(value=tokens[0], printed=tokens[1])
+    if memories:
+        last = memories[-1] if alone else min(memories, key=lambda each: each.value.value)
+        value = last.value.value * (1.0 if "i" in last.printed else unit / GB)
+        capacity = (card.memory_gib or 0) * GIB if card else 0
+        # More than a device has may be that of all together.
+        value /= count if capacity and value > capacity >= value / count else 1
+        found["peak_memory_bytes"] = Claim(value=value, printed=last.printed)
+    return found
+
+
+def _tokens(claim: ClaimText) -> tuple[float, str] | None:
+    """Return the tokens of the run: the fewest that are stated, or those of rows that are full."""
+    stated, rows, lengths = claim.stated("tokens"), claim.stated("samples"), claim.stated("sequence_length")
+    if stated:
+        least = min(stated, key=lambda each: each.value.value)
+        return least.value.value, least.printed
+    if len(rows) == len(lengths) == 1 and claim.says("full_rows"):
+        epochs = min((value.value for value in claim.values("epochs")), default=1.0)
+        return rows[0].value.value * lengths[0].value.value * epochs, f"{rows[0].printed} of {lengths[0].printed}"
+    return None

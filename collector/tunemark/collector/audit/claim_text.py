@@ -1,0 +1,328 @@
+"""Claims in words, read by what they name: models, devices with their number, methods, formats, and figures by number and unit.
+
+The whole text is scanned for each kind of thing in turn, and what one has read is not read again. `claims.toml` holds the words.
+"""
+
+import calendar
+import re
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import date
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+from tunemark.collector.audit.interval import UNIT_S, Interval, duration
+from tunemark.schema.errors import TunemarkError
+from tunemark.schema.facts.any_model import any_model
+from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.facts.names import sold_with, with_memory, words_of
+from tunemark.schema.formats import SIZES
+from tunemark.schema.records.published import Claim
+from tunemark.schema.vocabulary import Method
+
+CLAIMS = tomllib.loads(Path(__file__).with_name("claims.toml").read_text(encoding="utf-8"))
+"""Words of claims, and the products that their figures must keep."""
+WORD = re.compile(r"(?<![\w.,])[A-Za-z0-9][A-Za-z0-9.+]*(?<![.])")
+GAP = re.compile(r"[ /_-]{1,2}")
+LONGEST = 6
+"""Words of a name at most."""
+SHARES = ("mfu", "hfu", "saved", "gained", "scaling_efficiency", "trainable_share")
+SIZE_OF_MODEL = re.compile(
+    r"\b(?:an?|the|our|this|tun\w+|train\w*|q?lora|of|for|[A-Z][a-zA-Z-]+)[ -](\d+(?:\.\d+)?B)\b(?! ?(?:tok|train|active|adapt))"
+)
+"""A size that stands for a usual model, also behind a name that no card has."""
+READ = "\N{BULLET}"
+"""Stands in place of what was read."""
+COUNT = rf"(?<![\w.,-])(\d{{1,5}}|{'|'.join(CLAIMS['numbers'])})"
+NAMES_BEFORE = r"(?:free|used|rented|nvidia|amd|intel|google|aws|apple|spot|separate|consumer|gpus?|tesla|our|the|of|x|\*|standard|local|old|cloud|card|mac(?:book)?(?: pro)?)"
+BEFORE = re.compile(rf"{COUNT}[ -]?(?:{NAMES_BEFORE}[ -]?)*$", re.IGNORECASE)
+NODES = re.compile(rf"{COUNT}[ -](?:\w+ )?(?:nodes?|machines|servers|hosts)\b", re.IGNORECASE)
+AFTER = re.compile(r"^(?: ?(?:x|\*) ?(\d{1,5})\b(?![.,]\d)|:(\d{1,4})\b(?![.,]\d)|-(\d{1,4})\b(?! ?G))", re.IGNORECASE)
+DEVICES = re.compile(
+    rf"{COUNT}[ -](?:(?!per\b)[\w-]+ )?(?:GPUs?|devices?|HPUs?|chips?|accelerators?|cards?|workers?|ranks)\b(?![ -]?(?:hours?|hrs?|h)\b)",
+    re.IGNORECASE,
+)
+FROM_TO = re.compile(rf"\bfrom {COUNT}(?: {READ}| ?GPUs?| devices?)? to $", re.IGNORECASE)
+FIRST = re.compile(
+    r"(?:from|of|between|was)?[ ~]*((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[kKMB]\b)?)(?: ?[A-Za-z/%]+)? ?(?:up to|down to|to|->|→) $"
+)
+"""The figure before another one of the same kind: `from 12.5k to ` before `20k tokens/s`."""
+SIZE = re.compile(r"[ -]?(?:with |\(|of )?(\d{1,4})[ -]?Gi?B\b\)?(?! (?:peak|of (?:peak|memory use)|use|used|max|in use))", re.IGNORECASE)
+"""A memory beside the name of a device."""
+NAMELESS = re.compile(r"(?<![\d.,])(\d{1,4})[ -]?Gi?B (?:(?!per)\w+ )?(?:GPU|card|device|accelerator|Mac(?:Book)?)s?\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """A figure of a text."""
+
+    kind: str
+    value: Interval
+    printed: str
+    place: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClaimText:
+    """What a text names and states."""
+
+    text: str
+    models: tuple[ModelCard, ...]
+    devices: tuple[tuple[AcceleratorCard, ...], ...]
+    """Each named device with the variants that its name may mean, the usual one first."""
+    counts: tuple[int, ...]
+    """Numbers of devices; empty if none is stated."""
+    methods: tuple[Method, ...]
+    formats: tuple[str, ...]
+    targets: str | None
+    used_on: date | None
+    memory_gib: float | None
+    sized: bool = False
+    """True if the model is one of a size alone."""
+    """Memory of a device without a name."""
+    figures: tuple[Stated, ...] = field(default=())
+    left: tuple[str, ...] = ()
+    """Numbers that were not understood, with the word after them."""
+
+    def says(self, word: str) -> bool:
+        """Return True if one of the words of a kind is in the text."""
+        return bool(words(word).search(self.text))
+
+    def stated(self, kind: str) -> list[Stated]:
+        """Return the figures of a kind, in order."""
+        return [each for each in self.figures if each.kind == kind]
+
+    def values(self, kind: str) -> list[Interval]:
+        """Return the values of a kind, in order."""
+        return [each.value for each in self.stated(kind)]
+
+    @property
+    def offloads(self) -> bool:
+        """True if states or weights wait in host memory."""
+        return bool(words("offload").search(words("no_offload").sub(" ", self.text)))
+
+
+@cache
+def words(name: str) -> re.Pattern[str]:
+    """Return the pattern of a kind of words."""
+    return _pattern(CLAIMS["words"][name])
+
+
+@cache
+def _pattern(text: str) -> re.Pattern[str]:
+    for name, part in CLAIMS["parts"].items():
+        text = text.replace(f"{{{name}}}", part)
+    return re.compile(text, re.IGNORECASE)
+
+
+def read_claim(facts: FactBase, text: str) -> ClaimText:
+    """Return what a text names and states."""
+    text = re.sub(r"[\u2010-\u2015\u2212]", "-", text.replace("\N{MULTIPLICATION SIGN}", "x").replace("\N{NO-BREAK SPACE}", " "))
+    text = re.sub(r"\b(\d{1,5}) ?[xX*] ?(?=[A-Za-z]{2}|[A-Za-z]\d)", r"\1 x ", " ".join(text.split()))
+    found, scan = _named(text), _Scan(text)
+    models, (devices, counts) = _models(facts, scan), _devices(facts, scan)
+    memory, used_on = scan.take(NAMELESS), _date(scan)
+    figures = tuple(sorted(_figures(scan, text), key=lambda each: each.place))
+    size = None if models else SIZE_OF_MODEL.search(text)
+    unnamed = re.sub(r"\b(?:[A-Z]\w+|v|version)[ -]?\d+(?:\.\d+)+\b|\b(?:16|8|4)-?bit\b|\b\d+(?:\.\d+)?B\b(?: model)?", " ", scan.rest)
+    return ClaimText(
+        text=text,
+        models=(any_model(facts, size[1]),) if size else models,
+        sized=size is not None,
+        devices=devices,
+        counts=counts,
+        methods=tuple(Method(name) for name in ("full", "lora", "qlora", "peft") if name in found("methods")),
+        formats=tuple(found("formats")),
+        targets=",".join(dict.fromkeys(re.findall(r"\b(?:[qkvo]|gate|up|down)_proj\b", text))) or next(iter(found("targets")), None),
+        used_on=used_on,
+        memory_gib=float(memory[1]) if memory else None,
+        figures=figures,
+        left=tuple(
+            match[0].strip() for match in re.finditer(r"\b[A-Z]{1,2}\d{2,}\b|(?<![\w.,-])[$€]?\d[\d.,]*\w*[ %]?(?: ?[A-Za-z]+)?", unnamed)
+        ),
+    )
+
+
+def _named(text: str) -> Callable[[str], list[str]]:
+    """Return a function that gives the names of a table whose words are in a text."""
+    return lambda table: [name for name, pattern in CLAIMS[table].items() if _pattern(pattern).search(text)]
+
+
+class _Scan:
+    """A text, and what of it is not read yet."""
+
+    def __init__(self, text: str) -> None:
+        self.rest = text
+
+    def read(self, start: int, end: int) -> None:
+        """Mark a part as read."""
+        self.rest = self.rest[:start] + READ * (end - start) + self.rest[end:]
+
+    def take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        """Return the first match, and mark it as read."""
+        match = pattern.search(self.rest)
+        if match:
+            self.read(*match.span())
+        return match
+
+    def runs(self) -> Iterator[tuple[int, int]]:
+        """Yield beginnings and ends of unread runs of words that are joined without a comma, the longest first."""
+        spans = [match.span() for match in WORD.finditer(self.rest)]
+        for length in range(LONGEST, 0, -1):
+            for run in zip(*(spans[start:] for start in range(length)), strict=False):
+                joined = all(GAP.fullmatch(self.rest[before[1] : after[0]]) for before, after in pairwise(run))
+                if joined and READ not in self.rest[run[0][0] : run[-1][1]]:
+                    yield run[0][0], run[-1][1]
+
+
+def _models(facts: FactBase, scan: _Scan) -> tuple[ModelCard, ...]:
+    """Return the models in order: those with a known name, then fine-tuned ones, whose name without a space holds that of the base and its size."""
+    found = dict[int, str]()
+    for exact in (True, False):
+        for start, end in scan.runs():
+            name = scan.rest[start:end]
+            spelled = "".join(words_of(name))
+            if exact and re.search(r"[a-z].*\d|bert|gpt", spelled):
+                key = facts.model_keys.get(spelled) or facts.model_keys.get(name.lower())
+            else:
+                other = facts.find_model(name) if not exact and re.fullmatch(r"[^ ]*[a-z][^ ]*\d[bm]\b[^ ]*", name, re.IGNORECASE) else None
+                key = other.key if other else None
+            if key:
+                found[start] = key
+                scan.read(start, end)
+    return tuple(facts.models[key] for key in dict.fromkeys(found[start] for start in sorted(found)))
+
+
+def _variants(facts: FactBase, name: str, before: str) -> tuple[AcceleratorCard, ...]:
+    """Return the cards that a name of a device may mean, the usual one first; none for words that name no device."""
+    name = re.sub(r"\b(\d{2,3})GB?\b", r"\1GB", re.sub(r"(?<=[\dA-Za-z])s\b", "", name), flags=re.IGNORECASE)
+    bare = re.sub(r"\b\d+ ?GB\b", "", name)
+    number_alone = re.fullmatch(r"\d{4}", name) and re.search(r"\b(?:my|rtx|an?|two|single|x) $", before, re.IGNORECASE)
+    card = facts.recognise_accelerator(name)
+    named = card or number_alone or (re.search(r"\d", bare) and re.search(r"[A-Za-z]", bare))
+    if not named or re.search(r"\b(?:gpus?|chips?)\b", name, re.IGNORECASE):
+        return ()
+    with suppress(TunemarkError):
+        usual = card or facts.accelerator(name, usual=True)
+        variants = [facts.accelerators[key] for key in facts.variants_of(name)] if usual.unit != "cpu" else []
+        return tuple({each.key: each for each in (usual, *variants)}.values())
+    return ()
+
+
+def _devices(facts: FactBase, scan: _Scan) -> tuple[tuple[tuple[AcceleratorCard, ...], ...], tuple[int, ...]]:
+    """Return the devices with their variants, and their numbers: beside their names, else those of GPUs in general."""
+    instances = {row.instance.lower(): row for row in facts.prices}
+    found, counts = dict[int, tuple[AcceleratorCard, ...]](), list[int]()
+    nodes = NODES.search(scan.rest)
+    for start, end in scan.runs():
+        name, before = scan.rest[start:end], scan.rest[:start]
+        row = instances.get(name.lower()) if "." in name else None
+        variants = (facts.accelerators[row.accelerator],) if row else _variants(facts, name, before)
+        if variants:
+            number, begin, until = _beside(before, scan.rest[end:], variants[0])
+            counts += [int(each * (row.accelerator_count if row else 1)) for each in number or ([1] if row else [])]
+            # A memory beside the name is that of the device, if it is sold with it.
+            size = SIZE.match(scan.rest[end:])
+            if size and (sold := [with_memory(card, float(size[1])) for card in variants if sold_with(card, float(size[1]))]):
+                variants, until = tuple(sold), max(until, size.end())
+            found[start] = variants
+            scan.read(begin, end + until)
+    if between := scan.take(re.compile(rf"\bfrom {COUNT} to {COUNT} (?:GPUs?|devices|chips|cards)", re.IGNORECASE)):
+        counts = counts or [_count(between[1]), _count(between[2])]
+    while match := scan.take(DEVICES):
+        counts = [*counts, _count(match[1])] if not (found and counts) else counts
+    if nodes and re.search(
+        r"\b(?:nodes?|machines|servers|hosts) ?(?:of|with|x|,|\()|\b(?:each|per) node|\beach\b", scan.rest, re.IGNORECASE
+    ):
+        counts = [count * _count(nodes[1]) for count in counts]
+        scan.take(NODES)
+    return tuple({cards[0].key: cards for _, cards in sorted(found.items())}.values()), tuple(dict.fromkeys(counts))
+
+
+def _beside(before: str, after: str, card: AcceleratorCard) -> tuple[list[int], int, int]:
+    """Return the numbers of devices around a name, two for `from 1 to 8`, where they begin, and how far they reach behind the name."""
+    first, last = BEFORE.search(before), AFTER.match(after)
+    number = _count(first[1]) if first else 0
+    begin, until = first.start(1) if first else len(before), 0
+    if last and (not last[3] or card.vendor == "Google"):
+        # The slices of TPU v4 and v5p are named after their cores.
+        number = max(number, 1) * int(next(filter(None, last.groups()))) // ((card.cores_per_unit or 1) if last[3] else 1)
+        until = last.end()
+    earlier = FROM_TO.search(before[:begin]) if first else None
+    numbers = [*([_count(earlier[1])] if earlier else []), *([number] if number else [])]
+    return numbers, earlier.start(1) if earlier else begin, until
+
+
+def _count(word: str) -> int:
+    return int(CLAIMS["numbers"].get(word.lower()) or word)
+
+
+def _date(scan: _Scan) -> date | None:
+    """Return the last day of the month or year in which something was done, or None."""
+    match = scan.take(words("date"))
+    if match is None or words("not_then").search(scan.rest[: match.start()]):
+        return None
+    year, month = int(match["year"]), list(calendar.month_abbr).index(match["month"].capitalize()) if match["month"] else 12
+    return date(year, month, calendar.monthrange(year, month)[1])
+
+
+def _figures(scan: _Scan, text: str) -> Iterator[Stated]:
+    """Yield the figures, with the one before a change first."""
+    for kind, pattern in ((row["kind"], pattern) for row in CLAIMS["figures"] for pattern in row["patterns"]):
+        place = 0
+        while match := _pattern(pattern).search(scan.rest, place):
+            place, begin = match.end(), match.start()
+            if stated := _stated(kind, match, text):
+                first = FIRST.search(scan.rest[:begin])
+                if first and (earlier := _number(first[1])):
+                    begin = first.start(1)
+                    scale = stated.value.value / (_number(match["n"]) or 1.0)
+                    yield replace(stated, value=_interval(first[1], earlier) * scale, printed=first[1], place=begin)
+                yield stated
+                scan.read(begin, match.end())
+
+
+def _stated(kind: str, match: re.Match[str], text: str) -> Stated | None:
+    """Return a figure in the unit of its kind, or None for one that is something else. A rate of one device is a kind of its own."""
+    number, before, after = match["n"].strip(), text[max(0, match.start() - 40) : match.start()], text[match.end() : match.end() + 24]
+    value = duration(number.rstrip(", ").replace(",", "")) if kind == "train_time_s" and not match.groupdict().get("t") else _number(number)
+    if kind == "sequence_length" and re.fullmatch(r"\d+ ?k", number, re.IGNORECASE):
+        value = 1024.0 * int(number[:-1])
+    clause = re.split("[;.,]", before)[-1][-20:]
+    if not value or (kind == "peak_memory_bytes" and words("not_of_device").search(f"{clause} {re.split('[,(;.]', after)[0][:16]}")):
+        return None
+    if kind == "train_time_s" and re.match(r" ?(?:per|an|/|each) ?(?:full |training )?epoch", after, re.IGNORECASE):
+        kind = "epoch_time_s"
+    one = words("each").search(f"{before if kind == 'tokens_per_s' else before[-25:].split(',')[-1]} {match[0]}")
+    one = one or re.match(rf"[ ,(]{{0,2}}(?:on )?(?:{words('each').pattern})", after, re.IGNORECASE)
+    whole = words("total").search(clause) or re.match(r" ?(?:in total|total|across|overall|together|aggregate|for the|combined)", after)
+    each = "_each" if kind in {"tokens_per_s", "samples_per_s", "flop_per_s"} and one and not whole else ""
+    return Stated(kind + each, _in_unit(kind, _interval(number, value), match.groupdict()), match[0].strip(" ,"), match.start())
+
+
+def _in_unit(kind: str, amount: Interval, parts: dict[str, str]) -> Interval:
+    """Return an amount in the unit of its kind: per second, in seconds, with the prefix of its unit, or as a share."""
+    if per := (parts.get("t") or "").lower():
+        seconds = UNIT_S["ms" if per.startswith(("ms", "milli")) else per[0]]
+        return amount / seconds if kind.endswith("_per_s") else amount * seconds
+    if kind in SHARES:
+        return amount * 0.01
+    prefix = next((size for unit, size in CLAIMS["units"].items() if unit.lower() == (parts.get("p") or "").lower()), 1.0)
+    return amount * prefix * (CLAIMS["units"]["Wh"] if kind == "energy_j" else 1.0)
+
+
+def _number(text: str) -> float | None:
+    """Return a number with its size."""
+    low = text.strip().lower()
+    match = re.fullmatch(r"([\d,]*\.?\d+) ?([a-z]*)", low)
+    if match is None:
+        return float((CLAIMS["numbers"] | CLAIMS["multiples"]).get(low, 0))
+    return float(match[1].replace(",", "")) * SIZES[match[2]] if match[2] in SIZES else None
+
+
+def _interval(printed: str, value: float) -> Interval:
+    return Interval.of(Claim(value=value, printed=printed))

@@ -1,0 +1,166 @@
+"""The verdict on a claim in words: by its own figures, by the rules about one result, and by the rates and memory that the models predict.
+
+Of all readings that the words allow, the one that holds up best counts.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from tunemark.collector.audit.bounds import utilisation
+from tunemark.collector.audit.claim_checks import findings_of_text
+from tunemark.collector.audit.claim_records import readings
+from tunemark.collector.audit.claim_text import ClaimText
+from tunemark.collector.audit.evidence import AuditedResult, Evidence
+from tunemark.collector.audit.load import audited_record
+from tunemark.collector.audit.rule import WORST_FIRST, Finding, audit
+from tunemark.collector.audit.token_rates import token_rates
+from tunemark.collector.predict.estimate import range_of, read_evidence
+from tunemark.schema.facts.cards import APPLE, AcceleratorCard, ModelCard
+from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.files import project_root
+from tunemark.schema.formats import GIB, gib, significant
+from tunemark.schema.option_rates import option_rates
+from tunemark.schema.plan_search import Asked, best_plan, step_on
+from tunemark.schema.recommendation_words import asked_in_words
+from tunemark.schema.records.published import PublishedResult
+from tunemark.schema.throughput import Range
+from tunemark.schema.vocabulary import FITS, AuditVerdict, Method
+
+NOTHING = len(AuditVerdict)
+"""Place of a verdict that is none of the audit's: behind the mildest."""
+USUAL_LENGTH = 2_048
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """The verdict on a claim, or on one reading of it."""
+
+    verdict: str
+    reason: str
+    findings: tuple[Finding, ...]
+    read: str
+    """Model, method and devices as they were read."""
+    compared: bool = False
+    """True if the reason is a comparison with what the models predict."""
+
+    @property
+    def place(self) -> int:
+        """Place of the verdict: the worst is 0."""
+        return WORST_FIRST.get(AuditVerdict(self.verdict), NOTHING) if self.verdict in set(AuditVerdict) else NOTHING
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predicted:
+    """What the models of rates and memory say about one reading."""
+
+    reason: str
+    expected: tuple[float, Range] | None = None
+    """Tokens/s as claimed and as predicted."""
+    doubted: bool = False
+    compared: bool = False
+
+
+def verdict_on(facts: FactBase, claim: ClaimText, say: Callable[[str], None]) -> Judged:
+    """Return the verdict on a claim, with all findings on it and on its best reading."""
+    own, kept = findings_of_text(facts, claim)
+    tried = list[Judged]()
+    for record in readings(claim):
+        tried.append(_judged(facts, record, say))
+        if tried[-1].place == NOTHING:
+            break
+    best = max(tried, key=lambda each: each.place)
+    findings = tuple(sorted((*own, *best.findings), key=lambda each: WORST_FIRST[each.verdict]))
+    verdict: str = min((*(each.verdict.value for each in own), best.verdict), key=_place)
+    if verdict == "not judged" and kept:
+        verdict = "plausible"
+    # The finding on the predicted rate says the same as the reason.
+    worst = [each.calculation for each in findings[:1] if each.rule != "predicted-rate"]
+    told = best.reason if best.compared or not (worst or kept) else ""
+    return replace(best, verdict=verdict, reason="; ".join(filter(None, (*worst, told, "" if worst else kept))), findings=findings)
+
+
+def _place(verdict: str) -> int:
+    return WORST_FIRST[AuditVerdict(verdict)] if verdict in set(AuditVerdict) else NOTHING
+
+
+def _judged(facts: FactBase, record: PublishedResult, say: Callable[[str], None]) -> Judged:
+    """Return the verdict on one reading."""
+    run = audited_record(record, facts)
+    model, card, devices = run.model, run.accelerator, f"{run.devices} x {run.device_name}" if run.device_name else ""
+    predicted, read = Predicted(reason="no figure of it can be compared with other results"), [model.name if model else "", devices]
+    if model and card and card.memory_gib:
+        predicted = _predicted(facts, run, model, card, say)
+        length = run.conditions.sequence_length or _usual_length(model)
+        read = [asked_in_words(model, run.conditions.method, None, length), devices]
+    expected = {run.id: predicted.expected} if predicted.expected else {}
+    findings = audit(Evidence((run,), (), facts, (record,), expected))
+    verdicts = [*(each.verdict for each in findings), *([AuditVerdict.SUSPICIOUS] if predicted.doubted else [])]
+    verdict = min(verdicts, key=WORST_FIRST.__getitem__).value if verdicts else "plausible" if predicted.compared else "not judged"
+    compared = predicted.compared or predicted.doubted
+    return Judged(verdict=verdict, reason=predicted.reason, findings=findings, read=", ".join(filter(None, read)), compared=compared)
+
+
+def _usual_length(model: ModelCard) -> int:
+    return min(USUAL_LENGTH, model.context_length)
+
+
+def _predicted(facts: FactBase, run: AuditedResult, model: ModelCard, card: AcceleratorCard, say: Callable[[str], None]) -> Predicted:
+    """Compare the rate and the memory of a reading with those of a step of usual settings."""
+    claim, memory, stated = run.claims.get("tokens_per_s"), run.claims.get("peak_memory_bytes"), run.conditions
+    length, settings = stated.sequence_length or _usual_length(model), stated.settings
+    asked = Asked({"micro_batch": stated.micro_batch} if stated.micro_batch else {})
+    if memory:
+        card = card.model_copy(update={"memory_gib": max(1.0, min(card.memory_gib or 0, memory.value / GIB))})
+    method = Method.LORA if stated.method is Method.PEFT else stated.method
+    fitted, step = read_evidence(project_root(), facts, say), step_on(card, model, method, length, run.devices, asked)
+    plan, fit = best_plan(fitted.effects, card, step, "plain", asked)
+    rates = [each for each in option_rates(model, length, [(card, run.devices)], fitted, asked=asked) if each.method == stated.method]
+    known = {rate.software: speed for rate in rates if (speed := range_of(rate))}
+    # The memory model knows plain software, whole rows, NVIDIA's 4-bit weights, and adapters of all experts.
+    unlike = {"software", "sequence_parallel", "quantisation"} & settings.keys() or card.vendor == APPLE or model.experts
+    misfit = not (known or unlike or run.offloads_to_host or method is not stated.method) and fit == "no" and not plan.other_stacks(card)
+    above = "" if misfit else _above_bf16(run)
+    if claim and known:
+        # The software is not stated: it is taken to be of the level with the nearest rate.
+        software = min(known, key=lambda level: abs(math.log(known[level].value / claim.value)))
+        likely = known[software]
+        high = min(likely.high, _attainable(run, claim.value, facts))
+        side = "within" if likely.low <= claim.value <= high else "below" if claim.value < likely.low else "above"
+        ends = f"{significant(likely.low)} to {significant(high)}, the 90% interval" if high > likely.low else "what is"
+        nearest = ", the nearest level" if len(known) > 1 else ""
+        reason = "; ".join(filter(None, (above, f"{claim.printed} is {side} {ends} predicted for {software} software{nearest}")))
+        # Other software than the model knows may be faster.
+        other = side == "above" and software == "plain" and "software" in settings
+        return Predicted(reason=reason, expected=None if other else (claim.value, likely), doubted=bool(above), compared=True)
+    if misfit:
+        lacking = gib(plan.needed_bytes - card.usable_bytes)
+        reason = f"a step of usual settings, without offload to the host, does not fit: each device lacks {lacking} by the memory model"
+        return Predicted(reason=reason, doubted=True)
+    if memory and not claim:
+        also = f", but fits with {others[0]}" if fit not in FITS and (others := plan.other_stacks(card)) else ""
+        return Predicted(reason=f"by the memory model, a step of usual settings needs {gib(plan.needed_bytes)}{also}", compared=True)
+    why = next((rate.reason for rate in rates if claim and rate.reason), "it states no tokens/s")
+    reason = "; ".join(filter(None, (above, f"it is not compared with other results: {why}")))
+    return Predicted(reason=reason, doubted=bool(above))
+
+
+def _shares(run: AuditedResult, *formats: str) -> list[tuple[float, ...]]:
+    """Return the least shares of the dense peaks of formats that each rate of tokens needs."""
+    runs = [replace(run, conditions=run.conditions.model_copy(update={"precision": each})) for each in formats]
+    found = [[utilisation(each, rate) for each in runs] for rate in token_rates(run)]
+    return [tuple(share[0].low for share in shares if share) for shares in found if all(shares)]
+
+
+def _attainable(run: AuditedResult, tokens_per_s: float, facts: FactBase) -> float:
+    """Return the highest tokens/s at which matrix products run, in the stated format, else in 16 bits."""
+    shares = _shares(run, run.conditions.precision or "bf16")
+    return tokens_per_s / shares[0][0] * facts.known.practice("attainable-utilisation") if shares else math.inf
+
+
+def _above_bf16(run: AuditedResult) -> str:
+    """Return the shares of the peaks that a rate in no stated format needs, if it is possible in fp8 alone; "" otherwise."""
+    for bf16, fp8 in [] if run.conditions.precision else _shares(run, "bf16", "fp8"):
+        if bf16 > 1 >= fp8:
+            return f"{bf16:.0%} of the bf16 peak: impossible unless it ran in fp8 ({fp8:.0%})"
+    return ""
