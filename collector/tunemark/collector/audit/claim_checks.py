@@ -53,7 +53,7 @@ ABOUT = re.compile(r"^[^.;,]{0,12}\b(?:memory|vram|ram|cost|cheap\w*|param\w*|en
 
 
 def findings_of_text(facts: FactBase, claim: ClaimText) -> tuple[list[Finding], str]:
-    """Return what the figures and the names of a text contradict, worst first, and the first calculation that it keeps; "" if there is none."""
+    """Return the contradictions of the figures and names of a text, worst first, and the first calculation that it keeps; "" if there is none."""
     equations = (*products(claim), *utilisations(claim), *changes(claim), *adapters(claim))
     kept = (f"{way[0]}, which agrees with {each.printed}" for each in equations for way in each.left if _off(way, each.right) < SLACK)
     found = [equation.finding() for equation in equations if not equation.holds()]
@@ -137,7 +137,7 @@ def _off(way: tuple[str, Interval], right: Interval) -> float:
 
 
 def _misses(way: tuple[str, Interval], right: Interval) -> tuple[bool, float]:
-    """Return whether a calculation disagrees with what is stated, and its distance: the first in order is the best reading."""
+    """Return True if a calculation disagrees with the stated figure, and its distance: the first in order is the best reading."""
     return not way[1].widened(SLACK).overlaps(right), _off(way, right)
 
 

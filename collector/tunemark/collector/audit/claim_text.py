@@ -120,7 +120,7 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 
 def read_claim(facts: FactBase, text: str) -> ClaimText:
-    """Return what a text names and states."""
+    """Return the names, figures and words of a text."""
     text = re.sub(r"[\u2010-\u2015\u2212]", "-", text.replace("\N{MULTIPLICATION SIGN}", "x").replace("\N{NO-BREAK SPACE}", " "))
     text = re.sub(r"\b(\d{1,5}) ?[xX*] ?(?=[A-Za-z]{2}|[A-Za-z]\d)", r"\1 x ", " ".join(text.split()))
     found, scan = _named(text), _Scan(text)

@@ -28,7 +28,7 @@ from tunemark.schema.throughput import Range
 from tunemark.schema.vocabulary import FITS, AuditVerdict, Method
 
 NOTHING = len(AuditVerdict)
-"""Place of a verdict that is none of the audit's: behind the mildest."""
+"""Place of a verdict that the audit does not have: behind the mildest."""
 USUAL_LENGTH = 2_048
 
 

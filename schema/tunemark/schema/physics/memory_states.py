@@ -260,7 +260,7 @@ def _adapted(shape: TrainingShape) -> str:
         ", ".join(dict.fromkeys(linear.path.split(".")[-1] for linear in shape.adapted if (linear in experts) is inside))
         for inside in (False, True)
     )
-    numbers = f"{sum(map(shape.adapter_of, experts)):,} of them on {of_experts} of {shape.model.experts} experts"
+    numbers = f"{sum(shape.adapter_of(linear) for linear in experts):,} of them on {of_experts} of {shape.model.experts} experts"
     return f"rank {shape.lora_rank} on {layers}" + (f", {numbers}; lora_targets=attention leaves these out" if experts else "")
 
 

@@ -263,7 +263,7 @@ class TrainingShape:
     def adapter_weights(self) -> int:
         """Weights of all adapters: rank x (inputs + outputs) of each adapted matrix, every expert counted, and of an adapted embedding."""
         table = self.model.vocabulary + self.model.hidden_size if self.tokens_adapted else 0
-        return sum(map(self.adapter_of, self.adapted)) + self.lora_rank * table
+        return sum(self.adapter_of(linear) for linear in self.adapted) + self.lora_rank * table
 
     def adapter_of(self, linear: Linear) -> int:
         """Return the weights of the adapters on a layer, in all blocks."""
