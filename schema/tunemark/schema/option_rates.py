@@ -35,14 +35,7 @@ from tunemark.schema.plan_search import (
     without_stack,
 )
 from tunemark.schema.recommendation import LEVELS, DisputedRate, Offer, Question, Rate, UnusedRate, places_of
-from tunemark.schema.throughput import (
-    Effects,
-    LogPrediction,
-    architecture_of,
-    interval_of,
-    line_of,
-    predict,
-)
+from tunemark.schema.throughput import Effects, LogPrediction, architecture_of, interval_of, line_of, predict
 from tunemark.schema.vocabulary import FITS, METHODS, Dtype, Method, SoftwareLevel
 
 TRAINED = (Method.FULL, Method.LORA, Method.QLORA)

@@ -161,7 +161,7 @@ def without_stack(config: Combination, asked: Asked) -> str:
     return f"{asked.stack} does not run {what} on {devices}; these do: {', '.join(others)}"
 
 
-GROUPS = (2, 4, 8)
+GROUPS = (2, 4, NODE)
 """Devices that share each matrix: those of one machine."""
 
 

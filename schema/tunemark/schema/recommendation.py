@@ -376,8 +376,8 @@ def _found(question: Question, rates: Sequence[Rate], offers: Sequence[Offer], m
                 yield Without(offer.accelerator, offer.name, method, known.devices, missing, fitting=fitting, too_large=True, stacks=stacks)
             else:
                 software = tuple(sorted(levels.get(place, ())))
-                fits = known.memory in FITS and known.needed_bytes is not None and known.memory_bytes is not None
-                room = f"{gib(known.needed_bytes or 0)} of {gib(known.memory_bytes or 0)}" if fits else ""
+                needed, memory = known.needed_bytes, known.memory_bytes
+                room = f"{gib(needed)} of {gib(memory)}" if known.memory in FITS and needed and memory else ""
                 yield Without(offer.accelerator, offer.name, method, known.devices, missing, software=software, room=room)
 
 

@@ -324,9 +324,10 @@ def predict(effects: Effects, config: Combination, work: Iterable[float] | None 
     of_factors = [(name, part / total) for term, part in parts for name in factors_of(config, term)]
     log_seconds = math.log(total) + sum(weight * effects.mean_of(name) for name, weight in weights.items())
     least = sum(part / factor_of(effects, config, term) for term, part in parts if term in PRODUCTS) / ATTAINABLE
-    if host_seconds(config) > math.exp(log_seconds):
+    host = host_seconds(config)
+    if host > math.exp(log_seconds):
         sd = math.sqrt(HOST_SD**2 + ROW_VARIANCE)
-        return LogPrediction(math.log(host_seconds(config)), sd, least, math.exp(QUANTILE * sd))
+        return LogPrediction(math.log(host), sd, least, math.exp(QUANTILE * sd))
     own = effects.variance((name, weight) for name, weight in weights.items() if name.partition(": ")[0] in OWN_EFFECTS)
     every = effects.variance([*weights.items(), *of_factors])
     return LogPrediction(log_seconds, math.sqrt(every + ROW_VARIANCE), least, math.exp(QUANTILE * math.sqrt(own + ROW_VARIANCE)))

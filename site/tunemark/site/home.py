@@ -1,5 +1,6 @@
 """The answer on the home page to a usual question. The script of the page answers other questions."""
 
+from tunemark.schema.facts.cards import USUAL_LENGTH
 from tunemark.schema.option_rates import Evidence, rates_for
 from tunemark.schema.recommendation import Question, recommend
 from tunemark.site import recommend_data
@@ -8,7 +9,7 @@ from tunemark.site.database import Database
 
 USUAL = "llama-3.1-8b"
 """Model of the question that is answered first."""
-TOKENS, LENGTH = 10_000_000, 2_048
+TOKENS = 10_000_000
 
 
 def first_answer(database: Database) -> str:
@@ -17,7 +18,7 @@ def first_answer(database: Database) -> str:
     if model is None or not evidence.results:
         return ""
     cards, offers = recommend_data.accelerators(database.rows), recommend_data.offers(database.rows)
-    question, tuned = (Question("lora", TOKENS, LENGTH, software=software) for software in ("plain", "tuned"))
+    question, tuned = (Question("lora", TOKENS, USUAL_LENGTH, software=software) for software in ("plain", "tuned"))
     rates = rates_for(question, model, cards, offers, evidence)
     answer, faster = (recommend(each, rates, offers) for each in (question, tuned))
     names = {key: card.name for key, card in cards.items()}

@@ -116,15 +116,15 @@ def peak_flop_per_s(result: AuditedResult) -> float | None:
 
 def utilisation(result: AuditedResult, rate: TokenRate, *, recompute: bool = False) -> tuple[Interval, str] | None:
     """Return the share of the dense peak that a rate needs, with the calculation; None if model, length or peak is unknown."""
-    peak, length, tokens, fastest = peak_flop_per_s(result), result.conditions.sequence_length, rate.tokens_per_s, peak_format(result)
-    if peak is None or fastest is None or result.model is None or length is None:
+    card, fastest, length, tokens = result.accelerator, peak_format(result), result.conditions.sequence_length, rate.tokens_per_s
+    if card is None or fastest is None or result.model is None or length is None:
         return None
     each = flop_per_token(result, result.model, length, recompute=recompute)
-    share = tokens * each / peak
+    share = tokens * each / (card.peak_tflops[fastest] * 1e12 * result.devices)
     words = (
         f"{f'{rate.formula} = ' if rate.formula else ''}{tokens.value:,.0f} tokens/s x {each / 1e9:.2f} GFLOP"
         f"{', every block computed twice' if recompute else ''} = {tokens.value * each / 1e12:,.1f} TFLOP/s, "
-        f"{share.value:.1%} of {result.devices} x {peak / result.devices / 1e12:g} TFLOP/s dense in {fastest.value}"
+        f"{share.value:.1%} of {result.devices} x {card.peak_tflops[fastest]:g} TFLOP/s dense in {fastest.value}"
     )
     return share, words
 

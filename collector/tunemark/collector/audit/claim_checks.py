@@ -11,10 +11,10 @@ from datetime import date
 from itertools import product
 
 from tunemark.collector.audit.bounds import SIXTEEN_BIT, flop_conventions
-from tunemark.collector.audit.claim_text import CLAIMS, ClaimText, Stated
+from tunemark.collector.audit.claim_text import CLAIMS, PAIR, ClaimText, Stated
 from tunemark.collector.audit.evidence import label
 from tunemark.collector.audit.interval import Interval
-from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Finding
+from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, WORST_FIRST, Finding
 from tunemark.collector.audit.rules.identities import Equation
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
@@ -58,7 +58,7 @@ def findings_of_text(facts: FactBase, claim: ClaimText) -> tuple[list[Finding], 
     kept = (f"{way[0]}, which agrees with {each.printed}" for each in equations for way in each.left if _off(way, each.right) < SLACK)
     found = [equation.finding() for equation in equations if not equation.holds()]
     found += [finding for check in (calendar_facts, device_facts, model_facts, orders, states) for finding in check(facts, claim)]
-    return sorted(found, key=lambda each: list(AuditVerdict).index(each.verdict)), next(kept, "")
+    return sorted(found, key=lambda each: WORST_FIRST[each.verdict]), next(kept, "")
 
 
 def _finding(verdict: AuditVerdict, claim: str, words: str, *quantities: str) -> Finding:
@@ -170,7 +170,7 @@ def _by_tokens(claim: ClaimText) -> Iterator[tuple[str, Interval]]:
     if not rates:
         rates = [value / count for value, count in product(claim.values("tokens_per_s"), claim.counts or (1,))]
     lengths = [int(value.value) for value in claim.values("sequence_length")]
-    for model, rate, method in product(() if claim.sized else claim.models, rates, _methods(claim)):
+    for model, rate, method in product(() if claim.sized else claim.models, rates, claim.possible_methods):
         most = max(flop_conventions(model, method, min(length, model.context_length))[1] for length in lengths or LENGTHS)
         fewest, _ = flop_conventions(model, method, 1)
         count = count_parameters(model)
@@ -178,10 +178,6 @@ def _by_tokens(claim: ClaimText) -> Iterator[tuple[str, Interval]]:
         fewest *= 1 - (count.head + count.embedding) / count.total if model.experts is None else 1.0
         shown = f"{rate.value:,.6g} tokens/s x {fewest / 1e9:.4g} to {most * RECOMPUTED / 1e9:.4g} GFLOP"
         yield shown, Interval(rate.value * (fewest + most) / 2, rate.low * fewest, rate.high * most * RECOMPUTED)
-
-
-def _methods(claim: ClaimText) -> tuple[Method, ...]:
-    return claim.methods or (Method.FULL, Method.LORA, Method.QLORA)
 
 
 def _peaks(claim: ClaimText) -> list[tuple[str, float]]:
@@ -203,8 +199,8 @@ def _peaks(claim: ClaimText) -> list[tuple[str, float]]:
 
 def changes(claim: ClaimText) -> Iterator[Equation]:
     """Yield speed-ups, reductions and scaling efficiencies against the figures before and after."""
-    pairs = [(kind, values) for kind in PAIRED if len(values := claim.stated(kind)) == 2]  # noqa: PLR2004 - before and after
-    counts = claim.counts if len(claim.counts) == 2 else ()  # noqa: PLR2004 - before and after
+    pairs = [(kind, values) for kind in PAIRED if len(values := claim.stated(kind)) == PAIR]
+    counts = claim.counts if len(claim.counts) == PAIR else ()
     for kind in ("speedup", "gained", "saved"):
         for stated in claim.stated(kind):
             value = stated.value.value
@@ -240,9 +236,9 @@ def _ratios(kind: str, first: Stated, second: Stated) -> Iterator[tuple[str, Int
 
 def orders(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
     """Yield more than n times the rate on n times the devices, and QLoRA that is faster than LoRA in the same setting."""
-    if len(claim.counts) == 2 and claim.counts[0] < claim.counts[1]:  # noqa: PLR2004 - before and after
+    if len(claim.counts) == PAIR and claim.counts[0] < claim.counts[1]:
         times, rates = claim.counts[1] / claim.counts[0], ("tokens_per_s", "samples_per_s", "steps_per_s")
-        pairs = [values for kind in rates if len(values := claim.stated(kind)) == 2]  # noqa: PLR2004 - before and after
+        pairs = [values for kind in rates if len(values := claim.stated(kind)) == PAIR]
         ratios = [(f"{b.printed} / {a.printed}", (b.value / a.value).low) for a, b in pairs]
         for words, ratio in (*ratios, *((each.printed, each.value.low) for each in claim.stated("speedup"))):
             if ratio > times * SUPERLINEAR:

@@ -6,18 +6,15 @@ from itertools import islice, product
 from typing import Any, NamedTuple
 
 from tunemark.collector.audit.claim_checks import CLAIM, amounts
-from tunemark.collector.audit.claim_text import ClaimText, words
+from tunemark.collector.audit.claim_text import PAIR, ClaimText, words
 from tunemark.collector.audit.printed_figures import WORDS
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.formats import GB, GIB
+from tunemark.schema.plan_search import NODE
 from tunemark.schema.records.published import Claim, Conditions, Origin, PublishedResult
 from tunemark.schema.vocabulary import Dtype, Method, PublishedStatus
 
 MOST_READINGS = 24
-UNKNOWN_MANY = 8
-"""Devices of a run on several, whose number is not stated: a node."""
-USUAL_LENGTH = 2_048
-"""Tokens of a row where no length is stated, if no figure counts rows."""
 IN_ROWS = ("samples_per_s", "samples_per_s_each", "step_time_s", "steps_per_s")
 DIRECT = ("samples_per_s", "step_time_s", "steps_per_s", "hfu", "power_w", "energy_j")
 """Figures that are judged as they are stated."""
@@ -27,9 +24,10 @@ def readings(claim: ClaimText) -> Iterator[PublishedResult]:
     """Yield the readings of a text as records."""
     cards: list[AcceleratorCard | None] = [card for variants in claim.devices for card in variants] or [None]
     models: tuple[ModelCard | None, ...] = claim.models or (None,)
-    counts = claim.counts[-1:] if len(claim.devices) < 2 else tuple(dict.fromkeys(claim.counts))  # noqa: PLR2004 - two devices are compared
-    counts = counts or ((1, UNKNOWN_MANY) if claim.says("many") else (1,))
-    methods = claim.methods or (Method.FULL, Method.LORA, Method.QLORA)
+    counts = claim.counts[-1:] if len(claim.devices) < PAIR else tuple(dict.fromkeys(claim.counts))
+    # Several, whose number is not stated, may be those of a machine.
+    counts = counts or ((1, NODE) if claim.says("many") else (1,))
+    methods = claim.possible_methods
     if Method.QLORA not in methods and any(model.family == "gpt_oss" for model in claim.models):
         # Its checkpoints have experts of 4 bits.
         methods = (*methods, Method.QLORA)
@@ -59,7 +57,7 @@ def _record(claim: ClaimText, choice: _Choice) -> PublishedResult:
     model, method, count, card, batch, unit, stated_length = choice
     figures, split = _figures(claim, card, count, unit), claim.says("parallel")
     in_rows = any(claim.stated(kind) for kind in IN_ROWS)
-    length = stated_length or (min(USUAL_LENGTH, model.context_length) if model and not in_rows else None)
+    length = stated_length or (model.usual_length if model and not in_rows else None)
     rows = amounts(claim, "rows") if {"step_time_s", "steps_per_s"} & figures.keys() and not split else []
     named = [name for name in claim.formats if card is None or Dtype(name) in card.peak_tflops]
     if method is Method.LORA and claim.says("eight_bits"):
@@ -107,9 +105,9 @@ def _lengths(claim: ClaimText) -> list[int | None]:
 
 def _figures(claim: ClaimText, card: AcceleratorCard | None, count: int, unit: float) -> dict[str, Claim]:
     """Return the figures of all devices. Of several of a kind, all of which are possible, it is the highest; without it, the lowest."""
-    alone = len(claim.models) < 2 and len(claim.devices) < 2 and len(claim.methods) < 2 and len(claim.counts) < 2  # noqa: PLR2004 - one of each
+    alone = all(len(each) < PAIR for each in (claim.models, claim.devices, claim.methods, claim.counts))
     # Of two numbers of devices, the last has the last rate.
-    choose = max if alone else (lambda values: values[-1]) if len(claim.counts) == 2 and len(claim.devices) < 2 else min  # noqa: PLR2004
+    choose = max if alone else (lambda values: values[-1]) if len(claim.counts) == PAIR and len(claim.devices) < PAIR else min
     found = dict[str, Claim]()
     for kind in ("tokens_per_s", *DIRECT):
         totals = [(each.value.value, each.printed) for each in claim.stated(kind)]

@@ -8,7 +8,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import cache
 from itertools import pairwise
@@ -21,6 +21,7 @@ from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.names import sold_with, with_memory, words_of
 from tunemark.schema.formats import SIZES
+from tunemark.schema.option_rates import TRAINED
 from tunemark.schema.records.published import Claim
 from tunemark.schema.vocabulary import Method
 
@@ -30,6 +31,8 @@ WORD = re.compile(r"(?<![\w.,])[A-Za-z0-9][A-Za-z0-9.+]*(?<![.])")
 GAP = re.compile(r"[ /_-]{1,2}")
 LONGEST = 6
 """Words of a name at most."""
+PAIR = 2
+"""Figures before and after a change, or things that are compared."""
 SHARES = ("mfu", "hfu", "saved", "gained", "scaling_efficiency", "trainable_share")
 SIZE_OF_MODEL = re.compile(
     r"\b(?:an?|the|our|this|tun\w+|train\w*|q?lora|of|for|[A-Z][a-zA-Z-]+)[ -](\d+(?:\.\d+)?B)\b(?! ?(?:tok|train|active|adapt))"
@@ -81,10 +84,10 @@ class ClaimText:
     targets: str | None
     used_on: date | None
     memory_gib: float | None
+    """Memory of a device without a name."""
     sized: bool = False
     """True if the model is one of a size alone."""
-    """Memory of a device without a name."""
-    figures: tuple[Stated, ...] = field(default=())
+    figures: tuple[Stated, ...] = ()
     left: tuple[str, ...] = ()
     """Numbers that were not understood, with the word after them."""
 
@@ -99,6 +102,11 @@ class ClaimText:
     def values(self, kind: str) -> list[Interval]:
         """Return the values of a kind, in order."""
         return [each.value for each in self.stated(kind)]
+
+    @property
+    def possible_methods(self) -> tuple[Method, ...]:
+        """The methods that are named, else all."""
+        return self.methods or TRAINED
 
     @property
     def offloads(self) -> bool:

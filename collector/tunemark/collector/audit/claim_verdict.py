@@ -6,6 +6,7 @@ Of all readings that the words allow, the one that holds up best counts.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 
 from tunemark.collector.audit.bounds import utilisation
 from tunemark.collector.audit.claim_checks import findings_of_text
@@ -20,6 +21,7 @@ from tunemark.schema.facts.cards import APPLE, AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import GIB, gib, significant
+from tunemark.schema.option_rates import Evidence as KnownRates
 from tunemark.schema.option_rates import option_rates
 from tunemark.schema.plan_search import Asked, best_plan, step_on
 from tunemark.schema.recommendation_words import asked_in_words
@@ -29,7 +31,6 @@ from tunemark.schema.vocabulary import FITS, AuditVerdict, Method
 
 NOTHING = len(AuditVerdict)
 """Place of a verdict that the audit does not have: behind the mildest."""
-USUAL_LENGTH = 2_048
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,11 +44,6 @@ class Judged:
     """Model, method and devices as they were read."""
     compared: bool = False
     """True if the reason is a comparison with what the models predict."""
-
-    @property
-    def place(self) -> int:
-        """Place of the verdict: the worst is 0."""
-        return WORST_FIRST.get(AuditVerdict(self.verdict), NOTHING) if self.verdict in set(AuditVerdict) else NOTHING
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,12 +60,14 @@ class Predicted:
 def verdict_on(facts: FactBase, claim: ClaimText, say: Callable[[str], None]) -> Judged:
     """Return the verdict on a claim, with all findings on it and on its best reading."""
     own, kept = findings_of_text(facts, claim)
+    # Read once, and only if there is a rate or a memory to predict.
+    known = cache(lambda: read_evidence(project_root(), facts, say))
     tried = list[Judged]()
     for record in readings(claim):
-        tried.append(_judged(facts, record, say))
-        if tried[-1].place == NOTHING:
+        tried.append(_judged(facts, record, known))
+        if _place(tried[-1].verdict) == NOTHING:
             break
-    best = max(tried, key=lambda each: each.place)
+    best = max(tried, key=lambda each: _place(each.verdict))
     findings = tuple(sorted((*own, *best.findings), key=lambda each: WORST_FIRST[each.verdict]))
     verdict: str = min((*(each.verdict.value for each in own), best.verdict), key=_place)
     if verdict == "not judged" and kept:
@@ -81,17 +79,18 @@ def verdict_on(facts: FactBase, claim: ClaimText, say: Callable[[str], None]) ->
 
 
 def _place(verdict: str) -> int:
+    """Return the place of a verdict: the worst is 0."""
     return WORST_FIRST[AuditVerdict(verdict)] if verdict in set(AuditVerdict) else NOTHING
 
 
-def _judged(facts: FactBase, record: PublishedResult, say: Callable[[str], None]) -> Judged:
+def _judged(facts: FactBase, record: PublishedResult, known: Callable[[], KnownRates]) -> Judged:
     """Return the verdict on one reading."""
     run = audited_record(record, facts)
     model, card, devices = run.model, run.accelerator, f"{run.devices} x {run.device_name}" if run.device_name else ""
     predicted, read = Predicted(reason="no figure of it can be compared with other results"), [model.name if model else "", devices]
     if model and card and card.memory_gib:
-        predicted = _predicted(facts, run, model, card, say)
-        length = run.conditions.sequence_length or _usual_length(model)
+        predicted = _predicted(facts, run, model, card, known())
+        length = run.conditions.sequence_length or model.usual_length
         read = [asked_in_words(model, run.conditions.method, None, length), devices]
     expected = {run.id: predicted.expected} if predicted.expected else {}
     findings = audit(Evidence((run,), (), facts, (record,), expected))
@@ -101,19 +100,15 @@ def _judged(facts: FactBase, record: PublishedResult, say: Callable[[str], None]
     return Judged(verdict=verdict, reason=predicted.reason, findings=findings, read=", ".join(filter(None, read)), compared=compared)
 
 
-def _usual_length(model: ModelCard) -> int:
-    return min(USUAL_LENGTH, model.context_length)
-
-
-def _predicted(facts: FactBase, run: AuditedResult, model: ModelCard, card: AcceleratorCard, say: Callable[[str], None]) -> Predicted:
+def _predicted(facts: FactBase, run: AuditedResult, model: ModelCard, card: AcceleratorCard, fitted: KnownRates) -> Predicted:
     """Compare the rate and the memory of a reading with those of a step of usual settings."""
     claim, memory, stated = run.claims.get("tokens_per_s"), run.claims.get("peak_memory_bytes"), run.conditions
-    length, settings = stated.sequence_length or _usual_length(model), stated.settings
+    length, settings = stated.sequence_length or model.usual_length, stated.settings
     asked = Asked({"micro_batch": stated.micro_batch} if stated.micro_batch else {})
     if memory:
         card = card.model_copy(update={"memory_gib": max(1.0, min(card.memory_gib or 0, memory.value / GIB))})
     method = Method.LORA if stated.method is Method.PEFT else stated.method
-    fitted, step = read_evidence(project_root(), facts, say), step_on(card, model, method, length, run.devices, asked)
+    step = step_on(card, model, method, length, run.devices, asked)
     plan, fit = best_plan(fitted.effects, card, step, "plain", asked)
     rates = [each for each in option_rates(model, length, [(card, run.devices)], fitted, asked=asked) if each.method == stated.method]
     known = {rate.software: speed for rate in rates if (speed := range_of(rate))}

@@ -55,7 +55,6 @@ OnDay = Annotated[str | None, option("--on", "Day, as YYYY-MM-DD. Default: today
 ACCELERATOR = "--accelerator/-a"
 OPTIONS = {"model": "--model/-m", "accelerator": ACCELERATOR, "method": "--method", "sequence_length": "--seq"}
 """Fields of facts, shapes and questions, and the options that set them in all commands."""
-USUAL_LENGTH = 2048
 Word = TypeVar("Word", bound=str)
 Read = TypeVar("Read", int, float)
 LARGEST_PLAIN = 1e6
@@ -159,8 +158,8 @@ def named_model(facts: FactBase, name: str) -> ModelCard:
 
 
 def row_length(card: ModelCard, text: str | None = None) -> int:
-    """Return the tokens of a row by `--seq`: 2048 by default, or the model's context if that is shorter."""
-    return min(USUAL_LENGTH, card.context_length) if text is None else _read("--seq", text, tokens_in_row)
+    """Return the tokens of a row by `--seq`, else the usual ones of the model."""
+    return card.usual_length if text is None else _read("--seq", text, tokens_in_row)
 
 
 def job_tokens(tokens: str | None, samples: str | None, length: int, epochs: int) -> int | None:

@@ -239,6 +239,10 @@ class AcceleratorCard(Frozen):
         return None if part else found
 
 
+USUAL_LENGTH = 2_048
+"""Tokens of a row where nobody gives a length."""
+
+
 class ModelCard(Frozen):
     """A model: architecture numbers from which parameters and shapes follow without a hub."""
 
@@ -316,6 +320,11 @@ class ModelCard(Frozen):
     def __hash__(self) -> int:
         """Return the hash of the key: shapes of steps, which hold the card, are looked up often."""
         return hash(self.key)
+
+    @property
+    def usual_length(self) -> int:
+        """Tokens of a row where nobody gives a length: the usual ones, or the context if it is shorter."""
+        return min(USUAL_LENGTH, self.context_length)
 
     @consistency
     def _consistent(self) -> Iterator[str]:
