@@ -131,7 +131,7 @@ FACTORS: dict[Term, Prior] = {
     "exchange": Prior(math.log(1.5), 0.7, "partly overlapped with computing, partly over a slower link than the card lists"),
 }
 """Term -> prior of its factor, how many times longer than at the limit it takes."""
-PRODUCTS: tuple[Term, ...] = ("matmul", "narrow")
+PRODUCTS: tuple[Term, ...] = ("matmul", "narrow", "attention")
 """Terms that no software does faster than at `ATTAINABLE` of the limit."""
 ATTAINABLE = 0.85
 """Share of the dense peak that matrix products reach, as `attainable-utilisation` of the practices; a faster rate is no evidence."""
@@ -190,7 +190,7 @@ def host_seconds(config: Combination) -> float:
 def factors_of(config: Combination, term: Term) -> tuple[str, ...]:
     """Return the parameters that add up to the logarithm of a term's factor."""
     line = line_of(config.accelerator)
-    of_line = (f"factor of line: {term}, {line}",) if line and term in (*PRODUCTS, "attention") else ()
+    of_line = (f"factor of line: {term}, {line}",) if line and term in PRODUCTS else ()
     return (f"factor: {term}", f"factor of level: {term}, {config.level}", f"factor of stack: {term}, {config.software}", *of_line)
 
 

@@ -120,9 +120,8 @@ def _predicted(facts: FactBase, run: AuditedResult, model: ModelCard, card: Acce
         # The software is not stated: it is taken to be of the level with the nearest rate.
         software = min(known, key=lambda level: abs(math.log(known[level].value / claim.value)))
         likely = known[software]
-        high = min(likely.high, _attainable(run, claim.value, facts))
-        side = "within" if likely.low <= claim.value <= high else "below" if claim.value < likely.low else "above"
-        ends = f"{significant(likely.low)} to {significant(high)}, the 90% interval" if high > likely.low else "what is"
+        side = "within" if likely.low <= claim.value <= likely.high else "below" if claim.value < likely.low else "above"
+        ends = f"{significant(likely.low)} to {significant(likely.high)}, the 90% interval"
         nearest = ", the nearest level" if len(known) > 1 else ""
         reason = "; ".join(filter(None, (above, f"{claim.printed} is {side} {ends} predicted for {software} software{nearest}")))
         # Other software than the model knows may be faster.
@@ -140,22 +139,12 @@ def _predicted(facts: FactBase, run: AuditedResult, model: ModelCard, card: Acce
     return Predicted(reason=reason, doubted=bool(above))
 
 
-def _shares(run: AuditedResult, *formats: str) -> list[tuple[float, ...]]:
-    """Return the least shares of the dense peaks of formats that each rate of tokens needs."""
-    runs = [replace(run, conditions=run.conditions.model_copy(update={"precision": each})) for each in formats]
-    found = [[utilisation(each, rate) for each in runs] for rate in token_rates(run)]
-    return [tuple(share[0].low for share in shares if share) for shares in found if all(shares)]
-
-
-def _attainable(run: AuditedResult, tokens_per_s: float, facts: FactBase) -> float:
-    """Return the highest tokens/s at which matrix products run, in the stated format, else in 16 bits."""
-    shares = _shares(run, run.conditions.precision or "bf16")
-    return tokens_per_s / shares[0][0] * facts.known.practice("attainable-utilisation") if shares else math.inf
-
-
 def _above_bf16(run: AuditedResult) -> str:
     """Return the shares of the peaks that a rate in no stated format needs, if it is possible in fp8 alone; "" otherwise."""
-    for bf16, fp8 in [] if run.conditions.precision else _shares(run, "bf16", "fp8"):
-        if bf16 > 1 >= fp8:
-            return f"{bf16:.0%} of the bf16 peak: impossible unless it ran in fp8 ({fp8:.0%})"
+    if run.conditions.precision:
+        return ""
+    bf16_run, fp8_run = (replace(run, conditions=run.conditions.model_copy(update={"precision": each})) for each in ("bf16", "fp8"))
+    for rate in token_rates(run):
+        if (bf16 := utilisation(bf16_run, rate)) and (fp8 := utilisation(fp8_run, rate)) and bf16[0].low > 1 >= fp8[0].low:
+            return f"{bf16[0].low:.0%} of the bf16 peak: impossible unless it ran in fp8 ({fp8[0].low:.0%})"
     return ""

@@ -140,10 +140,10 @@ def recommend(
         raise TunemarkError("--owned", owned, "is the cost of one machine; name its accelerator with --own once")
     if currency is not None and as_json:
         raise TunemarkError("--currency", currency, "JSON is in US dollars; leave out one of both")
-    machines = [_own(facts, each, owned) for each in listed(own)]
+    keys, counts, without_price = _accelerators(facts, listed(accelerator), more["max_memory"])
+    machines = [_own(facts, each, owned) for each in listed(own)] + [_own(facts, each, None) for each in without_price]
     cards = facts.accelerators | {card.key: card for _, card in machines}
     offers = [replace(offer, usd_per_hour=offer.usd_per_hour * rate) for offer in read_offers(facts)]
-    keys, counts = _accelerators(facts, listed(accelerator), more["max_memory"])
     question = Question(
         training_method(method, (*ALL_METHODS, ANY), card),
         size,
@@ -194,24 +194,24 @@ def recommend(
     _print(card, question, answer, with_tuned, remarks, "$" if money == "USD" else f"{money} ")
 
 
-def _accelerators(facts: FactBase, names: list[str], most_memory_gib: str) -> tuple[tuple[str, ...], dict[str, set[int]]]:
-    """Return the keys of the accelerators to choose from, empty for all, and the numbers of devices that their names give."""
-    named, counts = named_accelerators(facts, names), defaultdict[str, set[int]](set)
+def _accelerators(facts: FactBase, names: list[str], most_memory_gib: str) -> tuple[tuple[str, ...], dict[str, set[int]], list[str]]:
+    """Return the keys of the accelerators to choose from, empty for all, the numbers of devices that their names give, and those without a price."""
+    named, counts, without_price = named_accelerators(facts, names), defaultdict[str, set[int]](set), list[str]()
     for card, count in named:
         if count is not None:
             counts[card.key].add(count)
         if all(row.accelerator != card.key for row in facts.prices):
-            own = f"--own '{count or 1} x {card.name}'"
-            say(f"tunemark: {ACCELERATOR}: no provider of the price book rents {card.name}; {own} gives its time as your own")
+            without_price.append(f"{count or 1} x {card.name}")
+            say(f"tunemark: {ACCELERATOR}: no provider of the price book rents {card.name}; its time is given as your own")
     keys = [card.key for card, _ in named]
     if not most_memory_gib:
-        return tuple(keys), counts
+        return tuple(keys), counts, without_price
     most = parse_count("--set max_memory", most_memory_gib)
     known = [card for card in facts.accelerators.values() if card.unit != "cpu" and (not keys or card.key in keys)]
     within = tuple(card.key for card in known if card.memory_gib and card.memory_gib <= most)
     if not within:
         raise TunemarkError("--set max_memory", most, "no accelerator to choose from has this little memory; give a larger value")
-    return within, counts
+    return within, counts, without_price
 
 
 def _of_counts(rates: Sequence[Rate], counts: dict[str, set[int]], own: set[tuple[str, int]]) -> list[Rate]:

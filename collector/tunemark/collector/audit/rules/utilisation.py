@@ -174,7 +174,9 @@ def unlike_other_sources(evidence: Evidence) -> Iterator[Finding]:
         ratio = measured / predicted.value
         # Padding is work too, and states that move through the host take time.
         waits = result.conditions.padding in {Padding.STATIC, Padding.DYNAMIC} or result.offloads_to_host
-        if (waits and ratio < 1) or SLOW <= QUANTILE * math.log(ratio) / math.log(predicted.high / predicted.value) <= FAST:
+        # Each end has its own distance: what the devices attain ends the upper one.
+        end = predicted.high if ratio > 1 else predicted.low
+        if (waits and ratio < 1) or SLOW <= QUANTILE * math.log(ratio) / abs(math.log(end / predicted.value)) <= FAST:
             continue
         words = (
             f"{measured:,.0f} tokens/s, {f'{ratio:.1f} times more' if ratio > 1 else f'{1 / ratio:.1f} times less'} than other "
