@@ -357,10 +357,10 @@ def alternatives(question: Question, answer: Answer) -> list[str]:
     return lines
 
 
-def with_tuned(question: Question, answer: Answer, tuned: Answer | None) -> str:
+def with_tuned(question: Question, answer: Answer, tuned: Answer | None, experts: int | None) -> str:
     """Return the best option with tuned software and the best of those with results, unless the best one is cheaper and faster.
 
-    `tuned` is None unless plain was asked for.
+    `tuned` is None unless plain was asked for; `experts` are those of a block, None if the model has none.
     """
     if tuned is None or not tuned.ranked:
         return ""
@@ -369,7 +369,8 @@ def with_tuned(question: Question, answer: Answer, tuned: Answer | None) -> str:
         option = tuned.ranked[number]
         if best is None or option.usd < best.usd or option.seconds < best.seconds:
             parts.append(f"{offered(question, option)}, {time_and_cost(option)}{_as_measured(question, option)}")
-    return f"With tuned software: {'; '.join(parts)}." if parts else ""
+    why = " Plain software computes the experts of a block one after another, and tuned software together." if experts else ""
+    return f"With tuned software: {'; '.join(parts)}.{why}" if parts else ""
 
 
 def _as_measured(question: Question, option: Option) -> str:

@@ -31,6 +31,7 @@ def answer_html(
     model_page: str = "",
     caution: str = "",
     unused: str = "",
+    experts: int | None = None,
 ) -> str:
     """Return the answer: the reader's own hardware first, the best option with its grounds, the options, and what is not known.
 
@@ -46,6 +47,8 @@ def answer_html(
         True to add all further options, folded.
     caution, unused
         Sentences about the model in this question, which stand first, and about results that are not used.
+    experts
+        Those of a block of the model; None without.
     model_page
         The page with all results of the model, which is linked where no option can be recommended.
 
@@ -65,7 +68,7 @@ def answer_html(
     if every:
         parts.append(_folded("Tight memory, or may exceed a limit", answer.may_exceed[:SHOWN], question))
         parts.append(_folded("Over a limit", answer.exceeding[:SHOWN], question))
-    lines = [_sentence(line) for line in (*words.changes(question, answer), words.with_tuned(question, answer, tuned)) if line]
+    lines = [_sentence(line) for line in (*words.changes(question, answer), words.with_tuned(question, answer, tuned, experts)) if line]
     parts.append(_list("What would change this answer", "what-would-change", lines))
     missing = (words.not_fitting(answer), words.unknown(answer), words.fill_gap(answer, words.workload_for(cards, question)), unused)
     parts.append(

@@ -166,7 +166,7 @@ def recommend(
     answer = best_options(question, rates, offers)
     tuned = best_options(replace(question, software="tuned"), rates, offers) if question.software == "plain" else None
     words = recommendation_words
-    changes, with_tuned = [*words.changes(question, answer)], words.with_tuned(question, answer, tuned)
+    changes, with_tuned = [*words.changes(question, answer)], words.with_tuned(question, answer, tuned, card.experts)
     not_used = words.not_used(question, card.key, evidence.unused)
     if as_json:
         said = {

@@ -53,7 +53,7 @@
     const tuned = question.software === "plain" ? recommend(make(Question, [], { ...question, software: "tuned" }), rates, offers) : null;
     const page = index.models[model.key]?.name === model.name ? `models/${model.key}.html` : "";
     const cards = index.workloads[model.key] ?? [], caution = beyond_context(model, question.sequence_length), unused = not_used(question, model.key, index.evidence.unused);
-    const html = answer_html(question, recommend(question, rates, offers), tuned, index.names, cards, true, page, caution, unused);
+    const html = answer_html(question, recommend(question, rates, offers), tuned, index.names, cards, true, page, caution, unused, model.experts ?? null);
     return code === "USD" ? html : html.replaceAll("$", `${code}\u00a0`);
   };
   globalThis.tunemarkHome = { answered, modelOf, prepared };
