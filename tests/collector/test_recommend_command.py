@@ -68,7 +68,7 @@ def test_only_results_count_if_predictions_are_not_wanted(tunemark: Tunemark) ->
 
 def test_own_hardware_with_a_price_of_electricity_alone_is_ranked_at_its_board_power(tunemark: Tunemark) -> None:
     own = ("--own", "2 x RTX 4090", "--owned", "electricity=0.5")
-    assert "Your GeForce RTX 4090 \N{MULTIPLICATION SIGN} 2: place" in tunemark(*BASE, *own).out
+    assert "Use GeForce RTX 4090 \N{MULTIPLICATION SIGN} 2 (own hardware, $0.450/h)" in tunemark(*BASE, *own).out
 
 
 def test_a_mac_has_the_memory_that_its_owner_names(tunemark: Tunemark) -> None:

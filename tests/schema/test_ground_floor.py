@@ -86,7 +86,7 @@ def test_without_a_checkout_results_go_to_the_current_folder_and_facts_come_from
 @pytest.mark.parametrize(
     ("name", "key"),
     [
-        *(("3090", "rtx-3090"), ("H100 SXM", "h100-80gb-sxm"), ("h100", None), ("rtx 6000", None), ("9070", None)),
+        *(("3090", "rtx-3090"), ("H100 SXM", "h100-80gb-sxm"), ("h100", None), ("rtx 6000", None), ("5060 ti", None)),
         *(("RTX 4060 8GB", "rtx-4060"), ("L40S 48 GB", "l40s"), ("NVIDIA GB300 NVL72", "gb300")),
     ],
 )

@@ -312,9 +312,7 @@ def test_a_machine_of_ones_own_is_given_its_plan_unless_it_is_the_answer() -> No
     assert line.startswith(f"Your SLOW {TIMES} 1: place 3 of 4") or ": place " in line
     assert "Memory fits: 16.0 GiB" in line
     assert "micro-batch of" in line
-    [line] = words.own_hardware(question, recommend(question, RATES, []))
-    assert ": place 1 of 1" in line
-    assert "Memory" not in line
+    assert words.own_hardware(question, recommend(question, RATES, [])) == []
 
 
 def test_methods_that_fit_are_named_where_another_does_not() -> None:

@@ -21,6 +21,8 @@ from tunemark.schema.vocabulary import FITS, METHODS, Checkpointing, Dtype, Meth
 USUAL_SLOTS, MOST_SLOTS = 4096, 16_384
 """Tokens of a micro-batch that keep an accelerator busy, and the most that a plan is looked for with."""
 MULTIPLES = (2, 4)
+WORTH_RISK = 1.05
+"""How much faster a plan must be that only probably fits: below it, the throughput model does not tell plans apart."""
 NODE = 8
 """Accelerators of one machine, usually. More of them run the plan of one machine, where it fits: their speed-up is no more than their number."""
 RANK = 16
@@ -123,7 +125,7 @@ def plans_with_work(effects: Effects, config: Combination, asked: Asked) -> list
 def best_of(card: AcceleratorCard, plans: Sequence[Candidate]) -> tuple[Candidate, MemoryVerdict]:
     """Return the fastest of plans among those that fit or probably fit on an accelerator, else one that is tight, else the smallest.
 
-    Of the smallest ones it is that with recomputation, which is the smallest on any software stack. Plans whose times differ by less than
+    One that fits is preferred to one that probably fits and is less than 5% faster. Of the smallest ones it is that with recomputation, which is the smallest on any software stack. Plans whose times differ by less than
     1% keep their order. Without figures on the card nothing is predicted, and all keep it.
     """
     limits = limits_of(plans[0].shape, card)
@@ -133,11 +135,18 @@ def best_of(card: AcceleratorCard, plans: Sequence[Candidate]) -> tuple[Candidat
     several = plans[0].on_one_machine(card) is not plans[0]
     apart = [plan for plan in plans if several and plan.on_one_machine(card).fit_on(card.usable_bytes) in FITS]
     tried: list[tuple[Candidate, MemoryVerdict]] = []
+    fastest = None
     for plan in apart or plans:
         verdict = plan.fit_on(card.usable_bytes)
-        if verdict in FITS:
+        if fastest and (isinstance(limits, Missing) or plan.seconds(limits) > WORTH_RISK * fastest[0].seconds(limits)):
+            break
+        if verdict == "fits":
             return plan, verdict
+        if verdict in FITS and not fastest:
+            fastest = (plan, verdict)
         tried.append((plan, verdict))
+    if fastest:
+        return fastest
     return min(tried, key=lambda pair: (pair[1] != "tight", pair[0].needed_bytes, pair[0].shape.checkpointing is not Checkpointing.FULL))
 
 

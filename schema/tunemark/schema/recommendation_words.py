@@ -290,7 +290,7 @@ def with_method(question: Question, option: Option) -> str:
 
 
 def own_hardware(question: Question, answer: Answer) -> list[str]:
-    """Return one line for each of the reader's own machines: its place, or the reason why it has none."""
+    """Return one line for each of the reader's own machines, except the best option: its place, or the reason why it has none."""
     lines = []
     for offer in question.own:
         name = f"Your {offer.name} {TIMES} {offer.devices}"
@@ -309,8 +309,9 @@ def own_hardware(question: Question, answer: Answer) -> list[str]:
             )
         elif own:
             number, option = own[0]
-            plan = f" {needs(option)[0]}" if number > 1 else ""
-            lines.append(f"{name}: place {number} of {len(answer.ranked)}{with_method(question, option)}, {time_and_cost(option)}.{plan}")
+            if number > 1:
+                place_of = f"place {number} of {len(answer.ranked)}{with_method(question, option)}"
+                lines.append(f"{name}: {place_of}, {time_and_cost(option)}. {needs(option)[0]}")
         elif others:
             limits = " and ".join(LIMITS[limit] for limit in dict.fromkeys((*others[0].exceeds, *others[0].limits)))
             memory_line = f" {needs(others[0])[0]}" if "memory" in others[0].limits else ""
