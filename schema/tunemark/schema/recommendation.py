@@ -293,7 +293,7 @@ def offers_of(prices: Iterable[Mapping[str, object]], cards: Mapping[str, Accele
         key = (str(row["provider"]), str(row["instance"]), str(row["kind"]))
         region = str(row["region"]) if row["region"] else None
         dated = (usd, region, str(row["dated"]))
-        shown = (provider_name(key[0]), card.tdp_w, card.caution)
+        shown = (provider_name(key[0]), card.tdp_w, card.remarks)
         offer = Offer(card.key, card.name, int(count), *key, *dated, row["fabric"] is not None, *shown)
         known = cheapest.get(key)
         if known is None or (usd, offer.region or "") < (known.usd_per_hour, known.region or ""):

@@ -247,9 +247,10 @@ def _nothing(question: Question, answer: Answer) -> str:
         return "No offer to rent can be recommended; the time on your own hardware is known."
     if not answer.offers:
         kinds = " or ".join(kind.replace("_", " ") for kind in answer.other_kinds)
-        others = f" There are offers at {kinds} prices." if kinds else ""
-        why = "No offer matches these providers, kinds of price, accelerators and numbers of devices. Allow more of one of them."
-        return f"{why}{others} Hardware without a price has a time as your own, and in `tunemark estimate`."
+        why = f"No offer matches at this kind of price, and there are offers at {kinds} prices: allow {' or '.join(f'`--kind {kind}`' for kind in answer.other_kinds)}."
+        if not kinds:
+            why = "No offer matches these providers, kinds of price, accelerators and numbers of devices. Allow more of one of them."
+        return f"{why} Hardware without a price has a time as your own, and in `tunemark estimate`."
     if answer.too_large and not answer.no_data:
         return f"Training does not fit in the memory of any accelerator that the question allows. {_what_fits(answer)}"
     trusted = "" if question.trust == "predicted" else " at this level of trust; allow predictions to see more"

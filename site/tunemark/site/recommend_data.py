@@ -27,7 +27,7 @@ ACCELERATORS = """
     from accelerators where unit <> 'cpu' order by vendor, name, accelerator
 """
 OFFERS = "select *, concat_ws(', ', known_on, known_on_mark) as dated from listed_prices where newest order by accelerator, provider, accelerator_count, instance, kind, region, effective_on desc, price"
-DERIVED = ("usable_bytes", "why_no_training")
+DERIVED = ("usable_bytes", "why_no_training", "remarks")
 """Properties of a card that the script reads."""
 Read = Callable[..., list[Row]]
 """Returns the rows of a query with its parameters."""

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from datetime import date
 from itertools import product
 
@@ -15,12 +16,13 @@ from tunemark.collector.audit.claim_text import CLAIMS, PAIR, ClaimText, Stated
 from tunemark.collector.audit.evidence import label
 from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, WORST_FIRST, Finding
-from tunemark.collector.audit.rules.identities import Equation
+from tunemark.collector.audit.rules.identities import Equation, number
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.formats import GB, GIB
+from tunemark.schema.formats import GB, GIB, HOUR_S, usd
 from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.physics.training_shape import ALL_LINEAR, TrainingShape
+from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.vocabulary import AuditVerdict, Dtype, Method
 
 CLAIM: str = CLAIMS["id"]
@@ -38,6 +40,10 @@ SMALL_PART = 0.2
 """Share of the parameters of a model below which a count is not of the whole model."""
 SUPERLINEAR = 1.05
 """Factor above linear scaling that is doubted."""
+CHEAP = 0.5
+"""Share of the lowest known price of a device, spot included, below which a price is doubted: more than prices fall in half a year."""
+PROVIDERS = 3
+"""Providers whose prices tell what a device costs at least."""
 ROUNDED = 0.15
 """Share by which a change in one digit may be rounded."""
 PAIRED = (
@@ -55,9 +61,15 @@ ABOUT = re.compile(r"^[^.;,]{0,12}\b(?:memory|vram|ram|cost|cheap\w*|param\w*|en
 def findings_of_text(facts: FactBase, claim: ClaimText) -> tuple[list[Finding], str]:
     """Return the contradictions of the figures and names of a text, worst first, and the first calculation that it keeps; "" if there is none."""
     equations = (*products(claim), *utilisations(claim), *changes(claim), *adapters(claim))
-    kept = (f"{way[0]}, which agrees with {each.printed}" for each in equations for way in each.left if _off(way, each.right) < SLACK)
-    found = [equation.finding() for equation in equations if not equation.holds()]
-    found += [finding for check in (calendar_facts, device_facts, model_facts, orders, states) for finding in check(facts, claim)]
+    kept = (
+        f"{way[0]} = {each.show(way[1].value)}, which agrees with {each.printed}"
+        for each in equations
+        for way in each.left
+        if _off(way, each.right) < SLACK
+    )
+    found = [replace(equation.finding(), rule="claim") for equation in equations if not equation.holds()]
+    checks = (calendar_facts, device_facts, model_facts, orders, states, prices)
+    found += [finding for check in checks for finding in check(facts, claim)]
     return sorted(found, key=lambda each: WORST_FIRST[each.verdict]), next(kept, "")
 
 
@@ -110,7 +122,8 @@ def products(claim: ClaimText) -> Iterator[Equation]:
         names = (row["of"], *(each.strip("/?").removesuffix("_each") for each in row["is"].split() if not re.match(r"/?\d", each)))
         # A text may give several figures of a kind, and any of them may be the product.
         way, each = min(product(left, expected), key=lambda pair: _misses(pair[0], pair[1].value))
-        yield Equation((CLAIM,), names, each.printed, (way,), each.value, label(row["of"]).replace("_", " "), SLACK)
+        show = QUANTITIES[row["of"]].show if row["of"] in QUANTITIES else number
+        yield Equation((CLAIM,), names, each.printed, (way,), each.value, label(row["of"]).replace("_", " "), SLACK, show=show)
 
 
 def _alternatives(claim: ClaimText, factors: list[str]) -> Iterator[tuple[str, Interval]]:
@@ -285,6 +298,28 @@ def device_facts(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
             if stated.value.low > limit:
                 words = f"{stated.printed} is {stated.value.value / limit:.2f} times all that there is"
                 yield _finding(IMPOSSIBLE, stated.printed, words, kind)
+
+
+def prices(facts: FactBase, claim: ClaimText) -> Iterator[Finding]:
+    """Yield a price of a device far below all known ones, as stated, or as the cost and the time of a run lead to."""
+    if len(claim.devices) != 1 or claim.says("owned"):
+        return
+    keys = {card.key for card in claim.devices[0]}
+    known = [(row.usd_per_hour / row.accelerator_count, row.provider) for row in facts.prices if row.accelerator in keys]
+    if len({provider for _, provider in known}) < PROVIDERS:
+        return
+    times = (count * time * (1 / HOUR_S) for count, time in product(amounts(claim, "devices"), claim.values("train_time_s")))
+    hours, least = [*claim.values("device_hours"), *times], min(known)[0]
+    for stated, price in [
+        *((each, each.value) for each in claim.stated("price_usd_per_hour_each")),
+        *((each, each.value / hour) for each, hour in product(claim.stated("cost_usd"), hours)),
+    ]:
+        if price.high < CHEAP * least:
+            words = (
+                f"{usd(price.value)} for an hour of {claim.devices[0][0].name}, whose lowest of {len(known)} known prices is {usd(least)}"
+            )
+            yield _finding(SUSPICIOUS, stated.printed, words, stated.kind)
+            return
 
 
 def _near(stated: Stated, share: float, *known: float) -> bool:

@@ -89,7 +89,7 @@ def _judged(facts: FactBase, record: PublishedResult, known: Callable[[], KnownR
     model, card, devices = run.model, run.accelerator, f"{run.devices} x {run.device_name}" if run.device_name else ""
     predicted, read = Predicted(reason="no figure of it can be compared with other results"), [model.name if model else "", devices]
     if model and card and card.memory_gib:
-        predicted = _predicted(facts, run, model, card, known())
+        predicted = _predicted(run, model, card, known())
         length = run.conditions.sequence_length or model.usual_length
         read = [asked_in_words(model, run.conditions.method, None, length), devices]
     expected = {run.id: predicted.expected} if predicted.expected else {}
@@ -100,7 +100,7 @@ def _judged(facts: FactBase, record: PublishedResult, known: Callable[[], KnownR
     return Judged(verdict=verdict, reason=predicted.reason, findings=findings, read=", ".join(filter(None, read)), compared=compared)
 
 
-def _predicted(facts: FactBase, run: AuditedResult, model: ModelCard, card: AcceleratorCard, fitted: KnownRates) -> Predicted:
+def _predicted(run: AuditedResult, model: ModelCard, card: AcceleratorCard, fitted: KnownRates) -> Predicted:
     """Compare the rate and the memory of a reading with those of a step of usual settings."""
     claim, memory, stated = run.claims.get("tokens_per_s"), run.claims.get("peak_memory_bytes"), run.conditions
     length, settings = stated.sequence_length or model.usual_length, stated.settings

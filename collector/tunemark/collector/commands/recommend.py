@@ -277,7 +277,7 @@ def _own(facts: FactBase, own: str, figures: str | None) -> tuple[Offer, Acceler
         if devices > 1:
             say(f"tunemark: --owned: the figures are those of the whole machine with its {devices} {card.name}")
     offer = Offer(
-        card.key, card.name, devices, OWN, card.name, "owned", hourly, provider_name=OWN, watts=watts or card.tdp_w, caution=card.caution
+        card.key, card.name, devices, OWN, card.name, "owned", hourly, provider_name=OWN, watts=watts or card.tdp_w, caution=card.remarks
     )
     return offer, card
 

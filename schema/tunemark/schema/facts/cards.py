@@ -192,6 +192,17 @@ class AcceleratorCard(Frozen):
         return metal_bytes(self.device_bytes) if self.vendor == APPLE else self.device_bytes
 
     @property
+    def remarks(self) -> str | None:
+        """What readers of an answer need to know of it besides: the devices of torch in a chip, and the caution."""
+        several = self.memory_gib is not None and self.devices_per_unit > 1
+        parts = (
+            f"Each {self.unit} has {self.devices_per_unit} devices of torch with {(self.memory_gib or 0) / self.devices_per_unit:g} GiB each."
+            if several
+            else ""
+        )
+        return " ".join(filter(None, (parts, self.caution))) or None
+
+    @property
     def why_no_training(self) -> str | None:
         """Why nothing is trained on it; None if it trains."""
         return None if self.trains else f"{self.vendor} supports training on other accelerators, and this one for inference only"

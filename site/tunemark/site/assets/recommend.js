@@ -142,7 +142,7 @@
     const own = [];
     if (field("own").value) {
       const hours = read("own_usd", from0);
-      const key = field("own").value, { name, tdp_w: limit, caution } = cardsOf(index).get(key);
+      const key = field("own").value, { name, tdp_w: limit, remarks: caution } = cardsOf(index).get(key);
       const devices = read("own_devices", whole_number);
       // The board power is known where no power is given.
       const watts = read("watts", from0) / devices || limit, electricity = ((watts * devices) / 1000) * read("kwh", from0);

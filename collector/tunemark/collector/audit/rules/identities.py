@@ -28,6 +28,11 @@ MOST_PADDING = 32
 """Rows padded to a common length hold at most this many times their tokens. A choice: conversations of 128 tokens in rows of 4,096."""
 
 
+def number(value: float) -> str:
+    """Return an amount without its unit."""
+    return f"{value:,.6g}"
+
+
 @dataclass(frozen=True, slots=True)
 class Equation:
     """Two sides that must agree: the figures as calculated in each reading, and the expected amount."""
@@ -43,6 +48,8 @@ class Equation:
     """The expected amount in words."""
     slack: float = DIVIDED_FIRST
     conditions: tuple[str, ...] = ()
+    show: Callable[[float], str] = number
+    """Prints an amount."""
 
     def holds(self) -> bool:
         """Return True if a reading agrees with the expected amount."""
@@ -50,10 +57,10 @@ class Equation:
 
     def finding(self) -> Finding:
         """Return the finding that no reading agrees."""
-        words = "; ".join(f"{calculation} = {value.value:,.6g}" for calculation, value in self.left)
+        words = "; ".join(f"{calculation} = {self.show(value.value)}" for calculation, value in self.left)
         first = self.left[0][1].value
         change = f": {first / self.right.value - 1:+.1%}" if self.right.value else ""
-        calculation = f"{words}, but {self.meaning} = {self.right.value:,.6g}{change}"
+        calculation = f"{words}, but {self.meaning} = {self.show(self.right.value)}{change}"
         return Finding(INCONSISTENT, self.records, self.printed, calculation, self.quantities, self.conditions)
 
 
