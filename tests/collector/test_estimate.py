@@ -14,7 +14,7 @@ from tunemark.collector.predict.cross_validation import throughput_rows
 from tunemark.collector.predict.estimate import read_evidence as READ_EVIDENCE  # noqa: N812 - before a fixture replaces it
 from tunemark.collector.predict.fit import fit
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.option_rates import beyond_context
+from tunemark.schema.option_rates import cautions
 
 AS_TYPED = tomllib.loads(Path(__file__).with_name("as_typed.toml").read_text(encoding="utf-8"))
 BASE = ("estimate", "--model", "llama-3.1-8b", "--method", "lora", "--seq", "8192", "--micro-batch", "2", "--checkpointing", "full")
@@ -96,7 +96,7 @@ def test_a_claim_in_words_is_judged_in_one_sentence(tunemark: Tunemark, claim: s
 def test_rows_longer_than_the_context_are_a_warning(tunemark: Tunemark) -> None:
     long = ("estimate", "-m", "llama-3.1-8b", "-a", "L4", "--json", "--seq")
     done = tunemark(*long, 131_073)
-    warning = f"--seq: {beyond_context(FACTS.models['llama-3.1-8b'], 131_073)}"
+    warning = cautions(FACTS.models["llama-3.1-8b"], 131_073)
     assert (done.code, done.err) == (0, f"tunemark: warning: {warning}\n")
     assert json.loads(done.out)["warnings"] == [warning]
     done = tunemark(*long, 131_072)

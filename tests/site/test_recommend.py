@@ -19,7 +19,7 @@ from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.any_model import any_model, config_fields, fields_of, limits
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import validated
-from tunemark.schema.option_rates import Evidence, KnownRate, beyond_context, rates_for
+from tunemark.schema.option_rates import Evidence, KnownRate, cautions, rates_for
 from tunemark.schema.recommendation import OBJECTIVES, OWN, TRUSTS, Answer, Offer, Question, Rate, UnusedRate, recommend
 from tunemark.schema.recommendation_words import not_used
 from tunemark.schema.throughput import FACTORS, Effects, architecture_of, generation_of, prior_of
@@ -153,8 +153,8 @@ def answered(
     names, cards = {key: FACTS.accelerators[key].name for key in GPUS}, CARDS if model.key == MODELS[0] else []
     page = f"models/{model.key}.html" if getattr(FACTS.models.get(model.key), "name", None) == model.name else ""
     tuned = tuned if question.software == "plain" else None
-    caution = beyond_context(model, question.sequence_length)
-    said = {"caution": caution, "unused": not_used(question, model.key, evidence.unused)}
+    caution = cautions(model, question.sequence_length)
+    said = {"caution": caution, "unused": not_used(question, model.key, evidence.unused), "experts": model.experts}
     return answer_html(question, answer, tuned, names, cards, every=True, model_page=page, **said), rates, answer
 
 

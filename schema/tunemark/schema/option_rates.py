@@ -39,6 +39,8 @@ from tunemark.schema.throughput import Effects, LogPrediction, architecture_of, 
 from tunemark.schema.vocabulary import FITS, METHODS, Dtype, Method, SoftwareLevel
 
 TRAINED = (Method.FULL, Method.LORA, Method.QLORA)
+TRITON = ("NVIDIA", "AMD", "Intel")
+"""Vendors whose GPUs run kernels in Triton."""
 SAME_LENGTH = 1.1
 """Results with rows that are longer or shorter by at most this factor count as direct evidence."""
 NARROWEST = 1e-6
@@ -141,9 +143,12 @@ def unmeasured(results: Sequence[KnownRate], model: ModelCard, method: Method, c
     return None
 
 
-def _overflow(model: ModelCard, card: AcceleratorCard) -> str | None:
-    overflows = FAMILIES[model.family].overflows_fp16 and not has_bf16(card)
-    if not overflows:
+def _unsupported(model: ModelCard, card: AcceleratorCard) -> str | None:
+    """Return the reason why the blocks of a model do not run on an accelerator as fast as is predicted, or None."""
+    traits = FAMILIES[model.family]
+    if traits.kernels and (card.vendor not in TRITON or card.architecture == "Gaudi"):
+        return f"speeds of {model.name} assume the kernels of {traits.kernels}, which are in Triton, and {card.name} runs none"
+    if not (traits.overflows_fp16 and not has_bf16(card)):
         return None
     why = f"activations of {model.name} exceed the range of fp16, and {card.name} has no bf16"
     return f"{why}; Unsloth computes them in fp32 there, and no result says how fast"
@@ -164,7 +169,7 @@ def rates_for(
 
     Raises TunemarkError for rows that the model cannot read.
     """
-    beyond_context(model, question.sequence_length)
+    cautions(model, question.sequence_length)
     places = [(cards[key], devices) for key, devices in places_of(question, offers)]
     # Without one, only the usual stack counts: hardware on which another one alone would fit is not an option.
     return option_rates(model, question.sequence_length, places, evidence, asked=Asked(stack=stack or ""))
@@ -206,7 +211,7 @@ def option_rates(
         # Memory takes longest to compute, so what prevents any rate comes first.
         known = bool(found) if level == "vendor" else level == "plain" or (card.vendor, level) in levels
         missing = no_training(card, devices) or _unknown_software(level, devices, most[level], known=known)
-        missing = missing or too_long or _overflow(model, card)
+        missing = missing or too_long or _unsupported(model, card)
         if missing is None:
             formats = (has_bf16(card), Dtype.FP8 in card.peak_tflops, Dtype.FP4 in card.peak_tflops)
             alike_plans = (method, devices, card.devices_per_unit, level, line_of(card), *formats, card.vendor)
@@ -252,17 +257,20 @@ def _too_long(length: int, model: ModelCard) -> str | None:
     return f"{model.name} reads sequences of at most {model.context_length:,} tokens" if learned else None
 
 
-def beyond_context(model: ModelCard, length: int) -> str:
-    """Return a sentence about rows that are longer than a model's context; empty for shorter ones. Rotary positions have no end.
+def cautions(model: ModelCard, length: int) -> str:
+    """Return what speeds of a model assume, and a sentence about rows longer than its context; empty without. Rotary positions have no end.
 
     Raises TunemarkError for rows that the model cannot read.
     """
     too_long = _too_long(length, model)
     if too_long is not None:
         raise TunemarkError("sequence_length", length, too_long)
+    kernels = FAMILIES[model.family].kernels
+    assumed = f"Predicted speeds of {model.name} assume that {kernels} is installed." if kernels else ""
     if length <= model.context_length:
-        return ""
-    return f"{length:,} tokens are more than the context of {model.name}, {model.context_length:,}: it needs scaled positions for them, such as YaRN."
+        return assumed
+    longer = f"{length:,} tokens are more than the context of {model.name}, {model.context_length:,}: it needs scaled positions for them, such as YaRN."
+    return f"{assumed} {longer}".strip()
 
 
 def no_training(card: AcceleratorCard, devices: int) -> str | None:
@@ -372,5 +380,5 @@ def _cited(rate: Rate, direct: Sequence[KnownRate], near: Sequence[KnownRate]) -
         return replace(rate, evidence="predicted")
     ids = tuple(row.result_id for row in rows[:MOST_CITED])
     rate = replace(rate, evidence="direct" if direct else "near", result_ids=ids, results=len(rows), trust=rows[0].trust)
-    speeds = [row.tokens_per_s for row in rows if row.devices == rate.devices]
+    speeds = [row.tokens_per_s for row in direct]
     return replace(rate, measured_low=min(speeds), measured_high=max(speeds)) if speeds else rate

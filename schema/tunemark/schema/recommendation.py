@@ -328,7 +328,8 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
     priced = [option for option in options if option.offer.usd_per_hour]
     unpriced = [option for option in options if not option.offer.usd_per_hour]
     recommended = [option for option in priced if not option.limits]
-    ranked = with_ranks(diverse(in_order(recommended, question.objective)), question.objective)
+    ordered = in_order(recommended, question.objective)
+    ranked = with_ranks(ordered if question.accelerators else diverse(ordered), question.objective)
     if ranked:
         bound = compared(ranked[0], question.objective) * ranked[0].rate.own_spread
         near = [option for option in ranked if compared(option, question.objective) <= bound]

@@ -23,8 +23,8 @@ LISTED = "on_demand"
 LIMITS = {"deadline": "the deadline", "budget": "the budget", "memory": "the memory of the device"}
 PICKS = {"cheapest": "Cheapest", "fastest": "Fastest", "value": "Best value", "proven": "Best with results"}
 ORDER = (
-    "At most two of the first five options have the same accelerator, and within error the first one has results and is a single instance. "
-    "A range of ranks means that 90% intervals overlap, without what options with the same software share."
+    "Within error, an accelerator with results of models of this kind, and a single instance, comes first. If no accelerator is named, at most two of "
+    "the first five options have the same one. A range of ranks means that 90% intervals overlap, without what options with the same software share."
 )
 NOT_INCLUDED = "Evaluation, saving, minimum billing and data transfer are not included."
 NO_ROOM = "does not fit: "

@@ -40,8 +40,8 @@ SMALL_PART = 0.2
 """Share of the parameters of a model below which a count is not of the whole model."""
 SUPERLINEAR = 1.05
 """Factor above linear scaling that is doubted."""
-CHEAP = 0.5
-"""Share of the lowest known price of a device, spot included, below which a price is doubted: more than prices fall in half a year."""
+CHEAP, VERY_CHEAP = 0.5, 0.1
+"""Shares of the lowest known price of a device, spot included, below which a price is doubted: where several providers have it, and else."""
 PROVIDERS = 3
 """Providers whose prices tell what a device costs at least."""
 ROUNDED = 0.15
@@ -306,15 +306,14 @@ def prices(facts: FactBase, claim: ClaimText) -> Iterator[Finding]:
         return
     keys = {card.key for card in claim.devices[0]}
     known = [(row.usd_per_hour / row.accelerator_count, row.provider) for row in facts.prices if row.accelerator in keys]
-    if len({provider for _, provider in known}) < PROVIDERS:
-        return
+    enough = len({provider for _, provider in known}) >= PROVIDERS
     times = (count * time * (1 / HOUR_S) for count, time in product(amounts(claim, "devices"), claim.values("train_time_s")))
-    hours, least = [*claim.values("device_hours"), *times], min(known)[0]
+    hours, least = [*claim.values("device_hours"), *times], min(known, default=(0.0, ""))[0]
     for stated, price in [
         *((each, each.value) for each in claim.stated("price_usd_per_hour_each")),
         *((each, each.value / hour) for each, hour in product(claim.stated("cost_usd"), hours)),
     ]:
-        if price.high < CHEAP * least:
+        if price.high < (CHEAP if enough else VERY_CHEAP) * least:
             words = (
                 f"{usd(price.value)} for an hour of {claim.devices[0][0].name}, whose lowest of {len(known)} known prices is {usd(least)}"
             )

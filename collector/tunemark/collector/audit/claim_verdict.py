@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from tunemark.collector.audit.bounds import utilisation
-from tunemark.collector.audit.claim_checks import findings_of_text
+from tunemark.collector.audit.claim_checks import LOOSE, findings_of_text
 from tunemark.collector.audit.claim_records import readings
 from tunemark.collector.audit.claim_text import ClaimText
 from tunemark.collector.audit.evidence import AuditedResult, Evidence
@@ -25,7 +25,7 @@ from tunemark.schema.option_rates import Evidence as KnownRates
 from tunemark.schema.option_rates import option_rates
 from tunemark.schema.plan_search import Asked, best_plan, step_on
 from tunemark.schema.recommendation_words import asked_in_words
-from tunemark.schema.records.published import PublishedResult
+from tunemark.schema.records.published import Claim, PublishedResult
 from tunemark.schema.throughput import Range
 from tunemark.schema.vocabulary import FITS, AuditVerdict, Method
 
@@ -103,6 +103,10 @@ def _judged(facts: FactBase, record: PublishedResult, known: Callable[[], KnownR
 def _predicted(run: AuditedResult, model: ModelCard, card: AcceleratorCard, fitted: KnownRates) -> Predicted:
     """Compare the rate and the memory of a reading with those of a step of usual settings."""
     claim, memory, stated = run.claims.get("tokens_per_s"), run.claims.get("peak_memory_bytes"), run.conditions
+    tokens, time = run.claims.get("tokens"), run.claims.get("train_time_s")
+    if by_time := claim is None and tokens is not None and time is not None:
+        rate = tokens.value / time.value
+        claim = Claim(value=rate, printed=f"{significant(rate)} tokens/s")
     length, settings = stated.sequence_length or model.usual_length, stated.settings
     asked = Asked({"micro_batch": stated.micro_batch} if stated.micro_batch else {})
     if memory:
@@ -124,8 +128,9 @@ def _predicted(run: AuditedResult, model: ModelCard, card: AcceleratorCard, fitt
         ends = f"{significant(likely.low)} to {significant(likely.high)}, the 90% interval"
         nearest = ", the nearest level" if len(known) > 1 else ""
         reason = "; ".join(filter(None, (above, f"{claim.printed} is {side} {ends} predicted for {software} software{nearest}")))
-        # Other software than the model knows may be faster.
+        # Other software than the model knows may be faster, and a whole time may hold twice that of training.
         other = side == "above" and software == "plain" and "software" in settings
+        other = other or (side == "below" and by_time and claim.value > likely.low / LOOSE["time"][1])
         return Predicted(reason=reason, expected=None if other else (claim.value, likely), doubted=bool(above), compared=True)
     if misfit:
         lacking = gib(plan.needed_bytes - card.usable_bytes)

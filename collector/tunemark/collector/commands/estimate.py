@@ -39,7 +39,7 @@ from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import gib
-from tunemark.schema.option_rates import beyond_context
+from tunemark.schema.option_rates import cautions
 from tunemark.schema.physics.memory import StackedMemory
 from tunemark.schema.physics.memory_states import MOMENTS
 from tunemark.schema.physics.stacks import STACKS
@@ -121,7 +121,7 @@ def estimate(
         **{name: _property(name, text) for name, text in given.items()},
     }
     length = row_length(card, sequence_length)
-    warnings = [f"--seq: {caution}" for caution in [beyond_context(card, length)] if caution]
+    warnings = list(filter(None, [cautions(card, length)]))
     for warning in warnings:
         say(f"tunemark: warning: {warning}")
     runs_on = STACKS[chosen("--stack", stack, STACKS)].runs_on if stack else lambda _: True

@@ -48,7 +48,7 @@ from tunemark.schema.errors import TunemarkError, bare, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, current_prices
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
-from tunemark.schema.option_rates import beyond_context, rates_for
+from tunemark.schema.option_rates import cautions, rates_for
 from tunemark.schema.physics.stacks import STACKS
 from tunemark.schema.recommendation import (
     ALL_METHODS,
@@ -189,7 +189,7 @@ def recommend(
     if answer.best is None and not answer.may_exceed and card.key in facts.models:
         query = f"from results select result_id, method, accelerator, accelerator_count, tokens_per_s where model = '{card.key}'"
         remarks.append(f'Results of this model, if there are any: tunemark query "{query}"')
-    if caution := beyond_context(card, length):
+    if caution := cautions(card, length):
         typer.echo(f"{caution}\n")
     _print(card, question, answer, with_tuned, remarks, "$" if money == "USD" else f"{money} ")
 

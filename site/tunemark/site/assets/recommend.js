@@ -5,7 +5,7 @@
   const { instead_of, key_of_model, model_keys, not_modelled, with_memory } = globalThis.tunemark.names, { metal_bytes, model_contradictions } = globalThis.tunemark.cards;
   const { seconds_of, tokens_in_row, whole_number } = globalThis.tunemark.formats;
   const { OWN, Offer, Question, UnusedRate, places_of, recommend } = globalThis.tunemark.recommendation, { not_used } = globalThis.tunemark.recommendation_words;
-  const { Evidence, KnownRate, beyond_context, rates_for } = globalThis.tunemark.option_rates, { Effects, architecture_of } = globalThis.tunemark.throughput;
+  const { Evidence, KnownRate, cautions, rates_for } = globalThis.tunemark.option_rates, { Effects, architecture_of } = globalThis.tunemark.throughput;
   // What Python computes with: cards with dictionaries, the fitted model, and its results.
   const prepared = (data) => {
     for (const card of Object.values(data.accelerators)) card.peak_tflops = dict(Object.entries(card.peak_tflops));
@@ -52,7 +52,7 @@
     const offers = rate === 1 ? index.offers : index.offers.map((offer) => make(Offer, [], { ...offer, usd_per_hour: offer.usd_per_hour * rate }));
     const tuned = question.software === "plain" ? recommend(make(Question, [], { ...question, software: "tuned" }), rates, offers) : null;
     const page = index.models[model.key]?.name === model.name ? `models/${model.key}.html` : "";
-    const cards = index.workloads[model.key] ?? [], caution = beyond_context(model, question.sequence_length), unused = not_used(question, model.key, index.evidence.unused);
+    const cards = index.workloads[model.key] ?? [], caution = cautions(model, question.sequence_length), unused = not_used(question, model.key, index.evidence.unused);
     const html = answer_html(question, recommend(question, rates, offers), tuned, index.names, cards, true, page, caution, unused, model.experts ?? null);
     return code === "USD" ? html : html.replaceAll("$", `${code}\u00a0`);
   };
