@@ -297,7 +297,7 @@ def _figures(scan: _Scan, text: str) -> Iterator[Stated]:
 def _stated(kind: str, match: re.Match[str], text: str) -> Stated | None:
     """Return a figure in the unit of its kind, or None for one that is something else. A rate of one device is a kind of its own."""
     number, before, after = match["n"].strip(), text[max(0, match.start() - 40) : match.start()], text[match.end() : match.end() + 24]
-    value = duration(number.rstrip(", ").replace(",", "")) if kind == "train_time_s" and not match.groupdict().get("t") else _number(number)
+    value = duration(number.rstrip(", ").replace(",", "").replace("-", " ")) if kind == "train_time_s" and not match.groupdict().get("t") else _number(number)
     if kind == "sequence_length" and re.fullmatch(r"\d+ ?k", number, re.IGNORECASE):
         value = 1024.0 * int(number[:-1])
     clause = re.split("[;.,]", before)[-1][-20:]
@@ -308,7 +308,8 @@ def _stated(kind: str, match: re.Match[str], text: str) -> Stated | None:
     one = words("each").search(f"{before if kind == 'tokens_per_s' else before[-25:].split(',')[-1]} {match[0]}")
     one = one or re.match(rf"[ ,(]{{0,2}}(?:on )?(?:{words('each').pattern})", after, re.IGNORECASE)
     whole = words("total").search(clause) or re.match(r" ?(?:in total|total|across|overall|together|aggregate|for the|combined)", after)
-    each = "_each" if kind in {"tokens_per_s", "samples_per_s", "flop_per_s"} and one and not whole else ""
+    alone = words("each").search(match[0]) or (one and not whole)
+    each = "_each" if kind in {"tokens_per_s", "samples_per_s", "flop_per_s"} and alone else ""
     return Stated(kind + each, _in_unit(kind, _interval(number, value), match.groupdict()), match[0].strip(" ,"), match.start())
 
 
