@@ -266,8 +266,14 @@ def offer_for(facts: FactBase, card: AcceleratorCard, devices: int) -> tuple[Pri
 
 
 def shown_plan(found: Sequence[Estimate]) -> Estimate:
-    """Return the first estimate whose plan fits, or the first: the one whose memory is shown line by line."""
-    return next((each for each in found if each.fit in FITS), found[0])
+    """Return the estimate whose memory is shown line by line: of those that fit, have a rate and whole devices, the one with the most results."""
+
+    def known(each: Estimate) -> tuple[bool, bool, bool, int]:
+        shape = each.memory.shape
+        whole = shape.world_size * shape.tensor_parallel == each.rate.devices
+        return each.fit in FITS, each.tokens_per_s is not None, whole, each.rate.results
+
+    return max(found, key=known)
 
 
 def range_of(rate: Rate) -> Range | None:
