@@ -207,7 +207,8 @@ def headline(question: Question, answer: Answer) -> str:
         return _nothing(question, answer)
     verb = "Use" if best.offer.provider == OWN else "Rent"
     unsure = f" It is {within_error(best)}." if best.rank_high > 1 else ""
-    return f"{verb} {offered(question, best)}: {time_and_cost(best)}.{unsure}"
+    started = " Most of this is the assumed start-up, which decides in practice." if 2 * question.startup_s > best.seconds else ""
+    return f"{verb} {offered(question, best)}: {time_and_cost(best)}.{started}{unsure}"
 
 
 def offered(question: Question, option: Option) -> str:
@@ -242,7 +243,8 @@ def _nothing(question: Question, answer: Answer) -> str:
         ]
         how = " and ".join(f"{verb} {limits}" for verb, limits in parts)
         stacks = with_stacks(closest.rate.other_stacks)
-        return f"No option meets all limits. The closest, {hardware(closest)} ({place(closest)}), {how}: {time_and_cost(closest)}.{stacks}"
+        what = "meets all limits" if sure or unsure != ["memory"] else "surely fits in memory"
+        return f"No option {what}. The closest, {hardware(closest)} ({place(closest)}), {how}: {time_and_cost(closest)}.{stacks}"
     if answer.unpriced:
         return "No offer to rent can be recommended; the time on your own hardware is known."
     if not answer.offers:
@@ -305,9 +307,9 @@ def own_hardware(question: Question, answer: Answer) -> list[str]:
             memory_line, said = needs(unpriced[0])[0], f"{speed(unpriced[0])} {evidence(unpriced[0])}"
             # What may not fit is said before how long it would take.
             said = f"{memory_line} If it runs: {time}. {said}" if unpriced[0].limits else f"{time}. {said} {memory_line}"
-            lines.append(
-                f"{name}{with_method(question, unpriced[0])}: {said} It is ranked if you give its cost per hour or the price of electricity."
-            )
+            power = "" if offer.watts else ", with its power"
+            costs = f"It is ranked if you give its cost per hour or the price of electricity{power}."
+            lines.append(f"{name}{with_method(question, unpriced[0])}: {said} {costs}")
         elif own:
             number, option = own[0]
             if number > 1:

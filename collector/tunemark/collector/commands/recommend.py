@@ -115,7 +115,7 @@ def recommend(
 
     Settings are trust=published for options with results of their own, max_memory=24 (GiB of one accelerator) and start_up=5min, assumed
     and billed. FIGURES are those of the whole machine, with all of its accelerators: `usd_per_hour=0.20`, `electricity=0.30` for a kWh at
-    their board power, or `purchase=2000,years=3,utilisation=0.5,watts=450,electricity=0.30`.
+    their board power (`electricity=0.30,watts=60` where that is not known, as of Macs), or `purchase=2000,years=3,utilisation=0.5,watts=450,electricity=0.30`.
 
     Exit codes: 0 answered, even if nothing can be recommended; 2 unknown value.
 
@@ -264,11 +264,14 @@ def _own(facts: FactBase, own: str, figures: str | None) -> tuple[Offer, Acceler
     ((card, count),), watts, hourly = named_accelerators(facts, [own], "--own"), None, 0.0
     devices = count or 1
     if figures is not None:
-        figure, _, cost = figures.partition("=")
-        if figure.strip() == HOURLY:
-            hourly = _usd(figures, cost)
-        elif figure.strip() == "electricity" and "," not in cost and card.tdp_w:
-            hourly = devices * card.tdp_w / 1000 * _usd(figures, cost)
+        given = {name.strip(): cost for name, _, cost in (part.partition("=") for part in figures.split(","))}
+        if given.keys() == {HOURLY}:
+            hourly = _usd(figures, given[HOURLY])
+        elif "electricity" in given and given.keys() <= {"electricity", "watts"}:
+            watts = _usd(figures, given["watts"]) / devices if "watts" in given else card.tdp_w
+            if not watts:
+                raise TunemarkError("--owned", figures, f"the power of {card.name} is not known; give it too: {figures.strip()},watts=60")
+            hourly = devices * watts / 1000 * _usd(figures, given["electricity"])
         else:
             owned = parse_owned(figures, f"{HOURLY}=0.20, or {EXAMPLE}")
             hourly, watts = owned.usd_per_hour(), owned.watts / devices
@@ -286,7 +289,7 @@ def _usd(figures: str, cost: str) -> float:
     try:
         return float(cost)
     except ValueError as error:
-        raise TunemarkError("--owned", figures, "give a number of US dollars") from error
+        raise TunemarkError("--owned", figures, "give numbers: of US dollars, or of watts") from error
 
 
 def read_offers(facts: FactBase) -> list[Offer]:

@@ -100,9 +100,11 @@ def unseen(results: Sequence[KnownRate], card: AcceleratorCard, model: ModelCard
         "generation": any(row.generation == generation_of(card) for row in results),
         "accelerator": any(row.accelerator == card.key for row in results),
         "accelerator with this software": any((row.accelerator, row.level) == (card.key, level) for row in results),
-        "model": any(row.architecture == architecture_of(model) for row in results),
     }
-    return tuple(name for name, known in seen.items() if not known)
+    # The widest of the hardware implies the others.
+    missing = next((name for name, known in seen.items() if not known), None)
+    known_model = any(row.architecture == architecture_of(model) for row in results)
+    return (*([missing] if missing else []), *([] if known_model else ["model"]))
 
 
 def distance(row: "Observed", config: Combination) -> tuple[int, float, str]:
@@ -232,7 +234,7 @@ def estimates(
         usd = None if seconds is None or hourly is None else seconds.times(hourly / HOUR_S)
         yield Estimate(
             card.key,
-            card.name if card.devices_per_unit == 1 else f"{card.name}, a device of {card.devices_per_unit}",
+            card.name if card.devices_per_unit == 1 else f"{card.name} (memory of one of {card.devices_per_unit} devices)",
             memory,
             size,
             rate.memory or verdict,

@@ -115,7 +115,7 @@
     const name = used[0] || used[1] || USUAL_FORMAT;
     const [before, after] = cards.map((card) => card[`peak_${name}_tflops`]);
     if (first.accelerator !== other.accelerator && before && after) {
-      let basis = `dense ${name} peaks of the cards, ${plain(after)} and ${plain(before)} TFLOP/s`;
+      let basis = `dense ${name} peaks of the cards, ${plain(after)} against ${plain(before)} TFLOP/s`;
       if (!used[0] && !used[1]) basis += "; the number format is not stated";
       const bandwidths = cards.map((card) => card.memory_bandwidth_gb_s);
       if (bandwidths[0] && bandwidths[1]) basis += `; ${times(bandwidths[1] / bandwidths[0])} if memory bandwidth is the limit`;
@@ -145,13 +145,13 @@
     const differing = WORK[rate].filter((key) => differ(first, other, key));
     if (!differing.length && Math.abs(after / before - 1) < SAME_WORK) return null;
     const unit = rate === "tokens_per_s" ? "token" : "sample";
-    return factor(differing.length ? differing : ["work"], before / after, `model FLOPs per ${unit}, ${flop(after)} and ${flop(before)}`);
+    return factor(differing.length ? differing : ["work"], before / after, `model FLOPs per ${unit}, ${flop(after)} against ${flop(before)}`);
   };
 
   const recomputation = (first, other) => {
     const key = "gradient_checkpointing", before = first.recompute, after = other.recompute;
     if (before === null || after === null || (before === after && !differ(first, other, key))) return null;
-    const basis = `model FLOPs with recomputed ones, ${times(after, 3)} and ${times(before, 3)} of those without`;
+    const basis = `model FLOPs with recomputed ones, ${times(after, 3)} against ${times(before, 3)} of those without`;
     return factor([key], before / after, basis);
   };
 
