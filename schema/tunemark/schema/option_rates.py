@@ -258,7 +258,7 @@ def _too_long(length: int, model: ModelCard) -> str | None:
 
 
 def cautions(model: ModelCard, length: int) -> str:
-    """Return what speeds of a model assume, and a sentence about rows longer than its context; empty without. Rotary positions have no end.
+    """Return a sentence about what speeds of a model assume, and one about rows longer than its context; empty without. Rotary positions have no end.
 
     Raises TunemarkError for rows that the model cannot read.
     """

@@ -356,9 +356,14 @@ def alternatives(question: Question, answer: Answer) -> list[str]:
         option = answer.ranked[number]
         if number:
             picks = ", ".join(PICKS[pick] for pick, place in answer.picks.items() if place == number)
-            unseen = "" if option.rate.seen else "; no result of a model of this kind is of this accelerator"
-            lines.append(f"{picks[0]}{picks[1:].lower()}: {offered(question, option)}, {time_and_cost(option)}{unseen}.")
+            doubt = f"; {unseen(option)}" if unseen(option) else ""
+            lines.append(f"{picks[0]}{picks[1:].lower()}: {offered(question, option)}, {time_and_cost(option)}{doubt}.")
     return lines
+
+
+def unseen(option: Option) -> str:
+    """Return the reason why an option comes behind others within error; empty without one."""
+    return "" if option.rate.seen else "no result of a model of this kind is of this accelerator"
 
 
 def with_tuned(question: Question, answer: Answer, tuned: Answer | None, experts: int | None) -> str:

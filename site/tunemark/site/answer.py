@@ -146,7 +146,10 @@ def _pick(question: Question, pick: str, option: Option) -> str:
     figure, other = (time, cost) if pick == "fastest" else (cost, time)
     where = escape(f"{other}, {words.hardware(option)}, {option.offer.provider_name}")
     how = f"{METHODS[option.rate.method]}, " if question.method == ANY else ""
-    return f"<div><dt>{words.PICKS[pick]}</dt><dd>{figure}<small>{where}</small><small>{how}{words.badge(option)[1]}</small></dd></div>"
+    doubt = f"<small>{words.unseen(option)}</small>" if words.unseen(option) else ""
+    return (
+        f"<div><dt>{words.PICKS[pick]}</dt><dd>{figure}<small>{where}</small><small>{how}{words.badge(option)[1]}</small>{doubt}</dd></div>"
+    )
 
 
 def _table(name: str, options: Sequence[Option], question: Question) -> str:

@@ -23,6 +23,7 @@ from tunemark.schema.formats import GB, GIB, HOUR_S, usd
 from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.physics.training_shape import ALL_LINEAR, TrainingShape
 from tunemark.schema.quantities import QUANTITIES
+from tunemark.schema.throughput import ATTAINABLE
 from tunemark.schema.vocabulary import AuditVerdict, Dtype, Method
 
 CLAIM: str = CLAIMS["id"]
@@ -298,6 +299,8 @@ def device_facts(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
             if stated.value.low > limit:
                 words = f"{stated.printed} is {stated.value.value / limit:.2f} times all that there is"
                 yield _finding(IMPOSSIBLE, stated.printed, words, kind)
+            elif kind == "mfu" and stated.value.low > ATTAINABLE:
+                yield _finding(SUSPICIOUS, stated.printed, f"large matrix products alone reach at most {ATTAINABLE:.0%} of the peak", kind)
 
 
 def prices(facts: FactBase, claim: ClaimText) -> Iterator[Finding]:

@@ -297,7 +297,11 @@ def _figures(scan: _Scan, text: str) -> Iterator[Stated]:
 def _stated(kind: str, match: re.Match[str], text: str) -> Stated | None:
     """Return a figure in the unit of its kind, or None for one that is something else. A rate of one device is a kind of its own."""
     number, before, after = match["n"].strip(), text[max(0, match.start() - 40) : match.start()], text[match.end() : match.end() + 24]
-    value = duration(number.rstrip(", ").replace(",", "").replace("-", " ")) if kind == "train_time_s" and not match.groupdict().get("t") else _number(number)
+    value = (
+        duration(number.rstrip(", ").replace(",", "").replace("-", " "))
+        if kind == "train_time_s" and not match.groupdict().get("t")
+        else _number(number)
+    )
     if kind == "sequence_length" and re.fullmatch(r"\d+ ?k", number, re.IGNORECASE):
         value = 1024.0 * int(number[:-1])
     clause = re.split("[;.,]", before)[-1][-20:]
