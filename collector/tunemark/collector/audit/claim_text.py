@@ -135,12 +135,16 @@ def read_claim(facts: FactBase, text: str) -> ClaimText:
     models, (devices, counts) = _models(facts, scan), _devices(facts, scan)
     memory, used_on = scan.take(NAMELESS), _date(scan)
     figures = tuple(sorted(_figures(scan, text), key=lambda each: each.place))
-    size = None if models else SIZE_OF_MODEL.search(text)
+    size, sized = None if models else SIZE_OF_MODEL.search(text), tuple[ModelCard, ...]()
+    if size is not None:
+        # No known model may have about this size.
+        with suppress(TunemarkError):
+            sized = (any_model(facts, size[1]),)
     unnamed = re.sub(r"\b(?:[A-Z]\w+|v|version)[ -]?\d+(?:\.\d+)+\b|\b(?:16|8|4)-?bit\b|\b\d+(?:\.\d+)?B\b(?: model)?", " ", scan.rest)
     return ClaimText(
         text=text,
-        models=(any_model(facts, size[1]),) if size else models,
-        sized=size is not None,
+        models=models or sized,
+        sized=bool(sized),
         devices=devices,
         counts=counts,
         methods=tuple(Method(name) for name in ("full", "lora", "qlora", "peft") if name in found("methods")),

@@ -95,7 +95,11 @@ def _usual_shape(result: AuditedResult, facts: FactBase) -> TrainingShape | None
     if shape is None or shape.model.family == "bert" or not re.fullmatch(WORDS["shape"]["known_optimizers"], optimizer):
         return None
     fixed = {name for lever in levers_of(conditions, convention) for name in lever.shape}
-    usual: dict[str, Any] = {"loss": "plain", "adapters": Dtype.BF16, "attention": "flash"}
+    usual: dict[str, Any] = {
+        "loss": "fused" if "software" in conditions.settings else "plain",
+        "adapters": Dtype.BF16,
+        "attention": "flash",
+    }
     if "gradient_checkpointing" not in conditions.settings:
         usual["checkpointing"] = Checkpointing.FULL
     if "loss" in conditions.settings:
