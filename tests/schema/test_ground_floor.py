@@ -87,7 +87,7 @@ def test_without_a_checkout_results_go_to_the_current_folder_and_facts_come_from
     ("name", "key"),
     [
         *(("3090", "rtx-3090"), ("H100 SXM", "h100-80gb-sxm"), ("h100", None), ("rtx 6000", None), ("5060 ti", None)),
-        *(("RTX 4060 8GB", "rtx-4060"), ("L40S 48 GB", "l40s"), ("NVIDIA GB300 NVL72", "gb300")),
+        *(("RTX 4060 8GB", "rtx-4060"), ("L40S 48 GB", "l40s"), ("NVIDIA GB300 NVL72", "gb300"), ("RTX4070TiSuper", "rtx-4070-ti-super")),
     ],
 )
 def test_a_part_of_a_name_is_enough_where_one_card_has_it_and_of_variants_the_one_with_the_most_prices_is_usual(name, key) -> None:
