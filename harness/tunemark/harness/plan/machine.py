@@ -13,8 +13,8 @@ from urllib.request import Request, urlopen
 import psutil
 
 from tunemark.harness.vendors.cpu import cpu_model
-from tunemark.harness.vendors.protocol import FoundDevice, Vendor, all_vendors
-from tunemark.harness.vendors.vendor_tools import UnusableMask, hides_all
+from tunemark.harness.vendors.protocol import FoundDevice, UnusableMask, Vendor, all_vendors
+from tunemark.harness.vendors.vendor_tools import hides_all
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.any_model import hub_address
 from tunemark.schema.facts.cards import AcceleratorCard
@@ -32,9 +32,8 @@ def detect(requested: Backend | None = None) -> Machine:
     selects none of its devices.
     """
     here: list[tuple[Vendor, list[FoundDevice]]] = []
-    for vendor in all_vendors():
-        if vendor.tools and not any(map(shutil.which, vendor.tools)):
-            continue
+    possible = all_vendors(here=True)
+    for vendor in possible:
         try:
             here += [(vendor, devices)] if (devices := vendor.find()) else []
         except UnusableMask:
@@ -45,8 +44,8 @@ def detect(requested: Backend | None = None) -> Machine:
     missing = hidden = ""
     if chosen is None or chosen[0].on_host:
         # The tools without which a vendor's devices cannot be found here, and the variables that hide all devices.
-        missing = "".join(f"; {problem}" for vendor in all_vendors() if (problem := vendor.missing_tool()))
-        masks = ((name, os.environ[name]) for vendor in all_vendors() for name in vendor.masks if name in os.environ)
+        missing = "".join(f"; {problem}" for vendor in possible if (problem := vendor.missing_tool()))
+        masks = ((name, os.environ[name]) for vendor in possible for name in vendor.masks if name in os.environ)
         hidden = "".join(f"; {name}={value!r} hides all devices" for name, value in masks if hides_all(value))
     if chosen is None:
         names = ", ".join(vendor.backend.value for vendor, _ in here)

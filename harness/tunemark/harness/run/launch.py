@@ -6,6 +6,7 @@ The record of a run whose parent was killed is written later, from its folder.
 import contextlib
 import math
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -30,7 +31,6 @@ from tunemark.harness.run import run_log
 from tunemark.harness.run.record import CacheState, Finished, Superseded, assemble, refused_run, submissions, write
 from tunemark.harness.run.show import RunProgress
 from tunemark.harness.run.telemetry import Telemetry, open_sampler
-from tunemark.harness.vendors.neuron import CACHE_FLAG
 from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.schema import files
 from tunemark.schema.derive import rates_over
@@ -268,6 +268,10 @@ def run_environment(plan: Plan, folder: Path) -> dict[str, str]:
     """Return the variables that only this run has: its own compile caches, and settings of its device family."""
     caches = fresh(folder / "caches") if plan.measurement.cold else {}
     return caches | vendor_of(plan.device.backend).environment(plan, {**os.environ, **caches})
+
+
+CACHE_FLAG = re.compile(r"--cache_dir[= ]\s*(\S+)")
+"""In NEURON_CC_FLAGS, where it overrides NEURON_COMPILE_CACHE_URL."""
 
 
 def fresh(folder: Path) -> dict[str, str]:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 from tunemark.harness.vendors import protocol
-from tunemark.harness.vendors.vendor_tools import MonitorUnavailable, text_of, visible_indexes
+from tunemark.harness.vendors.protocol import MonitorUnavailable
+from tunemark.harness.vendors.vendor_tools import text_of, visible_indexes
 from tunemark.schema.formats import MIB
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, Backend

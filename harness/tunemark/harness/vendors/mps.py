@@ -86,7 +86,7 @@ class MacmonMonitor(protocol.LineMonitor):
 
     def read(self) -> tuple[protocol.DeviceReading, ...]:
         """Return the reading of the last line; empty without a new line."""
-        lines = self._lines.new_lines()
+        lines = self.new_lines()
         line = tools.parse_json(lines[-1]) if lines else None
         if not isinstance(line, dict):
             return ()

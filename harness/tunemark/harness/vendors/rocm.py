@@ -37,7 +37,7 @@ def find() -> list[protocol.FoundDevice]:
     for variable in (RUNTIME_MASK, next((name for name in HIP_MASKS if name in os.environ), HIP_MASKS[0])):
         devices = [devices[index] for index in tools.visible_indexes(len(devices), variable)]
     with (
-        contextlib.suppress(tools.MonitorUnavailable),
+        contextlib.suppress(protocol.MonitorUnavailable),
         contextlib.closing(AmdMonitor.open([device.index or 0 for device in devices])) as smi,
     ):
         places = range(len(devices))
@@ -138,7 +138,7 @@ class AmdMonitor(protocol.LibraryMonitor):
 
     @classmethod
     def open(cls, indexes: Sequence[int]) -> Self:
-        """Return a monitor of the GPUs. Raises tools.MonitorUnavailable without amdsmi or without a driver."""
+        """Return a monitor of the GPUs. Raises protocol.MonitorUnavailable without amdsmi or without a driver."""
         try:
             import amdsmi  # noqa: PLC0415 - comes with ROCm
 
@@ -146,7 +146,7 @@ class AmdMonitor(protocol.LibraryMonitor):
             return cls(amdsmi, indexes)
         except Exception as error:  # without ROCm the import itself fails with a KeyError
             msg = f"amdsmi cannot be used here ({type(error).__name__}); install the one that comes with ROCm"
-            raise tools.MonitorUnavailable(msg) from error
+            raise protocol.MonitorUnavailable(msg) from error
 
 
 VENDOR = protocol.Vendor(

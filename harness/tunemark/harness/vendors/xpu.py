@@ -95,7 +95,7 @@ class XpuSmiMonitor(protocol.LineMonitor):
     def read(self) -> tuple[protocol.DeviceReading, ...]:
         """Return the readings of the last lines; empty without a new line."""
         latest: dict[int, protocol.DeviceReading] = {}
-        for line in self._lines.new_lines():
+        for line in self.new_lines():
             cells = [cell.strip() for cell in line.split(",")]
             if cells[0] == "Timestamp":
                 self._header = cells
