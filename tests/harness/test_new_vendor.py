@@ -5,11 +5,10 @@ import sys
 import pytest
 
 from tunemark.harness import vendors
-from tunemark.harness.plan.machine import detect
+from tunemark.harness.plan.machine import detect, support_matrix
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.telemetry import open_sampler
 from tunemark.harness.vendors.protocol import TABLE, vendor_of
-from tunemark.harness.vendors.support import support_matrix
 from tunemark.schema.vocabulary import Backend, Dtype
 
 # Its name is that of a backend of the vocabulary, which a new vendor extends; here the file takes the place of Apple's.

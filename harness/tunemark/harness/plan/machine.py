@@ -1,4 +1,7 @@
-"""Find this machine's devices and facts, without torch: a fixed list that does not identify it. Or make those of another to plan for."""
+"""Find this machine's devices and facts, without torch: a fixed list that does not identify it. Or make those of another to plan for.
+
+`python -m tunemark.harness.plan.machine` writes data/support.json, which the gate plans with and the site shows.
+"""
 
 import importlib.metadata
 import math
@@ -19,8 +22,9 @@ from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.any_model import hub_address
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.files import usable_cores
-from tunemark.schema.plan.capabilities import Machine
+from tunemark.schema.files import project_root, usable_cores, write_atomically
+from tunemark.schema.plan.capabilities import Feature, Machine, SupportMatrix
+from tunemark.schema.records.base import canonical_json
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import PACKAGES, VENDOR_PACKAGES, Backend
 
@@ -165,3 +169,12 @@ def _vendor(card: AcceleratorCard) -> Vendor:
         fix = f"plans are for accelerators of {', '.join(makers)}, not of {card.vendor} {card.architecture or ''}".rstrip()
         raise TunemarkError("--accelerator", card.key, fix)
     return vendor
+
+
+def support_matrix() -> SupportMatrix:
+    """Return what each device family can do."""
+    return SupportMatrix(features=tuple(Feature), families={vendor.backend: vendor.family for vendor in all_vendors()})
+
+
+if __name__ == "__main__":
+    write_atomically(project_root() / "data" / "support.json", canonical_json(support_matrix()))

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from tunemark.harness.vendors.protocol import Device, vendor_of
-from tunemark.harness.worker.data import MicroBatch, Shape, micro_batches
+from tunemark.harness.worker.data import MicroBatch, Shape, micro_batches, to_device
 from tunemark.harness.worker.models import switch_to_evaluation, torch_dtype
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.statistics.intervals import weighted_mean
@@ -43,13 +43,6 @@ def check(plan: Plan, model: Any, device: Device, batch: MicroBatch) -> Iterator
     with torch.random.fork_rng(devices=[device.torch_name] if cuda else []), precision:
         yield adapter_gradient(plan, model, tensors)
         yield packed_documents(plan, model, tensors)
-
-
-def to_device(value: Any, name: str) -> Any:  # noqa: ANN401 - tensors in dictionaries
-    """Return tensors, also in nested dictionaries, on a device, without waiting. Numbers stay on the host."""
-    if isinstance(value, dict):
-        return {key: to_device(inner, name) for key, inner in value.items()}
-    return value if isinstance(value, int) else value.to(name, non_blocking=True)
 
 
 def adapter_gradient(plan: Plan, model: Any, tensors: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401 - a torch module

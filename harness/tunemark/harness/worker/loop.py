@@ -22,13 +22,20 @@ from transformers import get_scheduler
 
 from tunemark.harness.run.run_log import MAXRSS_UNIT, STOP_FILE, LogWriter, Order, rank_of_this_process
 from tunemark.harness.vendors.protocol import AllocatorState, Device, Stamp
-from tunemark.harness.worker.attention import lengths_vary
-from tunemark.harness.worker.data import Counts, MicroBatch, Samples, StepsAhead, micro_batches, shape_of
-from tunemark.harness.worker.engines import Engine, open_accelerator, save_weights, shapes_only, shard, wrap
-from tunemark.harness.worker.gates import check, evaluate, matrix_rate, to_device
-from tunemark.harness.worker.levers import blocks, cache_state, compile_model, compiled_graphs, effective, states_of, watch_compute
+from tunemark.harness.worker.data import Counts, MicroBatch, Samples, StepsAhead, micro_batches, shape_of, to_device
+from tunemark.harness.worker.engines import Engine, build_optimizer, fused_adamw, open_accelerator, save_weights, shapes_only, shard, wrap
+from tunemark.harness.worker.gates import check, evaluate, matrix_rate
+from tunemark.harness.worker.levers import (
+    blocks,
+    cache_state,
+    compile_model,
+    compiled_graphs,
+    effective,
+    lengths_vary,
+    states_of,
+    watch_compute,
+)
 from tunemark.harness.worker.models import NO_GRADIENTS, Gradients, build_model, drawn_on_device, loaded_sharded, model_facts
-from tunemark.harness.worker.optimizers import build_optimizer, fused_adamw
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import COMPILED_UPDATE, EAGER_UPDATE, Dtype, Phase, Strategy
 

@@ -13,9 +13,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.utils import skip_init
 
 from tunemark.harness.vendors.protocol import COMPLETE_INITIALISERS, DRAWN_ON_HOST, Device
-from tunemark.harness.worker.attention import prepare_transformers
-from tunemark.harness.worker.fp8 import FrozenFp8Linear, store_frozen, train_in_fp8
-from tunemark.harness.worker.levers import blocks, fuse, layers_in_fp8, limit_sdpa, recompute
+from tunemark.harness.worker.levers import fuse, is_fp8, layers_in_fp8, limit_sdpa, prepare_transformers, recompute, store_in_fp8
 from tunemark.schema.facts.any_model import fields_of
 from tunemark.schema.facts.cards import HYBRID, ModelCard
 from tunemark.schema.physics.architecture import blocks_with_experts, limited_blocks
@@ -91,11 +89,8 @@ def build_model(
         if plan.model.weights is Weights.PRETRAINED or plan.quantisation is not None:
             refuse_another_architecture(model.config, card)
         model.config.use_cache = False
-        if plan.model.frozen_weights == "fp8":
-            store_frozen(blocks(model), device.torch_name)
+        store_in_fp8(plan, model, device.torch_name)
         fuse(plan, model)
-        if plan.model.fp8_training != "none":
-            train_in_fp8(blocks(model), plan.model.fp8_training)
         recompute(plan, model)
         if plan.lora is not None:
             model = add_adapters(plan, plan.lora, model)
@@ -121,7 +116,7 @@ def _load(
                 model = auto.from_config(config, **settings)
             if plan.quantisation is not None:
                 return quantised_as_drawn(plan.quantisation, plan.precision, model, device.torch_name)
-            store_frozen(blocks(model), device.torch_name)
+            store_in_fp8(plan, model, device.torch_name)
             draw(model, model, device.torch_name)
             return model
         with torch.device(device.torch_name) if drawn else nullcontext():
@@ -316,7 +311,7 @@ def draw(unit: Any, model: Any, device: str) -> None:  # noqa: ANN401 - torch mo
             if isinstance(module, peft.tuners.lora.LoraLayer):
                 for adapter in module.active_adapters:
                     module.reset_lora_parameters(adapter, init_lora_weights=True)
-            elif isinstance(module, FrozenFp8Linear):
+            elif is_fp8(module):
                 plain = skip_init(torch.nn.Linear, module.in_features, module.out_features, bias=False, device=device, dtype=torch.bfloat16)
                 plain.bias = module.bias
                 owner._init_weights(plain)  # noqa: SLF001
