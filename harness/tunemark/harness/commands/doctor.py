@@ -52,7 +52,6 @@ def doctor(
     Examples
     --------
     - `tunemark doctor`
-
     - `tunemark doctor --no-self-test --json`
     """
     # Read before the self-test, which adds load.
@@ -136,7 +135,6 @@ def workloads(*, as_json: Json = False) -> None:
     Examples
     --------
     - `tunemark workloads`
-
     - `tunemark workloads --json`
     """
     cards = FactBase.of_project().workloads

@@ -56,13 +56,9 @@ def plan(
     Examples
     --------
     - `tunemark plan smoke-lora`
-
     - `tunemark plan smoke-bert --set batch.micro_batch=32 --json`
-
     - `tunemark plan lora-8b --accelerator nvidia-h100-80gb-sxm`
-
     - `tunemark plan lora-8b --accelerator nvidia-l4 --devices 8 --set nodes=2`
-
     - `tunemark plan lora-8b --model MODEL_FOLDER`
     """
     facts = options.facts
@@ -138,13 +134,9 @@ def run(
     Examples
     --------
     - `tunemark run smoke-lora`
-
     - `tunemark run smoke-bert --data file:DATA_FOLDER --steps 200`
-
     - `tunemark run lora-8b --model MODEL_FOLDER --weights pretrained:MODEL_FOLDER`
-
     - `tunemark run my-options.yml`
-
     - `tunemark run smoke-lora --repeats 5`
     """
     from tunemark.harness.run.launch import help_another_node, refuse_hopeless, run_once, superseded  # noqa: PLC0415 - only a run needs processes
@@ -194,7 +186,6 @@ def recover(*, as_json: Json = False) -> None:
     Examples
     --------
     - `tunemark recover`
-
     - `tunemark recover --json`
     """
     from tunemark.harness.run import launch as recovery  # noqa: PLC0415 - only this command needs processes
@@ -247,9 +238,7 @@ def runs(
     Examples
     --------
     - `tunemark runs`
-
     - `tunemark runs --remove 24749ae9966b`
-
     - `tunemark runs --remove tries`
     """
     from tunemark.harness.run.record import submissions, tracked, tries  # noqa: PLC0415 - as above

@@ -69,7 +69,6 @@ def sweep(
     Examples
     --------
     - `tunemark sweep smoke-bert --over batch_size=8,16,32,48,64`
-
     - `tunemark sweep smoke-lora --over seq=64,128 --over rank=8,16`
     """
     bench = Bench.here(options, out, again=again)
@@ -104,9 +103,7 @@ def frontier(
     Examples
     --------
     - `tunemark frontier smoke-lora --limit-memory 2`
-
     - `tunemark frontier smoke-lora --seq 128,256 --within 10%`
-
     - `tunemark frontier smoke-lora --over both`
     """
     question = {"over": over, "lengths": seq, "most": most, "within": fraction("--within", within) if within else 0.0}
@@ -141,9 +138,7 @@ def tune(
     Examples
     --------
     - `tunemark tune lora-8b`
-
     - `tunemark tune smoke-lora --minutes 5 --repeats 5`
-
     - `tunemark tune full-8b --devices 8 --set compile=none --json`
     """
     bench = Bench.here(options, out, again=again)
@@ -172,7 +167,6 @@ def ab(
     Examples
     --------
     - `tunemark ab smoke-lora --a compile=none --b compile=blocks`
-
     - `tunemark ab smoke-lora --a attention=eager --b attention=sdpa --repeats 8`
     """
     bench = Bench.here(options, out, again=again)
@@ -201,9 +195,7 @@ def predict(
     Examples
     --------
     - `tunemark predict RUN.json --samples 16k --epochs 3`
-
     - `tunemark predict RUN.json --steps 5000 --usd-per-hour 4.10 --json`
-
     - `tunemark predict FIRST.json SECOND.json THIRD.json --steps 5000`
     """
     from tunemark.schema.statistics.job_prediction import Job  # noqa: PLC0415 - statistics are for this command only
