@@ -118,8 +118,7 @@ def vendor(backend: Backend, **own: Any) -> protocol.Vendor:  # noqa: ANN401 - f
     """Return the vendor of such a device; `own` are fields of one that is found in its own way."""
     row = protocol.TABLE[backend]
     content = {"row": row, "need": row.need, "family": backend.value, "collectives": row.collectives}
-    plain = {"find": partial(protocol.on_pci_bus, row), "preference": 30}
-    return protocol.Vendor(**protocol.declared(backend) | plain | own, device=type("Native", (Native,), content))
+    return protocol.vendor(backend, **{"find": partial(protocol.on_pci_bus, row)} | own, device=type("Native", (Native,), content))
 
 
-VENDORS = [vendor(backend) for backend in NATIVE if protocol.TABLE[backend].pci_maker]
+VENDORS = [vendor(backend) for backend in NATIVE if protocol.TABLE[backend].chips]

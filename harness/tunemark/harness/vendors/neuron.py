@@ -175,15 +175,14 @@ def through_xla() -> bool:
     return find_spec("torch_xla") is not None
 
 
-XLA = protocol.Vendor(
-    **protocol.declared(Backend.NEURON_XLA),
-    device=Neuron,
-    find=lambda: find() if through_xla() else [],
-    preference=30,
-    monitor=NeuronMonitor.open,
-    masks=(MASK,),
-    environment=environment,
-    probe_size=None,  # The compiler keeps one of several equal products in a graph, so the rate would be a multiple.
-)
-NATIVE = native.vendor(Backend.NEURON, find=lambda: [] if through_xla() else find(), monitor=NeuronMonitor.open, masks=(MASK,))
-VENDORS = [XLA, NATIVE]
+VENDORS = [
+    protocol.vendor(
+        Backend.NEURON_XLA,
+        device=Neuron,
+        find=lambda: find() if through_xla() else [],
+        monitor=NeuronMonitor.open,
+        environment=environment,
+        probe_size=None,  # The compiler keeps one of several equal products in a graph, so the rate would be a multiple.
+    ),
+    native.vendor(Backend.NEURON, find=lambda: [] if through_xla() else find(), monitor=NeuronMonitor.open),
+]

@@ -54,6 +54,12 @@ class Row(Family):
     """Its file in this package, if that has not the name of the family."""
     tools: tuple[str, ...] = ()
     """Commands or paths of which a machine with such devices has one; empty where finding them needs none."""
+    preference: int = 0
+    """The found family with the highest preference is used unless `--set backend` names another."""
+    masks: tuple[str, ...] = ()
+    """Environment variables that choose among its devices."""
+    names: dict[str, dict[str, str]] = Field(default_factory=dict)
+    """Our names of the constants of its libraries."""
     need: Need | None = None
     also_needed_for: tuple[Feature, ...] = ()
     modules: tuple[str, ...] = ()
@@ -76,13 +82,6 @@ def row_of(name: str, content: dict[str, Any]) -> Row:
 
 
 TABLE = {Backend(name): row_of(name, content) for name, content in _content.items()}
-
-
-def declared(backend: Backend) -> dict[str, Any]:
-    """Return the fields of a family's `Vendor` that the table holds."""
-    row = TABLE[backend]
-    own = dict.fromkeys((Feature.FULL, Feature.LORA, *row.also_needed_for), row.need) if row.need else {}
-    return dict(row) | {"backend": backend, "needs": NEEDS | own}
 
 
 # Find devices
@@ -538,12 +537,8 @@ class Vendor(Row):
     needs: dict[Feature, Need] = Field(default_factory=lambda: NEEDS)
     find: Callable[[], list[FoundDevice]] = list
     """Return the visible devices of this machine; empty without a driver."""
-    masks: tuple[str, ...] = ()
-    """Environment variables that choose among its devices."""
     missing_tool: Callable[[], str | None] = lambda: None
     """Return the missing requirement on a machine that seems to have such devices, or None."""
-    preference: int = 0
-    """The found family with the highest preference is used unless `--set backend` names another."""
     monitor: Callable[[Sequence[int]], DeviceMonitor] | None = None
     """Open a monitor of some devices, or raise MonitorUnavailable."""
     environment: Callable[[Plan, Mapping[str, str]], dict[str, str]] = lambda _plan, _given: {}
@@ -558,6 +553,13 @@ class Vendor(Row):
         """What its devices can do, as data/support.json holds it."""
         needs = {feature: need for feature, need in self.needs.items() if feature not in self.cannot}
         return Family(**{name: getattr(self, name) for name in Family.model_fields} | {"needs": needs})
+
+
+def vendor(backend: Backend, **own: Any) -> Vendor:  # noqa: ANN401 - fields of a vendor
+    """Return the vendor of a family in the table; `own` are the fields that it does not hold."""
+    row = TABLE[backend]
+    needs = dict.fromkeys((Feature.FULL, Feature.LORA, *row.also_needed_for), row.need) if row.need else {}
+    return Vendor(**dict(row) | {"backend": backend, "needs": NEEDS | needs} | own)
 
 
 PACKAGE = "tunemark.harness.vendors"

@@ -76,15 +76,7 @@ def _energy_j(smi: Any, gpu: Any) -> float | None:  # noqa: ANN401 - the module 
     return energy.get("energy_accumulator", energy.get("power")) * energy["counter_resolution"] * MICRO or None
 
 
-LIMITERS = {
-    "prochot_residency_acc": "prochot_thermal",
-    "ppt_residency_acc": "package_power",
-    "socket_thm_residency_acc": "socket_thermal",
-    "vr_thm_residency_acc": "regulator_thermal",
-    "hbm_thm_residency_acc": "hbm_thermal",
-}
-"""Counter of MI300 and newer GPUs -> what lowers the clocks while it grows. `amdsmi_get_violation_status` compares the same counters, and waits
-100 ms for each GPU between two looks (ROCm/amdsmi at 0ceca28, src/amd_smi/amd_smi.cc); two readings of ours are as far apart."""
+LIMITERS = protocol.TABLE[Backend.ROCM].names["limiters"]
 
 
 class AmdMonitor(protocol.LibraryMonitor):
@@ -149,11 +141,4 @@ class AmdMonitor(protocol.LibraryMonitor):
             raise protocol.MonitorUnavailable(msg) from error
 
 
-VENDOR = protocol.Vendor(
-    **protocol.declared(Backend.ROCM),
-    device=Rocm,
-    find=find,
-    preference=40,
-    monitor=AmdMonitor.open,
-    masks=(RUNTIME_MASK, HIP_MASKS[0]),
-)
+VENDOR = protocol.vendor(Backend.ROCM, device=Rocm, find=find, monitor=AmdMonitor.open)

@@ -120,11 +120,4 @@ def _value(row: list[tuple[str, str]], column: str) -> float | None:
     return next((number(cell) for name, cell in row if name.startswith(column)), None)
 
 
-VENDOR = protocol.Vendor(
-    **protocol.declared(Backend.XPU),
-    device=Xpu,
-    find=find,
-    preference=20,
-    monitor=XpuSmiMonitor.open,
-    masks=(MASK,),
-)
+VENDOR = protocol.vendor(Backend.XPU, device=Xpu, find=find, monitor=XpuSmiMonitor.open)
