@@ -8,7 +8,7 @@ import pytest
 from factories import assert_golden
 from scripted_libraries import TOOLS, ScriptedNvml, scripted_amdsmi, told
 
-from tunemark.harness.plan import machine
+from tunemark.harness.plan import resolve as machine
 from tunemark.harness.vendors import cuda, mps, neuron, rocm, vendor_tools, xpu
 from tunemark.harness.vendors.protocol import UnusableMask
 from tunemark.schema.errors import Exit

@@ -5,8 +5,7 @@ import sys
 import pytest
 
 from tunemark.harness import vendors
-from tunemark.harness.plan.machine import detect, support_matrix
-from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.plan.resolve import Options, detect, resolve, support_matrix
 from tunemark.harness.run.telemetry import open_sampler
 from tunemark.harness.vendors.protocol import TABLE, vendor_of
 from tunemark.schema.vocabulary import Backend, Dtype

@@ -14,8 +14,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from tunemark.harness.plan.machine import detect, hub
-from tunemark.harness.plan.resolve import Json, Options, StepMemory, resolve, step_memory
+from tunemark.harness.commands.run import Json
+from tunemark.harness.plan.resolve import Options, StepMemory, detect, hub, resolve, step_memory
 from tunemark.harness.run.run_log import describe, judge
 from tunemark.harness.run.show import answers, print_json
 from tunemark.harness.vendors.protocol import DeviceUnavailable, vendor_of

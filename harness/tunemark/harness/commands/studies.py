@@ -3,16 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from tunemark.harness.plan.resolve import Json, Options, Out, Workload, count, fraction, row_length, takes_run_options
-from tunemark.harness.run.show import answers, print_json, say, table
+from tunemark.harness.commands.run import Json, Out, Workload, answer, count, row_length, takes_run_options
+from tunemark.harness.plan.resolve import Options, fraction
+from tunemark.harness.run.show import answers, print_json, table
 from tunemark.harness.studies.ab_test import run_ab
 from tunemark.harness.studies.frontier import Over, run_frontier
-from tunemark.harness.studies.series import Bench, StudyResult, read_submission
+from tunemark.harness.studies.series import Bench, read_submission
 from tunemark.harness.studies.sweep import run_sweep
 from tunemark.harness.studies.tune import run_tune
 from tunemark.schema import formats
@@ -35,18 +36,6 @@ Again = Annotated[bool, typer.Option("--again", help=AGAIN)]
 def _study(name: str, text: str, metavar: str | None = None, **settings: object) -> typer.models.OptionInfo:
     option: typer.models.OptionInfo = typer.Option(name, help=text, metavar=metavar, **settings)  # type: ignore[arg-type]
     return option
-
-
-def answer(result: StudyResult, *, as_json: bool) -> NoReturn:
-    """Print the result of a series as JSON, or its tables and lines, then why it ended early, and exit with its code."""
-    if as_json:
-        print_json(asdict(result))
-    else:
-        for part in result.shown():
-            answers().print(part, soft_wrap=isinstance(part, str), markup=False)
-    if result.ended:
-        say(f"tunemark: {result.ended}")
-    raise typer.Exit(result.exit_code)
 
 
 @app.command()

@@ -25,8 +25,7 @@ from typing import Any, Literal, NamedTuple
 import psutil
 from pydantic import BaseModel, ValidationError
 
-from tunemark.harness.plan.machine import hub
-from tunemark.harness.plan.resolve import Resolved, refuse_too_large, refuse_unsupported, step_memory
+from tunemark.harness.plan.resolve import Resolved, hub, refuse_too_large, refuse_unsupported, step_memory
 from tunemark.harness.run import run_log
 from tunemark.harness.run.record import CacheState, Finished, Superseded, assemble, refused_run, submissions, write
 from tunemark.harness.run.show import RunProgress
