@@ -16,11 +16,10 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import psutil
 from pydantic import BaseModel, ValidationError
@@ -159,30 +158,15 @@ LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "MASTER
 WORKER = "tunemark.harness.worker.entry"
 POLL_S = 0.1
 GRACE_S = 5.0
-LIMIT = "import os, resource, sys; most = int(sys.argv[1]); resource.setrlimit(resource.RLIMIT_DATA, (most, most)); os.execv(sys.argv[2], sys.argv[2:])"
-"""Limits data memory, not address space: libraries reserve far more addresses than they use."""
-
-
-class Ended(NamedTuple):
-    """The end of a worker as the operating system reports it."""
-
-    exit_code: int
-    """Negative: the signal that ended it."""
-    user_s: float
-    system_s: float
-    max_rss_bytes: int
 
 
 class Worker:
     """A worker in a fresh process. It leads a process group of its own."""
 
     def __init__(self, resolved: Resolved, folder: Path) -> None:
-        # Excess use fails in the worker and not on the whole machine. The limit is set in a process that becomes the worker: a function
-        # between fork and exec may hang where there are threads.
-        limit = [sys.executable, "-c", LIMIT, str(resolved.limit_memory_bytes)] if resolved.limit_memory_bytes is not None else []
         with (folder / run_log.OUTPUT_FILE).open("wb") as output:
             self._process = subprocess.Popen(  # noqa: S603 - our own module
-                [*limit, *command(resolved, folder)],
+                command(resolved, folder),
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
@@ -191,16 +175,21 @@ class Worker:
                 env=environment(resolved.plan.device) | run_environment(resolved.plan, folder) | {run_log.PARENT: str(os.getpid())},
             )
         self.pid = self._process.pid
+        if resolved.limit_memory_bytes is not None and psutil.LINUX:
+            # Excess use fails in the worker and its children, and not on the whole machine. Data memory is limited, not address space:
+            # libraries reserve far more addresses than they use. Other systems do not enforce such a limit.
+            psutil.Process(self.pid).rlimit(psutil.RLIMIT_DATA, (resolved.limit_memory_bytes,) * 2)
 
-    def poll(self) -> Ended | None:
-        """Return its end, or None while it runs; not called again after its end."""
+    def poll(self) -> dict[str, Any] | None:
+        """Return its end, as `Finished` holds it, or None while it runs; not called again after its end."""
         done, status, usage = os.wait4(self.pid, os.WNOHANG)
         if not done:
             return None
-        self._process.returncode = os.waitstatus_to_exitcode(status)
-        return Ended(self._process.returncode, usage.ru_utime, usage.ru_stime, usage.ru_maxrss * run_log.MAXRSS_UNIT)
+        self._process.returncode = code = os.waitstatus_to_exitcode(status)
+        peak = usage.ru_maxrss * run_log.MAXRSS_UNIT
+        return {"exit_code": code, "user_s": usage.ru_utime, "system_s": usage.ru_stime, "max_rss_bytes": peak}
 
-    def end(self) -> Ended:
+    def end(self) -> dict[str, Any]:
         """End its process group: first with a request, after some seconds by force."""
         for number, grace_s in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, math.inf)):
             with contextlib.suppress(ProcessLookupError):
@@ -286,31 +275,22 @@ def fresh(folder: Path) -> dict[str, str]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class _StopOnSignal:
-    """A signal handler that only notes the request to stop."""
-
-    stopped: threading.Event
-
-    def __call__(self, *_: object) -> None:
-        self.stopped.set()
-
-
 @contextmanager
 def stop_signals() -> Iterator[threading.Event]:
     """Turn Ctrl-C, SIGTERM and a closed terminal into an event, so that no signal interrupts the writing of a record.
 
     A nested call returns the same event: a request that arrives as a series starts its next run ends that run too.
     """
-    handler = signal.getsignal(signal.SIGINT)
-    if isinstance(handler, _StopOnSignal):
-        yield handler.stopped
-        return
-    stopped = threading.Event()
+    stopped = getattr(signal.getsignal(signal.SIGINT), "stopped", None) or threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stopped
         return
-    before = {number: signal.signal(number, _StopOnSignal(stopped)) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+
+    def stop(*_: object) -> None:
+        stopped.set()
+
+    stop.stopped = stopped  # type: ignore[attr-defined]
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         yield stopped
     finally:
@@ -391,7 +371,7 @@ def launch(resolved: Resolved, facts: FactBase, machine: Machine, stopped: threa
             telemetry=sampler.telemetry,
             started_at=started_at,
             wall_s=time.monotonic() - spawned_at_s,
-            **ended._asdict(),
+            **ended,
             ended_by=ended_by,
             host_oom_kills=_oom_kills() - kills,
             model_cache=note.model_cache if note else "none",
