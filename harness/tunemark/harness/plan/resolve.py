@@ -425,14 +425,6 @@ def _less_memory(plan: Plan, machine: Machine, shape: TrainingShape | None, has:
     return f"lower {rows}--seq, {smaller}{recompute}"
 
 
-def refuse_too_large(plan: Plan, card: ModelCard, machine: Machine) -> None:
-    """Raise TunemarkError if the plan needs more memory than each device has, or more for offloaded states than the host has."""
-    memory = step_memory(plan, card, machine)
-    if memory.too_large:
-        fix = f"a step {memory.words} by the memory model; {memory.fix}, or try it anyway with --set force=true"
-        raise TunemarkError("memory", plan.workload, fix, exit_code=Exit.OUT_OF_MEMORY)
-
-
 def support_matrix() -> SupportMatrix:
     """Return what each device family can do."""
     return SupportMatrix(features=tuple(Feature), families={vendor.backend: vendor.family for vendor in all_vendors()})

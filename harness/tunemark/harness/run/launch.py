@@ -24,7 +24,7 @@ from typing import Any, Literal
 import psutil
 from pydantic import BaseModel, ValidationError
 
-from tunemark.harness.plan.resolve import Resolved, hub, refuse_too_large, refuse_unsupported, step_memory
+from tunemark.harness.plan.resolve import Resolved, hub, refuse_unsupported, step_memory
 from tunemark.harness.run import run_log
 from tunemark.harness.run.record import CacheState, Finished, Superseded, assemble, refused_run, submissions, write
 from tunemark.harness.run.show import RunProgress
@@ -127,9 +127,10 @@ def refuse_hopeless(runs: Sequence[Resolved], facts: FactBase, machine: Machine,
     Libraries ask the hub again for a minute, for each file. `searched` is a run whose series searches for what fits.
     """
     possible = [each.plan for each in runs if not (each.unsupported or searched)]
-    if all(step_memory(plan, facts.model(plan.model.key), machine).too_large for plan in possible):
-        for plan in possible[:1]:
-            refuse_too_large(plan, facts.model(plan.model.key), machine)
+    needs = [step_memory(plan, facts.model(plan.model.key), machine) for plan in possible]
+    if needs and all(memory.too_large for memory in needs):
+        fix = f"a step {needs[0].words} by the memory model; {needs[0].fix}, or try it anyway with --set force=true"
+        raise TunemarkError("memory", possible[0].workload, fix, exit_code=Exit.OUT_OF_MEMORY)
     state = hub() if any(hub_cache(each) == "cold" for each in runs if not each.unsupported) else "reachable"
     if not state.startswith("reachable"):
         fix = "not all weights and data are in the cache of this machine; give --weights pretrained:DIRECTORY, --weights random or --data file:PATH"
