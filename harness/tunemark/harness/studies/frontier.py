@@ -85,7 +85,7 @@ def run_frontier(
     card = card_with(bench.facts.workload(workload), options)
     tried = full_rows(card, options)
     limit_bytes = limit_bytes or host_limit(bench.machine)
-    base = limited(bench.plan(workload, tried), limit_bytes)
+    _, base = trial(bench, workload, Point(()), tried, limit_bytes)
     refuse_unsupported(base)
     series = Series.find("frontier", base, [f"memory {base.limit_memory_bytes}"], bench)
     say(f"{workload}: frontier {series.study_id}")
@@ -160,8 +160,8 @@ class Search:
 
     def _fits(self, point: Point) -> bool:
         """Return True if a point fits. Raises Stopped if it failed for a reason other than memory."""
-        plan = limited(self.bench.plan(self.card.key, point.applied(self.options)), self.limit_bytes)
-        run = self.series.run(point.text + limit_words(plan), plan)
+        name, plan = trial(self.bench, self.card.key, point, self.options, self.limit_bytes)
+        run = self.series.run(name, plan)
         outcome = run.submission.outcome
         if plan.limit_memory_bytes and outcome.phase is Phase.IMPORT and run.status in (*DOES_NOT_FIT, Status.CRASH):
             given = f"--limit-memory {formats.gib(plan.limit_memory_bytes)} for each process"
@@ -196,20 +196,21 @@ def host_limit(machine: Machine) -> int | None:
     return int(HOST_SHARE * host) if host is not None and machine.family.on_host else None
 
 
-def limited(resolved: Resolved, limit_bytes: int | None) -> Resolved:
-    """Return the plan with the memory limit of its processes. Raises TunemarkError for a device with its own memory."""
+def trial(bench: Bench, workload: str, point: Point, options: Options, limit_bytes: int | None) -> tuple[str, Resolved]:
+    """Return name and plan of a point whose processes may use this much host memory together, which is a part of the name.
+
+    Raises TunemarkError for a limit on a device with its own memory.
+    """
+    resolved = bench.plan(workload, point.applied(options))
     device = resolved.plan.device
-    if vendor_of(device.backend).on_host:
-        return replace(resolved, limit_memory_bytes=limit_bytes and limit_bytes // (device.count // device.nodes))
-    if limit_bytes is not None:
+    if not vendor_of(device.backend).on_host:
+        if limit_bytes is None:
+            return point.text, resolved
         fix = f"only host memory can be limited; a {device.backend.value} device is tested up to its own memory"
         raise TunemarkError("--limit-memory", formats.gib(limit_bytes), fix)
-    return resolved
-
-
-def limit_words(resolved: Resolved) -> str:
-    """Return the words about the memory limit of its processes in the name of a point; empty without one."""
-    return f", memory limited to {formats.gib(resolved.limit_memory_bytes)} for each process" if resolved.limit_memory_bytes else ""
+    each = limit_bytes and limit_bytes // (device.count // device.nodes)
+    words = f", memory limited to {formats.gib(each)} for each process" if each else ""
+    return point.text + words, replace(resolved, limit_memory_bytes=each)
 
 
 def find_largest(fits: Callable[[int], bool], start: int, most: int, within: float = 0.0) -> tuple[int | None, int | None]:
