@@ -426,7 +426,7 @@ def _less_memory(plan: Plan, machine: Machine, shape: TrainingShape | None, has:
 
 
 def support_matrix() -> SupportMatrix:
-    """Return what each device family can do."""
+    """Return the capabilities of each device family."""
     return SupportMatrix(features=tuple(Feature), families={vendor.backend: vendor.family for vendor in all_vendors()})
 
 

@@ -313,7 +313,7 @@ def to_device(value: Any, name: str) -> Any:  # noqa: ANN401 - tensors in dictio
 
 
 def each_tensor(value: Any, changed: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - tensors in dictionaries
-    """Return what a function makes of each tensor. Numbers stay."""
+    """Return a value with each of its tensors changed by a function. Numbers stay."""
     if isinstance(value, dict):
         return {key: each_tensor(inner, changed) for key, inner in value.items()}
     return value if isinstance(value, int) else changed(value)
