@@ -57,8 +57,11 @@ class Engine:
         return self.accelerator.unwrap_model(self.model)
 
     def exchange(self, *, last: bool) -> Any:  # noqa: ANN401 - a context manager
-        """Return the context of a micro-batch: gradients are exchanged with a step's last one only."""
-        return contextlib.nullcontext() if last else self.accelerator.no_sync(self.model)
+        """Return the context of a micro-batch: gradients are exchanged with a step's last one only.
+
+        Where states are sharded each one scatters its gradients: whole ones, kept until the last, would fill a device.
+        """
+        return contextlib.nullcontext() if last or self.sharding else self.accelerator.no_sync(self.model)
 
     def backward(self, loss: Any, *, last: bool) -> None:  # noqa: ANN401, ARG002 - `exchange` has handled the last
         """Add the gradient of a micro-batch."""
@@ -90,10 +93,6 @@ class Engine:
 class FsdpEngine(Engine):
     """Torch's FSDP2: each block's parameters, gradients and states are shards, gathered while they are used."""
 
-    def exchange(self, *, last: bool) -> Any:  # noqa: ANN401, ARG002 - every micro-batch is alike
-        """Return an empty context: each micro-batch scatters its gradients, since whole ones, kept until the last, would fill a device."""
-        return contextlib.nullcontext()
-
     def gathered(self) -> dict[str, Any] | None:
         """Return the trained weights in host memory, gathered from the shards."""
         frozen = any(not parameter.requires_grad for parameter in self.model.parameters())
@@ -103,10 +102,6 @@ class FsdpEngine(Engine):
 
 class ZeroEngine(Engine):
     """DeepSpeed clips, updates and frees by itself; it must know which micro-batch is a step's last."""
-
-    def exchange(self, *, last: bool) -> Any:  # noqa: ANN401, ARG002 - `backward` sets the boundary
-        """Return an empty context."""
-        return contextlib.nullcontext()
 
     def backward(self, loss: Any, *, last: bool) -> None:  # noqa: ANN401 - a torch tensor
         """Add a gradient. DeepSpeed divides by the accumulation, which the weights of our loss already include."""
