@@ -179,7 +179,8 @@ class Worker:
         if resolved.limit_memory_bytes is not None and psutil.LINUX:
             # Excess use fails in the worker and its children, and not on the whole machine. Data memory is limited, not address space:
             # libraries reserve far more addresses than they use. Other systems do not enforce such a limit.
-            psutil.Process(self.pid).rlimit(psutil.RLIMIT_DATA, (resolved.limit_memory_bytes,) * 2)
+            with contextlib.suppress(psutil.Error):
+                psutil.Process(self.pid).rlimit(psutil.RLIMIT_DATA, (resolved.limit_memory_bytes,) * 2)
 
     def poll(self) -> dict[str, Any] | None:
         """Return its end, as `Finished` holds it, or None while it runs; not called again after its end."""
