@@ -110,7 +110,7 @@ schema: setup ## Write the JSON Schema files after a change of the records.
 	$(BIN)/tunemark schema --write
 
 support: setup ## Write data/support.json from the capability table.
-	$(BIN)/python -m tunemark.harness.vendors.support
+	$(BIN)/python -m tunemark.harness.plan.resolve
 
 campaign: setup ## Run the campaign of benchmarks/gpu_campaign.toml on this machine (STAGE=lora, REHEARSE=1 uses tiny cards).
 	$(BIN)/python benchmarks/gpu_campaign.py $(STAGE) $(if $(REHEARSE),--rehearse --minutes 60)

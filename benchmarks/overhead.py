@@ -34,8 +34,7 @@ import transformers
 from overhead_peers import Arm, serve
 from safetensors.torch import save_file
 
-from tunemark.harness.plan.machine import detect
-from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.plan.resolve import Options, detect, resolve
 from tunemark.harness.run.run_log import LogWriter
 from tunemark.harness.vendors.protocol import Device, vendor_of
 from tunemark.harness.worker.data import load_samples, micro_batches, shape_of

@@ -6,8 +6,7 @@ import re
 import pytest
 from harness_making import FACTS, ROOT, changed_settings, gpus, make_machine
 
-from tunemark.harness.plan.machine import machine_with
-from tunemark.harness.plan.resolve import Options, resolve, step_memory
+from tunemark.harness.plan.resolve import Options, machine_with, resolve, step_memory
 from tunemark.harness.studies.series import Point, star_of_card
 from tunemark.schema.formats import GIB
 from tunemark.schema.physics.memory import estimate_memory

@@ -9,8 +9,7 @@ from study_making import make_run
 from tiny_models import tiny_card
 
 from tunemark.harness.plan.resolve import Options, resolve
-from tunemark.harness.worker.gates import adapter_gradient
-from tunemark.harness.worker.models import model_facts
+from tunemark.harness.worker.models import adapter_gradient, model_facts
 from tunemark.schema.facts.cards import TAKEN_FOR_EXPERTS
 from tunemark.schema.physics.architecture import NAMES, endings, group, layer_names
 from tunemark.schema.physics.training_shape import shape_of_plan

@@ -20,11 +20,10 @@ from transformers.integrations import flex_attention as transformers_flex
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.vendors.cpu import Cpu
 from tunemark.harness.worker import attention, levers
-from tunemark.harness.worker.data import load_samples, pack, packed_tensors, shape_of, tensors_of
-from tunemark.harness.worker.gates import packed_documents, to_device
+from tunemark.harness.worker.data import load_samples, pack, packed_tensors, shape_of, tensors_of, to_device
 from tunemark.harness.worker.levers import attention_kernel
 from tunemark.harness.worker.loop import accumulate_gradients
-from tunemark.harness.worker.models import build_model
+from tunemark.harness.worker.models import build_model, packed_documents
 from tunemark.schema.vocabulary import Backend
 
 LENGTH, ROWS, WINDOW = 48, 3, 12

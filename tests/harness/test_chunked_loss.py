@@ -9,8 +9,8 @@ from harness_making import trained_on
 from study_making import FACTS
 from test_adapters import planned as adapters_of
 
-from tunemark.harness.worker import chunked_loss
-from tunemark.harness.worker.optimizers import fused_adamw
+from tunemark.harness.worker import levers
+from tunemark.harness.worker.engines import fused_adamw
 from tunemark.schema.physics.activations import head_line
 from tunemark.schema.physics.training_shape import FUSED_ADAMW, TrainingShape
 from tunemark.schema.records.trace import DEVICE_TYPES
@@ -34,7 +34,7 @@ def learned(family, folder, *settings):
 @pytest.mark.parametrize("family", ["llama", "qwen2", "granite", "gpt2", "gemma3_text", "gpt_oss", "deepseek_v3"])
 def test_loss_and_gradients_are_those_of_whole_logits(monkeypatch, tmp_path, family, method, data):
     # Seven tokens of a vocabulary of 256 words at a time: the last chunk is shorter.
-    monkeypatch.setattr(chunked_loss, "LOSS_CHUNK", 7 * 256)
+    monkeypatch.setattr(levers, "LOSS_CHUNK", 7 * 256)
     arms = [learned(family, tmp_path, f"method={method}", *data, f"loss={form}") for form in ("whole", "chunked")]
     (whole, wanted, logits), (chunked, gradients, same) = arms
     assert chunked == pytest.approx(whole, rel=1e-6)
@@ -47,13 +47,13 @@ def test_loss_and_gradients_are_those_of_whole_logits(monkeypatch, tmp_path, fam
 @pytest.mark.parametrize("method", [Method.FULL, Method.LORA])
 def test_the_memory_of_a_loss_on_a_cpu_is_what_the_model_predicts(monkeypatch, method):
     card = FACTS.model("tiny-llama").model_copy(update={"vocabulary": 8192, "hidden_size": 64})
-    monkeypatch.setattr(chunked_loss, "LOSS_CHUNK", 64 * card.vocabulary)
+    monkeypatch.setattr(levers, "LOSS_CHUNK", 64 * card.vocabulary)
     monkeypatch.setattr("tunemark.schema.physics.activations.LOSS_CHUNK", 64 * card.vocabulary)
     states, labels = torch.randn(1, 1024, 64, requires_grad=True), torch.randint(card.vocabulary, (1, 1024))
     weight = torch.randn(card.vocabulary, 64, requires_grad=method is Method.FULL)
     seen = LiveBytes()
     with seen.watch(states, weight, labels):
-        chunked_loss.mean_loss(states, weight, labels)
+        levers.mean_loss(states, weight, labels)
     shape = TrainingShape(card, method, 1024, loss="streamed", parameters=Dtype.FP32, activations=Dtype.FP32)
     assert seen.peak == pytest.approx(head_line(shape).bytes, rel=0.05)
     assert seen.peak < head_line(replace(shape, loss="upcast")).bytes / 4
@@ -65,7 +65,7 @@ def test_gradients_are_freed_in_the_backward_pass_while_the_loss_lives():
     states, weight = (each * 1 for each in given)
     for each in (states, weight):
         each.register_hook(lambda gradient: freed.append(torch.multiprocessing.reductions.StorageWeakRef(gradient.untyped_storage())))
-    loss = chunked_loss.mean_loss(states, weight, torch.arange(8)[None])
+    loss = levers.mean_loss(states, weight, torch.arange(8)[None])
     loss.backward()
     assert loss.isfinite()
     assert [each.expired() for each in freed] == [True, True]

@@ -8,8 +8,9 @@ import pytest
 from factories import assert_golden
 from scripted_libraries import TOOLS, ScriptedNvml, scripted_amdsmi, told
 
-from tunemark.harness.plan import machine
+from tunemark.harness.plan import resolve as machine
 from tunemark.harness.vendors import cuda, mps, neuron, rocm, vendor_tools, xpu
+from tunemark.harness.vendors.protocol import UnusableMask
 from tunemark.schema.errors import Exit
 from tunemark.schema.formats import GIB
 from tunemark.schema.vocabulary import Backend
@@ -26,6 +27,14 @@ def _all_are_visible(monkeypatch):
 def sample(name):
     text = (TOOLS / name).read_text()
     return json.loads(text) if name.endswith(".json") else text
+
+
+def fake_tool(monkeypatch, folder, name, script=""):
+    """Install a command with a script of the shell."""
+    tool = folder / name
+    tool.write_text(f"#!/bin/sh\n{script}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
 
 
 def fake_nvml(monkeypatch):
@@ -55,10 +64,7 @@ def test_devices_have_the_facts_that_tools_and_libraries_report_and_no_serial_nu
 def test_an_nvidia_driver_without_nvidia_ml_py_is_named_in_the_reason_for_the_cpu(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert cuda.find() == []
-    tool = tmp_path / "nvidia-smi"
-    tool.write_text("#!/bin/sh\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    fake_tool(monkeypatch, tmp_path, "nvidia-smi")
     found = machine.detect()
     assert found.backend in {Backend.CPU, Backend.MPS}
     if found.backend is Backend.CPU:
@@ -87,7 +93,7 @@ def test_devices_are_the_ones_that_the_environment_leaves_visible(monkeypatch, v
 )
 def test_a_mask_that_leaves_no_device_is_an_error_that_names_it_and_not_a_plan_for_the_cpu(monkeypatch, value, message):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
-    with pytest.raises(vendor_tools.UnusableMask) as raised:
+    with pytest.raises(UnusableMask) as raised:
         vendor_tools.visible_indexes(3)
     assert (raised.value.field, raised.value.value) == ("CUDA_VISIBLE_DEVICES", value)
     assert message in raised.value.fix
@@ -107,10 +113,11 @@ def test_hip_reads_the_variable_of_cuda_where_its_own_is_not_set(monkeypatch, hi
     assert [found.index for found in rocm.find()] == left
 
 
-def test_a_wrong_mask_stops_a_plan_for_the_gpu_and_no_other(monkeypatch):
+def test_a_wrong_mask_stops_a_plan_for_the_gpu_and_no_other(monkeypatch, tmp_path):
     fake_nvml(monkeypatch)
+    fake_tool(monkeypatch, tmp_path, "nvidia-smi")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-5c89852c")
-    with pytest.raises(vendor_tools.UnusableMask, match="CUDA_VISIBLE_DEVICES: 'MIG-5c89852c'"):
+    with pytest.raises(UnusableMask, match="CUDA_VISIBLE_DEVICES: 'MIG-5c89852c'"):
         machine.detect()
     assert machine.detect(Backend.CPU).backend is Backend.CPU
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
@@ -139,10 +146,7 @@ def test_an_odd_answer_is_no_device_and_no_error(answer):
 
 @pytest.mark.parametrize("script", ["exit 1", "sleep 30", "printf '\\377\\376'", "kill -9 $$"])
 def test_a_tool_that_fails_or_hangs_gives_no_answer(tmp_path, script, monkeypatch):
-    tool = tmp_path / "amd-smi"
-    tool.write_text(f"#!/bin/sh\n{script}\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    fake_tool(monkeypatch, tmp_path, "amd-smi", script)
     monkeypatch.setattr(vendor_tools, "QUERY_TIMEOUT_S", 0.5)
     assert rocm.parse_amd_smi(vendor_tools.ask_json("amd-smi")) == []
 

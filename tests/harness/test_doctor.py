@@ -18,7 +18,7 @@ from tunemark.schema.vocabulary import Backend, Dtype
 
 @pytest.mark.parametrize(("load", "said"), [(0.2, "little: 0.2"), (1.5, "stop other programs"), (None, "unknown")])
 def test_other_work_on_the_host_is_named_before_it_disturbs_a_measurement(facts, capsys, load, said):
-    commands._show(commands.report(facts, make_machine(cpu_usable_cores=2), load=load), [])
+    commands._show(commands.report(facts, make_machine(cpu_usable_cores=2), load=load))
     shown = capsys.readouterr().out
     assert said in " ".join(shown.split())
 
@@ -28,7 +28,7 @@ def test_the_hub_is_asked_and_each_reason_is_printed_once(facts, monkeypatch, ca
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     content = commands.report(facts, make_machine(packages={})) | {"hub": commands.hub()}
-    commands._show(content, [])
+    commands._show(content)
     shown = " ".join(capsys.readouterr().out.split())
     assert "NOT reachable (http://127.0.0.1:9: " in shown
     assert shown.count("training needs torch") == 1
@@ -87,7 +87,7 @@ def test_a_working_device_has_its_rate_and_slow_workloads_have_the_time_of_their
     monkeypatch.setattr(commands, "ask_process", ask)
     tests = self_tests(here, Dtype.FP32)
     assert asked == [(Backend.CPU, 0, Dtype.FP32, 2)]
-    assert [(test.passed, test.flop_per_s, test.problem) for test in tests] == [(True, 1e11, None)]
+    assert [(test["passed"], test["flop_per_s"], test["problem"]) for test in tests] == [(True, 1e11, None)]
     rows = {row["workload"]: row for row in runnable(facts, here, tests)}
     assert rows["smoke-lora"]["products_s"] < 1
     assert rows["full-1b"]["products_s"] > 3600

@@ -5,11 +5,10 @@ import torch
 from harness_making import make_machine, planned, trained_on
 
 from tunemark.harness.vendors.cpu import Cpu
+from tunemark.harness.worker.engines import build_optimizer
 from tunemark.harness.worker.fp8 import FrozenFp8Linear
-from tunemark.harness.worker.gates import adapter_gradient
 from tunemark.harness.worker.levers import blocks, compile_model, compiled_graphs, effective, layers_in_fp8
-from tunemark.harness.worker.models import build_model, model_facts
-from tunemark.harness.worker.optimizers import build_optimizer
+from tunemark.harness.worker.models import adapter_gradient, build_model, model_facts
 from tunemark.schema.physics.memory_states import state_lines
 from tunemark.schema.physics.training_shape import shape_of_plan
 

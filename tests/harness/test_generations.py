@@ -5,10 +5,9 @@ from harness_making import make_machine, planned
 from typer.testing import CliRunner
 
 from tunemark.harness.commands.run import app
-from tunemark.harness.plan.machine import machine_with
+from tunemark.harness.plan.resolve import machine_with, support_matrix
 from tunemark.harness.vendors.cpu import cpu_model
 from tunemark.harness.vendors.protocol import vendor_of
-from tunemark.harness.vendors.support import support_matrix
 from tunemark.schema.files import project_root
 from tunemark.schema.physics.memory_states import state_lines
 from tunemark.schema.physics.training_shape import shape_of_plan

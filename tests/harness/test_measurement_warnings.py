@@ -11,7 +11,7 @@ from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.record import LOW_DISK_BYTES, assemble, outcome_of
 from tunemark.harness.run.telemetry import Sample, Telemetry
 from tunemark.harness.vendors.cpu import Cpu
-from tunemark.harness.worker.gates import matrix_rate
+from tunemark.harness.worker.loop import matrix_rate
 from tunemark.schema.derive import BUSY_HOST_CORES, SLOW_RANK, derive
 from tunemark.schema.records.plan import Measurement
 from tunemark.schema.vocabulary import Backend, Dtype, Status, WarningKind

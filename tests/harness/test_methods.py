@@ -10,10 +10,9 @@ from peft.tuners.lora import LoraLayer
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.vendors.cpu import Cpu
-from tunemark.harness.worker.gates import adapter_gradient, check
+from tunemark.harness.worker.engines import build_optimizer, parameter_groups
 from tunemark.harness.worker.levers import effective
-from tunemark.harness.worker.models import gradients_of, is_four_bit, model_facts, switch_to_evaluation
-from tunemark.harness.worker.optimizers import build_optimizer, parameter_groups
+from tunemark.harness.worker.models import adapter_gradient, check, gradients_of, is_four_bit, model_facts, switch_to_evaluation
 from tunemark.schema.physics.memory_states import state_lines
 from tunemark.schema.physics.training_shape import shape_of_plan
 from tunemark.schema.records.plan import Precision

@@ -24,8 +24,8 @@ STAND_IN = Path(__file__).with_name("tpu_stand_in")
 COMMAND = """
 import sys
 from pathlib import Path
-from tunemark.harness.vendors import native
-native.PCI = Path(sys.argv.pop(1))
+from tunemark.harness.vendors import protocol
+protocol.PCI = Path(sys.argv.pop(1))
 from tunemark.cli import main
 main()
 """
@@ -165,8 +165,10 @@ def test_a_device_without_events_and_counters_waits_at_each_mark_and_says_why_th
 @pytest.mark.parametrize("row", [row for row in protocol.TABLE.values() if row.chips], ids=lambda row: row.pci_maker)
 def test_each_chip_on_the_bus_has_a_card_with_its_memory(monkeypatch, tmp_path, row):
     for place, (number, chip) in enumerate(row.chips.items()):
-        monkeypatch.setattr(native, "PCI", pci(tmp_path / str(place), (row.pci_maker, number), ("0x8086", number), (row.pci_maker, "0x1")))
-        found = native.on_pci_bus(row)
+        monkeypatch.setattr(
+            protocol, "PCI", pci(tmp_path / str(place), (row.pci_maker, number), ("0x8086", number), (row.pci_maker, "0x1"))
+        )
+        found = protocol.on_pci_bus(row)
         card = FACTS.recognise_accelerator(found[0].facts.name)
         assert len(found) == chip.devices == card.devices_per_unit
         assert found[0].facts.memory_bytes * len(found) == card.memory_gib * 2**30

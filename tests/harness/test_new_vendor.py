@@ -5,11 +5,9 @@ import sys
 import pytest
 
 from tunemark.harness import vendors
-from tunemark.harness.plan.machine import detect
-from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.plan.resolve import Options, detect, resolve, support_matrix
 from tunemark.harness.run.telemetry import open_sampler
-from tunemark.harness.vendors.protocol import vendor_of
-from tunemark.harness.vendors.support import support_matrix
+from tunemark.harness.vendors.protocol import TABLE, vendor_of
 from tunemark.schema.vocabulary import Backend, Dtype
 
 # Its name is that of a backend of the vocabulary, which a new vendor extends; here the file takes the place of Apple's.
@@ -17,8 +15,7 @@ BACKEND = Backend.MPS
 SOURCE = '''
 """Chips of a vendor that does not exist."""
 
-from tunemark.harness.vendors.vendor_tools import MonitorUnavailable
-from tunemark.harness.vendors.protocol import Device, Feature, FoundDevice, Vendor
+from tunemark.harness.vendors.protocol import Device, Feature, FoundDevice, MonitorUnavailable, Vendor
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype
 
@@ -54,6 +51,7 @@ def _acme(monkeypatch, tmp_path):
     name = f"{vendors.__name__}.{BACKEND.value}"
     monkeypatch.setattr(vendors, "__path__", [str(tmp_path), *vendors.__path__])
     monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.delitem(TABLE, BACKEND)
     monkeypatch.delattr(vendors, BACKEND.value, raising=False)
     yield
     sys.modules.pop(name, None)

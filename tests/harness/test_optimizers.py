@@ -7,6 +7,8 @@ import torch
 from harness_making import planned
 
 from tunemark.harness.run.record import observed_warnings
+from tunemark.harness.run.run_log import RunLog
+from tunemark.harness.run.telemetry import Telemetry
 from tunemark.harness.worker import optimizers
 from tunemark.harness.worker.levers import compiled_graphs
 from tunemark.harness.worker.optimizers import MasterAdamW, StochasticAdamW, key, random_bits, rounded_stochastically, rounding_seed
@@ -128,7 +130,8 @@ def test_where_nothing_can_be_compiled_the_operators_run_one_by_one_and_the_reco
         optimizer.step()
     assert torch.equal(ours[0], alike[0])
     notes = [{"source": EAGER_UPDATE, "level": "warning", "message": runs[0].eager_reason}, {"source": "another", "message": "x"}]
-    (warned,) = observed_warnings(SimpleNamespace(free_disk_bytes=2**40), torn=False, foreign={}, notes=notes)
+    ended = SimpleNamespace(log=RunLog(notes=notes), telemetry=Telemetry())
+    (warned,) = observed_warnings(SimpleNamespace(free_disk_bytes=2**40), ended)
     assert warned.kind is WarningKind.FALLBACK
     assert warned.message.startswith("update of the weights: not compiled")
     assert "Failed to find C compiler" in warned.message

@@ -11,7 +11,8 @@ import pytest
 from harness_making import FACTS, tunemark
 from study_making import ScriptedBench, make_run
 
-from tunemark.harness.plan.resolve import Options, resolve, with_own_cards
+from tunemark.harness.commands.run import with_own_cards
+from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.record import is_submission, write
 from tunemark.harness.run.report import refuse_missing_tracker, report, steps_of
 from tunemark.harness.studies.frontier import run_frontier

@@ -12,8 +12,7 @@ from harness_making import changed_settings, gpus, make_machine, planned, tunema
 from pydantic import TypeAdapter
 from study_making import make_run
 
-from tunemark.harness.plan.machine import machine_with
-from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.plan.resolve import Options, machine_with, resolve
 from tunemark.harness.run.launch import help_another_node, refuse_identity
 from tunemark.harness.run.show import print_summary
 from tunemark.harness.worker.models import FIXED_SHAPE, config_of, refuse_another_architecture

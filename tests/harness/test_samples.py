@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.worker import sample_files
 from tunemark.harness.worker.data import Counts, Shape, load_samples, micro_batches, pack, shape_of
-from tunemark.harness.worker.gates import packed_documents
+from tunemark.harness.worker.models import packed_documents
 from tunemark.schema.vocabulary import DataSource, Padding
 
 TEXT = str(ROOT / "tests" / "harness" / "data" / "emotions")

@@ -30,8 +30,7 @@ from tunemark.harness.run.telemetry import (
     window_times,
 )
 from tunemark.harness.vendors import cuda, mps, neuron, rocm, xpu
-from tunemark.harness.vendors.protocol import DeviceReading, all_vendors
-from tunemark.harness.vendors.vendor_tools import LineStream
+from tunemark.harness.vendors.protocol import DeviceReading, LineMonitor, all_vendors
 from tunemark.schema.formats import GIB
 from tunemark.schema.records.trace import DeviceUse, StepTrace
 from tunemark.schema.statistics.steady_state import SteadyWindow
@@ -200,17 +199,11 @@ def test_each_name_of_nvml_that_is_used_exists_in_its_package():
 # Neuron and Intel: a tool prints lines
 
 
-class Lines:
-    """Lines as a tool prints them, some for each call."""
-
-    def __init__(self, *portions):
-        self.portions, self.closed = list(portions), False
-
-    def new_lines(self):
-        return self.portions.pop(0) if self.portions else []
-
-    def close(self):
-        self.closed = True
+def printing(monitor, *portions):
+    """Return a monitor whose tool has printed some lines before each reading."""
+    waiting = list(portions)
+    monitor.new_lines = lambda: waiting.pop(0) if waiting else []
+    return monitor
 
 
 def monitors():
@@ -233,13 +226,13 @@ def monitors():
     little = scripted_amdsmi(*names, "amdsmi_get_energy_count", amdsmi_get_power_info=power)
     yield "AMD SMI: little", rocm.AmdMonitor(little, [0]), [nothing]
     idle, busy = (TOOLS / "neuron-monitor.jsonl").read_text().splitlines()
-    yield "neuron-monitor", neuron.NeuronMonitor(Lines([], [idle], [idle, busy], ["torn {"]), (0, 1)), [nothing] * 4
+    yield "neuron-monitor", printing(neuron.NeuronMonitor((0, 1)), [], [idle], [idle, busy], ["torn {"]), [nothing] * 4
     header, *rows = (TOOLS / "xpu-smi-dump.csv").read_text().splitlines()
-    yield "xpu-smi, by the names in its header", xpu.XpuSmiMonitor(Lines([header], rows, ["torn"]), (1, 0)), [nothing] * 3
+    yield "xpu-smi, by the names in its header", printing(xpu.XpuSmiMonitor((1, 0)), [header], rows, ["torn"]), [nothing] * 3
     newer = {"gpu_freq_mhz": 1398, "gpu_active_ratio": 0.98, "gpu_power": 12.5, "temp": {"gpu_temp_avg": 71.5}}
     older = {"gpu_usage": [461, 0.25], "gpu_power": 0.5, "temp": {"gpu_temp_avg": 0.0}}
-    lines = Lines([], [json.dumps(newer)], [json.dumps(older)], ["torn {"])
-    yield "macmon, in the names of its versions", mps.MacmonMonitor(lines, (0,)), [nothing] * 4
+    lines = ([], [json.dumps(newer)], [json.dumps(older)], ["torn {"])
+    yield "macmon, in the names of its versions", printing(mps.MacmonMonitor((0,)), *lines), [nothing] * 4
 
 
 def test_readings_are_in_our_units_and_what_a_tool_does_not_report_has_its_words():
@@ -264,7 +257,10 @@ def test_what_a_device_does_not_support_is_asked_once():
 
 
 def test_a_tool_reads_its_configuration_from_a_file_that_is_deleted_with_it():
-    stream = LineStream(["sh", "-c", 'cat "$1"; echo; echo "$1"; exec sleep 60', "sh"], config={"period": "1s"})
+    class Shell(LineMonitor):
+        command, config = staticmethod(lambda _: ["sh", "-c", 'cat "$1"; echo; echo "$1"; exec sleep 60', "sh"]), {"period": "1s"}
+
+    stream = Shell.open(())
     deadline, lines = time.monotonic() + 10, []
     while len(lines) < 2 and time.monotonic() < deadline:
         time.sleep(0.01)

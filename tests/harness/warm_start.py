@@ -29,7 +29,7 @@ IMPORTS = (
     "tunemark.harness.run.launch",
     "tunemark.harness.worker.engines",
     "tunemark.harness.worker.entry",
-    "tunemark.harness.worker.gates",
+    "tunemark.harness.worker.loop",
 )
 OPTIONAL = {"deepspeed"}
 """Libraries that are not in every environment. Accelerate imports DeepSpeed in every run where it is installed."""

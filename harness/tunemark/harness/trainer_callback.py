@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from tunemark.harness.plan.machine import package_versions
+from tunemark.harness.plan.resolve import package_versions
 from tunemark.harness.vendors.cpu import cpu_model
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase

@@ -7,15 +7,14 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
-from tunemark.harness.plan.machine import detect, hub
-from tunemark.harness.plan.resolve import Json, Options, StepMemory, resolve, step_memory
+from tunemark.harness.commands.run import Json
+from tunemark.harness.plan.resolve import Options, StepMemory, detect, hub, resolve, step_memory
 from tunemark.harness.run.run_log import describe, judge
 from tunemark.harness.run.show import answers, print_json
 from tunemark.harness.vendors.protocol import DeviceUnavailable, vendor_of
@@ -52,7 +51,6 @@ def doctor(
     Examples
     --------
     - `tunemark doctor`
-
     - `tunemark doctor --no-self-test --json`
     """
     # Read before the self-test, which adds load.
@@ -60,24 +58,24 @@ def doctor(
     facts, machine = FactBase.of_project(), detect()
     tests = self_tests(machine, formats_of(facts, machine)[0]) if self_test and "torch" in machine.packages else []
     content = report(facts, machine, tests, load) | ({"hub": hub()} if self_test else {})
-    broken = bool(content["missing_required"]) or any(test.passed is False for test in tests)
+    broken = bool(content["missing_required"]) or any(test["passed"] is False for test in tests)
     if as_json:
         print_json(content)
     else:
-        _show(content, tests)
+        _show(content)
     if broken:
         raise typer.Exit(Exit.UNSUPPORTED)
 
 
-def _show(content: dict[str, Any], tests: "Sequence[SelfTest]") -> None:
-    screen = answers()
+def _show(content: dict[str, Any]) -> None:
+    screen, tests = answers(), content["self_tests"]
     screen.print(_machine_table(content))
     for test in tests:
-        verdict = {True: "[green]works[/green]        ", False: "[red]fails[/red]        ", None: "not tested   "}[test.passed]
-        rate = f"{formats.flop_per_s(test.flop_per_s)} {test.dtype}, forward and backward" if test.flop_per_s else ""
-        problem = "; ".join(filter(None, (test.problem, test.fix)))
-        screen.print(f"  {verdict} device {test.device}, {escape(test.name)}: {escape(rate or problem)}", soft_wrap=True)
-    if any(test.flop_per_s for test in tests):
+        verdict = {True: "[green]works[/green]        ", False: "[red]fails[/red]        ", None: "not tested   "}[test["passed"]]
+        rate = f"{formats.flop_per_s(test['flop_per_s'])} {test['dtype']}, forward and backward" if test["flop_per_s"] else ""
+        problem = "; ".join(filter(None, (test["problem"], test["fix"])))
+        screen.print(f"  {verdict} device {test['device']}, {escape(test['name'])}: {escape(rate or problem)}", soft_wrap=True)
+    if any(test["flop_per_s"] for test in tests):
         screen.print(
             "                The probe of a run multiplies in the format of that run, so its rate can differ from this one.", soft_wrap=True
         )
@@ -93,7 +91,7 @@ def _show(content: dict[str, Any], tests: "Sequence[SelfTest]") -> None:
             # The self-test is too short for more digits than whole hours.
             takes = f"{step_s / formats.HOUR_S:,.0f} h" if step_s >= formats.HOUR_S else formats.estimated_duration(step_s)
             verdict = "[yellow]can run, slow[/yellow]"
-            why = f"the matrix products of a step take about {takes} at the {tests[0].dtype} rate of the self-test"
+            why = f"the matrix products of a step take about {takes} at the {tests[0]['dtype']} rate of the self-test"
         screen.print(f"  {verdict} {row['workload']}: {escape(why)}")
     for reason, names in refused.items():
         screen.print(f"  [red]cannot run[/red]    {', '.join(names)}: {escape(reason)}", soft_wrap=True)
@@ -136,7 +134,6 @@ def workloads(*, as_json: Json = False) -> None:
     Examples
     --------
     - `tunemark workloads`
-
     - `tunemark workloads --json`
     """
     cards = FactBase.of_project().workloads
@@ -150,7 +147,7 @@ def workloads(*, as_json: Json = False) -> None:
     answers().print(table)
 
 
-def runnable(facts: FactBase, machine: Machine, tests: "Sequence[SelfTest]" = ()) -> list[dict[str, Any]]:
+def runnable(facts: FactBase, machine: Machine, tests: Sequence[dict[str, Any]] = ()) -> list[dict[str, Any]]:
     """Return a row per workload: the reason why this machine cannot run it, or None, and the bytes that a step needs and has.
 
     The memory model predicts `needed_bytes`, or None. `memory_bytes` is that of a device, or a process's share of host memory, or
@@ -158,7 +155,7 @@ def runnable(facts: FactBase, machine: Machine, tests: "Sequence[SelfTest]" = ()
     `products_s` is the time of a step's FLOPs at the rate of the slowest self-test, in its number format; None without one.
     """
     rows = []
-    rate = min((test.flop_per_s for test in tests if test.flop_per_s), default=None)
+    rate = min((test["flop_per_s"] for test in tests if test["flop_per_s"]), default=None)
     for key, workload in facts.workloads.items():
         memory, products_s = StepMemory(None, None), None
         try:
@@ -184,7 +181,7 @@ def formats_of(facts: FactBase, machine: Machine) -> tuple[Dtype, ...]:
     return generation.formats(machine.family.formats) if generation else machine.family.formats
 
 
-def report(facts: FactBase, machine: Machine, tests: "Sequence[SelfTest]" = (), load: float | None = None) -> dict[str, Any]:
+def report(facts: FactBase, machine: Machine, tests: Sequence[dict[str, Any]] = (), load: float | None = None) -> dict[str, Any]:
     """Return the report as plain data: the machine, its load in runnable threads, missing packages, hub access, self-tests, workloads."""
     card = facts.recognise_device(machine.devices[0].name, machine.backend)
     catalogue = missing_card(machine.devices[0].name, machine.backend)
@@ -201,7 +198,7 @@ def report(facts: FactBase, machine: Machine, tests: "Sequence[SelfTest]" = (), 
         "missing_required": [package for package in REQUIRED if package not in machine.packages],
         "missing_optional": [package for package in PACKAGES if package not in machine.packages and package not in REQUIRED],
         "hub": "not tested",
-        "self_tests": [asdict(test) for test in tests],
+        "self_tests": list(tests),
         "workloads": runnable(facts, machine, tests),
     }
 
@@ -221,33 +218,21 @@ TOLERANCE = {Dtype.FP32: 1e-4, Dtype.TF32: 1e-2, Dtype.BF16: 5e-2, Dtype.FP16: 1
 WRONG = "install a release of torch that supports this device; if the error remains, the device may be faulty"
 
 
-@dataclass(frozen=True, slots=True)
-class SelfTest:
-    """The answer of one device."""
+def self_tests(machine: Machine, dtype: Dtype) -> list[dict[str, Any]]:
+    """Test all visible devices at the same time; return a row for each, in their order.
 
-    device: int
-    """Place among the visible devices."""
-    name: str
-    dtype: str
-    """Number format of the products."""
-    passed: bool | None
-    """None if the device was not tested, with the reason in `problem`."""
-    flop_per_s: float | None = None
-    """Rate of the products, with their backward pass."""
-    problem: str | None = None
-    fix: str | None = None
-
-
-def self_tests(machine: Machine, dtype: Dtype) -> list[SelfTest]:
-    """Test all visible devices at the same time; return one answer per device, in their order."""
+    `passed` is None for a device that was not tested, with the reason in `problem`. `flop_per_s` is the rate of products with their
+    backward pass.
+    """
     cores = min(machine.cpu_usable_cores, machine.cpu_physical_cores or machine.cpu_usable_cores)
 
-    def test(place: int) -> SelfTest:
-        name = machine.devices[place].name
+    def test(place: int) -> dict[str, Any]:
+        row = {"device": place, "name": machine.devices[place].name, "dtype": dtype, "passed": None, "flop_per_s": None, "problem": None}
+        row["fix"] = None
         if vendor_of(machine.backend).probe_size is None:
-            return SelfTest(place, name, dtype, None, problem="not tested: its compiler would need minutes for the first product")
+            return row | {"problem": "not tested: its compiler would need minutes for the first product"}
         answer = ask_process(machine.backend, place, dtype, cores)
-        return SelfTest(place, name, dtype, "problem" not in answer, **answer)
+        return row | {"passed": "problem" not in answer} | answer
 
     with ThreadPoolExecutor(len(machine.devices)) as pool:
         return list(pool.map(test, range(len(machine.devices))))

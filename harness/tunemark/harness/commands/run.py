@@ -1,23 +1,33 @@
-"""`tunemark plan`, `run`, `recover` and `runs`: show how a workload would run, run it, and list or remove what was recorded."""
+"""`tunemark plan`, `run`, `recover` and `runs`: show how a workload would run, run it, and list or remove what was recorded.
 
+Also the options that these commands share with those of series.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
 import typer
+import yaml
+from pydantic import ValidationError
 from rich.table import Column, Table
 
-from tunemark.harness.plan.machine import detect, machine_with, too_large
 from tunemark.harness.plan.resolve import (
-    Json,
+    RARE,
+    SETTINGS,
     Options,
-    Out,
     Resolved,
-    Workload,
+    detect,
+    machine_with,
     refuse_missing_devices,
     refuse_unsupported,
+    refused,
     resolve,
     step_memory,
-    takes_run_options,
+    too_large,
+    valid,
 )
 from tunemark.harness.run.report import TRACKERS, refuse_missing_tracker, report
 from tunemark.harness.run.show import answers, as_text, print_json, say, summary, table
@@ -25,9 +35,14 @@ from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.plan.capabilities import Machine, shared_cores
+from tunemark.schema.plan.resolve import ALIASES
 from tunemark.schema.records.base import flattened
+from tunemark.schema.records.plan import OPTIONS
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.vocabulary import Status
+
+if TYPE_CHECKING:
+    from tunemark.harness.studies.series import StudyResult
 
 app = typer.Typer(rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]})
 EXIT_BY_STATUS = {
@@ -36,6 +51,176 @@ EXIT_BY_STATUS = {
     Status.OOM_DEVICE: Exit.OUT_OF_MEMORY,
     Status.OOM_HOST: Exit.OUT_OF_MEMORY,
 }
+
+# The options that plan, run and the studies share
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
+Out = Annotated[
+    Path | None, typer.Option("--out", metavar="FOLDER", help="Write the submissions there. Default: submissions/ of the checkout.")
+]
+Workload = Annotated[str, typer.Argument(help="A name of `tunemark workloads`, your card (.toml), or options (.yml).")]
+
+
+def count(text: str | int, read: Callable[[str], int] = formats.whole_number) -> int:
+    """Return a whole number of 1 or more, such as `500`, `2k` or `10M`, for typer, which also gives the default."""
+    try:
+        return read(str(text))
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r}: {error}") from error
+
+
+def row_length(text: str | int) -> int:
+    """Return the tokens of a row: `8k` is 8,192."""
+    return count(text, formats.tokens_in_row)
+
+
+DATA = "Use card, synthetic, file:PATH (.txt, .csv or .jsonl, or a folder with train and test files), or hub:NAME."
+SET = f"Change a setting: of the card, such as compile=blocks, which leaves the standard division, or of the run: {', '.join(RARE)}."
+
+
+class Shared(NamedTuple):
+    """An option of all commands that plan or run a workload."""
+
+    name: str
+    help_text: str
+    metavar: str
+    kind: Any = str | None
+    setting: str | None = None
+    """The setting of the card that it stands for; None for a field of the request."""
+    parser: Callable[[str | int], int] | None = None
+
+
+SHARED: dict[str, Shared] = {
+    "method": Shared("--method", "Use full, lora or qlora.", "METHOD", setting="method"),
+    "rank": Shared("--rank", "Rank of the adapters.", "N", int | None, "lora.rank", count),
+    "seq": Shared("--seq", "Tokens in a row.", "N", int | None, "data.sequence_length", row_length),
+    "micro_batch": Shared("--micro-batch", "Rows of one forward pass on one device.", "N", int | None, "batch.micro_batch", count),
+    "checkpointing": Shared("--checkpointing", "Use none, selective or full.", "KIND", setting="gradient_checkpointing"),
+    "overrides": Shared("--set", SET, "NAME=VALUE", list[str] | None),
+    "weights": Shared("--weights", "Use card, random, pretrained, or pretrained:HUB_ID_OR_DIRECTORY.", "WEIGHTS", str),
+    "model": Shared("--model", "Train another model: a name, hub id, size, folder or config.json.", "MODEL"),
+    "data": Shared("--data", DATA, "DATA", str),
+    "max_steps": Shared("--steps", "Run exactly N optimizer steps.", "N", int | None, parser=count),
+    "devices": Shared("--devices", "Train on N devices, over all machines.", "N", int | None, parser=count),
+    "strategy": Shared("--sharding", "Use ddp, fsdp2, zero1, zero2 or zero3.", "NAME"),
+}
+"""Parameter of a command, which for the request is a field of Options, and its option."""
+
+
+def with_own_cards(workload: str, model: str | None, options: Options) -> tuple[str, Options]:
+    """Return a workload's key, and options with the facts that it needs: `workload` may be a card's file, `model` as in `any_model`.
+
+    Without that model's weights, its shape is trained from random ones. A file with options holds `workload`, and the names of options or
+    settings; what the command line gives counts more.
+    """
+    facts = options.facts
+    if workload.endswith((".yml", ".yaml")):
+        content = _options_in(Path(workload))
+        for name in ("workload", "model", "weights", "data"):
+            value = str(content.get(name) or "")
+            # A known name is no folder, unless it is a path.
+            other = name == "model" and ("/" in value or value.lower() not in facts.model_keys)
+            if value.endswith(".toml") or name in {"weights", "data"} or other:
+                content |= {name: _beside(Path(workload), value)} if value else {}
+        workload, model = str(content.pop("workload", "")), model or content.pop("model", None)
+        given = {name: value for name, value in dict(options).items() if value != Options.model_fields[name].get_default()}
+        named = {option.name.removeprefix("--"): option.setting or name for name, option in SHARED.items()}
+        read = {named.get(name, name): str(value) for name, value in content.items()}
+        request = {name: read.pop(name) for name in list(read) if name in Options.model_fields}
+        asked = valid(request, OPTIONS).setting(f"{name}={value}" for name, value in read.items())
+        options = asked.having(**given | {"overrides": (*asked.overrides, *options.overrides)})
+    if workload.endswith(".toml"):
+        if not Path(workload).is_file():
+            raise TunemarkError("workload", workload, "no such file; name a card of yours, or one that `tunemark workloads` lists")
+        facts, workload = replace(facts, own_workloads=(Path(workload),)), Path(workload).stem
+    if model is not None:
+        from tunemark.schema.facts.any_model import any_model  # noqa: PLC0415 - only for a model that was asked for
+
+        card = any_model(facts, str(model))
+        if facts.models.get(card.key) != card:
+            card = card.model_copy(update={"key": f"own-{card.key}" if card.key in facts.models else card.key})
+            facts = replace(facts, own_models=(card,))
+        options = options.having(overrides=(f"model={card.key}", *options.overrides))
+    return workload, options.having(facts=facts)
+
+
+def _beside(file: Path, value: str) -> str:
+    """Return a value of an options file with a path that is there beside the file, such as `file:texts`, as a path from here."""
+    kind, colon, place = value.rpartition(":")
+    return f"{kind}{colon}{file.parent / place}" if place and (file.parent / place).exists() else value
+
+
+def _options_in(path: Path) -> dict[str, Any]:
+    """Return the options in a YAML file. Raises TunemarkError for a file that holds none."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise TunemarkError("workload", str(path), f"cannot be read: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict) or "workload" not in content:
+        raise TunemarkError("workload", str(path), "name the workload and options, such as `workload: lora-8b` and `seq: 2048`")
+    # Settings may stand below `set`, and their parts below one another.
+    below = content.pop("set", {})
+    if not isinstance(below, dict):
+        raise TunemarkError("set", below, f"write each setting as `name: value` below `set:` in {path}")
+    return dict(flattened({**below, **content}))
+
+
+def takes_run_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command with the options above, which it receives as its parameter `options`. Its own ones of the same name stay its own.
+
+    Its errors name options and settings as the user typed them.
+    """
+    parameters = inspect.signature(command, eval_str=True).parameters
+    shared = {name: option for name, option in SHARED.items() if name not in parameters}
+
+    def run(**arguments: Any) -> None:  # noqa: ANN401 - what typer read
+        given = {name: arguments.pop(name) for name in shared}
+        assigned, model = given.pop("overrides") or (), given.pop("model")
+        typed, sets, request = dict[str, str](), list[str](), dict[str, Any]()
+        for name, value in given.items():
+            setting = shared[name].setting
+            if setting is None:
+                request[name] = value
+            elif value is not None:
+                typed[setting] = shared[name].name
+                sets.append(f"{setting}={value}")
+        for name in (assignment.partition("=")[0] for assignment in assigned):
+            setting = ALIASES.get(name, name)
+            typed[OPTIONS.get(SETTINGS.get(setting, ""), setting)] = f"--set {name}"
+        try:
+            options = valid(request, OPTIONS).setting((*sets, *assigned))
+            arguments["workload"], options = with_own_cards(arguments["workload"], model, options)
+            command(**arguments, options=options)
+        except TunemarkError as error:
+            raise _as_typed(error, typed, command.__name__) from error
+        except ValidationError as error:
+            # Of the request: an empty text, which no record may hold.
+            raise refused(error, OPTIONS) from error
+
+    own = [parameters[name] for name in parameters if name != "options"]
+    for name, (option, text, metavar, kind, _, parser) in shared.items():
+        info = typer.Option(option, help=text, metavar=metavar, parser=parser, rich_help_panel="What is run", show_default=False)
+        default = (Options.model_fields[name].default or None) if name in Options.model_fields else None
+        own.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]))
+    run.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    return run
+
+
+def _as_typed(error: TunemarkError, typed: Mapping[str, str], command: str) -> TunemarkError:
+    """Return an error that names the options that were typed; `typed` is by the setting, or by the option that has the same meaning."""
+    field, value, fix = error.field, error.value, error.fix
+    if field == "--set" and value in typed and typed[str(value)] != f"--set {value}":
+        field, value = str(value), None
+    if field == "--set" and fix.endswith("with its settings"):
+        fix += f", and `tunemark {command} --help` those of a run"
+    # One rule may be about several settings: `--set method, lora`.
+    first, *others = field.removeprefix("--set ").split(", ")
+    names = (typed.get(first, field.split(", ")[0]), *(typed.get(name, f"--set {name}") for name in others))
+    return type(error)(", ".join(dict.fromkeys(names)), value, fix, exit_code=error.exit_code)
+
+
+# The commands
 
 
 @app.command()
@@ -56,13 +241,9 @@ def plan(
     Examples
     --------
     - `tunemark plan smoke-lora`
-
     - `tunemark plan smoke-bert --set batch.micro_batch=32 --json`
-
     - `tunemark plan lora-8b --accelerator nvidia-h100-80gb-sxm`
-
     - `tunemark plan lora-8b --accelerator nvidia-l4 --devices 8 --set nodes=2`
-
     - `tunemark plan lora-8b --model MODEL_FOLDER`
     """
     facts = options.facts
@@ -138,13 +319,9 @@ def run(
     Examples
     --------
     - `tunemark run smoke-lora`
-
     - `tunemark run smoke-bert --data file:DATA_FOLDER --steps 200`
-
     - `tunemark run lora-8b --model MODEL_FOLDER --weights pretrained:MODEL_FOLDER`
-
     - `tunemark run my-options.yml`
-
     - `tunemark run smoke-lora --repeats 5`
     """
     from tunemark.harness.run.launch import help_another_node, refuse_hopeless, run_once, superseded  # noqa: PLC0415 - only a run needs processes
@@ -152,8 +329,7 @@ def run(
     from tunemark.harness.run.show import print_summary  # noqa: PLC0415
 
     if repeats > 1:
-        from tunemark.harness.commands.studies import answer  # noqa: PLC0415 - only a series needs statistics
-        from tunemark.harness.studies.series import Bench  # noqa: PLC0415
+        from tunemark.harness.studies.series import Bench  # noqa: PLC0415 - only a series needs statistics
         from tunemark.harness.studies.sweep import run_repeats  # noqa: PLC0415
 
         for option, value in (("--supersedes", supersedes), ("--report-to", report_to)):
@@ -183,6 +359,18 @@ def run(
     raise typer.Exit(EXIT_BY_STATUS.get(submission.outcome.status, Exit.UNTRUSTWORTHY))
 
 
+def answer(result: "StudyResult", *, as_json: bool) -> NoReturn:
+    """Print the result of a series as JSON, or its tables and lines, then why it ended early, and exit with its code."""
+    if as_json:
+        print_json(asdict(result))
+    else:
+        for part in result.shown():
+            answers().print(part, soft_wrap=isinstance(part, str), markup=False)
+    if result.ended:
+        say(f"tunemark: {result.ended}")
+    raise typer.Exit(result.exit_code)
+
+
 @app.command()
 def recover(*, as_json: Json = False) -> None:
     """Write the submissions of runs whose tunemark process was killed, from the logs in the temporary folder.
@@ -194,7 +382,6 @@ def recover(*, as_json: Json = False) -> None:
     Examples
     --------
     - `tunemark recover`
-
     - `tunemark recover --json`
     """
     from tunemark.harness.run import launch as recovery  # noqa: PLC0415 - only this command needs processes
@@ -247,9 +434,7 @@ def runs(
     Examples
     --------
     - `tunemark runs`
-
     - `tunemark runs --remove 24749ae9966b`
-
     - `tunemark runs --remove tries`
     """
     from tunemark.harness.run.record import submissions, tracked, tries  # noqa: PLC0415 - as above

@@ -3,16 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from tunemark.harness.plan.resolve import Json, Options, Out, Workload, count, fraction, row_length, takes_run_options
-from tunemark.harness.run.show import answers, print_json, say, table
+from tunemark.harness.commands.run import Json, Out, Workload, answer, count, row_length, takes_run_options
+from tunemark.harness.plan.resolve import Options, fraction
+from tunemark.harness.run.show import answers, print_json, table
 from tunemark.harness.studies.ab_test import run_ab
 from tunemark.harness.studies.frontier import Over, run_frontier
-from tunemark.harness.studies.series import Bench, StudyResult, read_submission
+from tunemark.harness.studies.series import Bench, read_submission
 from tunemark.harness.studies.sweep import run_sweep
 from tunemark.harness.studies.tune import run_tune
 from tunemark.schema import formats
@@ -37,18 +38,6 @@ def _study(name: str, text: str, metavar: str | None = None, **settings: object)
     return option
 
 
-def answer(result: StudyResult, *, as_json: bool) -> NoReturn:
-    """Print the result of a series as JSON, or its tables and lines, then why it ended early, and exit with its code."""
-    if as_json:
-        print_json(asdict(result))
-    else:
-        for part in result.shown():
-            answers().print(part, soft_wrap=isinstance(part, str), markup=False)
-    if result.ended:
-        say(f"tunemark: {result.ended}")
-    raise typer.Exit(result.exit_code)
-
-
 @app.command()
 @takes_run_options
 def sweep(
@@ -69,7 +58,6 @@ def sweep(
     Examples
     --------
     - `tunemark sweep smoke-bert --over batch_size=8,16,32,48,64`
-
     - `tunemark sweep smoke-lora --over seq=64,128 --over rank=8,16`
     """
     bench = Bench.here(options, out, again=again)
@@ -104,9 +92,7 @@ def frontier(
     Examples
     --------
     - `tunemark frontier smoke-lora --limit-memory 2`
-
     - `tunemark frontier smoke-lora --seq 128,256 --within 10%`
-
     - `tunemark frontier smoke-lora --over both`
     """
     question = {"over": over, "lengths": seq, "most": most, "within": fraction("--within", within) if within else 0.0}
@@ -141,9 +127,7 @@ def tune(
     Examples
     --------
     - `tunemark tune lora-8b`
-
     - `tunemark tune smoke-lora --minutes 5 --repeats 5`
-
     - `tunemark tune full-8b --devices 8 --set compile=none --json`
     """
     bench = Bench.here(options, out, again=again)
@@ -172,7 +156,6 @@ def ab(
     Examples
     --------
     - `tunemark ab smoke-lora --a compile=none --b compile=blocks`
-
     - `tunemark ab smoke-lora --a attention=eager --b attention=sdpa --repeats 8`
     """
     bench = Bench.here(options, out, again=again)
@@ -201,9 +184,7 @@ def predict(
     Examples
     --------
     - `tunemark predict RUN.json --samples 16k --epochs 3`
-
     - `tunemark predict RUN.json --steps 5000 --usd-per-hour 4.10 --json`
-
     - `tunemark predict FIRST.json SECOND.json THIRD.json --steps 5000`
     """
     from tunemark.schema.statistics.job_prediction import Job  # noqa: PLC0415 - statistics are for this command only

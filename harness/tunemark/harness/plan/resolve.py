@@ -1,53 +1,48 @@
-"""The options that plan, run and the studies share, the plan that they give on this machine, and refusals of what cannot run here.
+"""The plan of a request on this machine or on another one: the options as given, the machine that is found, and refusals of what cannot run.
 
 The fields of the options, their types and bounds are those of the record's `Requested`. What is rarely asked for has no option of its own:
 `--set name=value` sets it, like a setting of the card. Paths are read here; everything else about a plan is `tunemark.schema.plan`.
+The facts of this machine are a fixed list that does not identify it, and are found without torch.
+
+`python -m tunemark.harness.plan.resolve` writes data/support.json, which the gate plans with and the site shows.
 """
 
-import inspect
-from collections.abc import Callable, Iterable, Mapping
+import importlib.metadata
+import math
+import os
+import platform
+import re
+import shutil
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
-import typer
-import yaml
+import psutil
 from pydantic import Field, SkipValidation, ValidationError
 
-from tunemark.harness.vendors.protocol import vendor_of
+from tunemark.harness.vendors.cpu import cpu_model
+from tunemark.harness.vendors.protocol import FoundDevice, UnusableMask, Vendor, all_vendors, vendor_of
+from tunemark.harness.vendors.vendor_tools import hides_all
 from tunemark.harness.worker.sample_files import check_file, describe_file
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError, must_be
-from tunemark.schema.facts.cards import ModelCard
+from tunemark.schema.facts.any_model import hub_address
+from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.files import project_root, usable_cores, write_atomically
 from tunemark.schema.physics.memory import CONTEXT, estimate_memory
 from tunemark.schema.physics.memory_states import state_lines
 from tunemark.schema.physics.training_shape import TrainingShape, shape_of_plan, shape_problem
 from tunemark.schema.plan import resolve as schema_plan
-from tunemark.schema.plan.capabilities import Feature, Machine, missing_devices
+from tunemark.schema.plan.capabilities import Feature, Machine, SupportMatrix, missing_devices
 from tunemark.schema.plan.resolve import ALIASES
-from tunemark.schema.records.base import flattened
+from tunemark.schema.records.base import canonical_json
 from tunemark.schema.records.plan import LOCAL_WEIGHTS, OPTIONS, SET_NAMES, Override, Plan, Requested, RunOptions
-from tunemark.schema.vocabulary import Checkpointing, DataSource, Method
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
-Out = Annotated[
-    Path | None, typer.Option("--out", metavar="FOLDER", help="Write the submissions there. Default: submissions/ of the checkout.")
-]
-Workload = Annotated[str, typer.Argument(help="A name of `tunemark workloads`, your card (.toml), or options (.yml).")]
-
-
-def count(text: str | int, read: Callable[[str], int] = formats.whole_number) -> int:
-    """Return a whole number of 1 or more, such as `500`, `2k` or `10M`, for typer, which also gives the default."""
-    try:
-        return read(str(text))
-    except ValueError as error:
-        raise typer.BadParameter(f"{text!r}: {error}") from error
-
-
-def row_length(text: str | int) -> int:
-    """Return the tokens of a row: `8k` is 8,192."""
-    return count(text, formats.tokens_in_row)
+from tunemark.schema.records.submission import DeviceFacts
+from tunemark.schema.vocabulary import PACKAGES, VENDOR_PACKAGES, Backend, Checkpointing, DataSource, Method
 
 
 def fraction(option: str, text: str) -> float:
@@ -59,9 +54,6 @@ def fraction(option: str, text: str) -> float:
     if not 0 < value < 1:
         raise TunemarkError(option, text, "is not a fraction between 0 and 1; give 1% or 0.01")
     return value
-
-
-DATA = "Use card, synthetic, file:PATH (.txt, .csv or .jsonl, or a folder with train and test files), or hub:NAME."
 
 
 class Options(RunOptions):
@@ -94,19 +86,19 @@ class Options(RunOptions):
                 sets.append(assignment)
             else:
                 value = fraction(f"--set {name}", text) if name == "until_ci" else text
-                options = _valid({**dict(options), field: value}, {field: f"--set {name}"})
+                options = valid({**dict(options), field: value}, {field: f"--set {name}"})
         return options.having(overrides=tuple(sets))
 
 
-def _valid(content: dict[str, Any], names: Mapping[str, str]) -> Options:
+def valid(content: dict[str, Any], names: Mapping[str, str]) -> Options:
     """Return options with this content. Raises TunemarkError for a wrong value, by the name of its field."""
     try:
         return Options.model_validate(content)
     except ValidationError as error:
-        raise _refused(error, names) from error
+        raise refused(error, names) from error
 
 
-def _refused(error: ValidationError, names: Mapping[str, str]) -> TunemarkError:
+def refused(error: ValidationError, names: Mapping[str, str]) -> TunemarkError:
     """Return the first wrong value as an error, by the name of its field."""
     wrong = error.errors()[0]
     name = str(wrong["loc"][0])
@@ -118,149 +110,149 @@ RARE = {SET_NAMES.get(name, name): name for name in Options.model_fields if name
 """Settings of a run that only `--set` sets -> field of Options."""
 SETTINGS = RARE | {"devices.count": "devices", "devices.strategy": "strategy", "devices.offload": "offload"}
 """All settings that are the run's and not the card's. A series varies the devices by the names of the card."""
-SET = f"Change a setting: of the card, such as compile=blocks, which leaves the standard division, or of the run: {', '.join(RARE)}."
+# This machine
 
 
-class Shared(NamedTuple):
-    """An option of all commands that plan or run a workload."""
+def detect(requested: Backend | None = None) -> Machine:
+    """Return the facts of this machine. Takes well under a second and imports no torch.
 
-    name: str
-    help_text: str
-    metavar: str
-    kind: Any = str | None
-    setting: str | None = None
-    """The setting of the card that it stands for; None for a field of the request."""
-    parser: Callable[[str | int], int] | None = None
-
-
-SHARED: dict[str, Shared] = {
-    "method": Shared("--method", "Use full, lora or qlora.", "METHOD", setting="method"),
-    "rank": Shared("--rank", "Rank of the adapters.", "N", int | None, "lora.rank", count),
-    "seq": Shared("--seq", "Tokens in a row.", "N", int | None, "data.sequence_length", row_length),
-    "micro_batch": Shared("--micro-batch", "Rows of one forward pass on one device.", "N", int | None, "batch.micro_batch", count),
-    "checkpointing": Shared("--checkpointing", "Use none, selective or full.", "KIND", setting="gradient_checkpointing"),
-    "overrides": Shared("--set", SET, "NAME=VALUE", list[str] | None),
-    "weights": Shared("--weights", "Use card, random, pretrained, or pretrained:HUB_ID_OR_DIRECTORY.", "WEIGHTS", str),
-    "model": Shared("--model", "Train another model: a name, hub id, size, folder or config.json.", "MODEL"),
-    "data": Shared("--data", DATA, "DATA", str),
-    "max_steps": Shared("--steps", "Run exactly N optimizer steps.", "N", int | None, parser=count),
-    "devices": Shared("--devices", "Train on N devices, over all machines.", "N", int | None, parser=count),
-    "strategy": Shared("--sharding", "Use ddp, fsdp2, zero1, zero2 or zero3.", "NAME"),
-}
-"""Parameter of a command, which for the request is a field of Options, and its option."""
-
-
-def with_own_cards(workload: str, model: str | None, options: Options) -> tuple[str, Options]:
-    """Return a workload's key, and options with the facts that it needs: `workload` may be a card's file, `model` as in `any_model`.
-
-    Without that model's weights, its shape is trained from random ones. A file with options holds `workload`, and the names of options or
-    settings; what the command line gives counts more.
+    Raises TunemarkError when the requested device family is not here, and UnusableMask when a device mask
+    selects none of its devices.
     """
-    facts = options.facts
-    if workload.endswith((".yml", ".yaml")):
-        content = _options_in(Path(workload))
-        for name in ("workload", "model", "weights", "data"):
-            value = str(content.get(name) or "")
-            # A known name is no folder, unless it is a path.
-            other = name == "model" and ("/" in value or value.lower() not in facts.model_keys)
-            if value.endswith(".toml") or name in {"weights", "data"} or other:
-                content |= {name: _beside(Path(workload), value)} if value else {}
-        workload, model = str(content.pop("workload", "")), model or content.pop("model", None)
-        given = {name: value for name, value in dict(options).items() if value != Options.model_fields[name].get_default()}
-        named = {option.name.removeprefix("--"): option.setting or name for name, option in SHARED.items()}
-        read = {named.get(name, name): str(value) for name, value in content.items()}
-        request = {name: read.pop(name) for name in list(read) if name in Options.model_fields}
-        asked = _valid(request, OPTIONS).setting(f"{name}={value}" for name, value in read.items())
-        options = asked.having(**given | {"overrides": (*asked.overrides, *options.overrides)})
-    if workload.endswith(".toml"):
-        if not Path(workload).is_file():
-            raise TunemarkError("workload", workload, "no such file; name a card of yours, or one that `tunemark workloads` lists")
-        facts, workload = replace(facts, own_workloads=(Path(workload),)), Path(workload).stem
-    if model is not None:
-        from tunemark.schema.facts.any_model import any_model  # noqa: PLC0415 - only for a model that was asked for
-
-        card = any_model(facts, str(model))
-        if facts.models.get(card.key) != card:
-            card = card.model_copy(update={"key": f"own-{card.key}" if card.key in facts.models else card.key})
-            facts = replace(facts, own_models=(card,))
-        options = options.having(overrides=(f"model={card.key}", *options.overrides))
-    return workload, options.having(facts=facts)
-
-
-def _beside(file: Path, value: str) -> str:
-    """Return a value of an options file with a path that is there beside the file, such as `file:texts`, as a path from here."""
-    kind, colon, place = value.rpartition(":")
-    return f"{kind}{colon}{file.parent / place}" if place and (file.parent / place).exists() else value
-
-
-def _options_in(path: Path) -> dict[str, Any]:
-    """Return the options in a YAML file. Raises TunemarkError for a file that holds none."""
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise TunemarkError("workload", str(path), f"cannot be read: {' '.join(str(error).split())}") from error
-    if not isinstance(content, dict) or "workload" not in content:
-        raise TunemarkError("workload", str(path), "name the workload and options, such as `workload: lora-8b` and `seq: 2048`")
-    # Settings may stand below `set`, and their parts below one another.
-    below = content.pop("set", {})
-    if not isinstance(below, dict):
-        raise TunemarkError("set", below, f"write each setting as `name: value` below `set:` in {path}")
-    return dict(flattened({**below, **content}))
-
-
-def takes_run_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command with the options above, which it receives as its parameter `options`. Its own ones of the same name stay its own.
-
-    Its errors name options and settings as the user typed them.
-    """
-    parameters = inspect.signature(command, eval_str=True).parameters
-    shared = {name: option for name, option in SHARED.items() if name not in parameters}
-
-    def run(**arguments: Any) -> None:  # noqa: ANN401 - what typer read
-        given = {name: arguments.pop(name) for name in shared}
-        assigned, model = given.pop("overrides") or (), given.pop("model")
-        typed, sets, request = dict[str, str](), list[str](), dict[str, Any]()
-        for name, value in given.items():
-            setting = shared[name].setting
-            if setting is None:
-                request[name] = value
-            elif value is not None:
-                typed[setting] = shared[name].name
-                sets.append(f"{setting}={value}")
-        for name in (assignment.partition("=")[0] for assignment in assigned):
-            setting = ALIASES.get(name, name)
-            typed[OPTIONS.get(SETTINGS.get(setting, ""), setting)] = f"--set {name}"
+    here: list[tuple[Vendor, list[FoundDevice]]] = []
+    possible = all_vendors(here=True)
+    for vendor in possible:
         try:
-            options = _valid(request, OPTIONS).setting((*sets, *assigned))
-            arguments["workload"], options = with_own_cards(arguments["workload"], model, options)
-            command(**arguments, options=options)
-        except TunemarkError as error:
-            raise _as_typed(error, typed, command.__name__) from error
-        except ValidationError as error:
-            # Of the request: an empty text, which no record may hold.
-            raise _refused(error, OPTIONS) from error
+            here += [(vendor, devices)] if (devices := vendor.find()) else []
+        except UnusableMask:
+            # A wrong mask matters only where these devices would be used.
+            if requested in {None, vendor.backend}:
+                raise
+    chosen = next(((vendor, devices) for vendor, devices in here if requested in {None, vendor.backend}), None)
+    missing = hidden = ""
+    if chosen is None or chosen[0].on_host:
+        # The tools without which a vendor's devices cannot be found here, and the variables that hide all devices.
+        missing = "".join(f"; {problem}" for vendor in possible if (problem := vendor.missing_tool()))
+        masks = ((name, os.environ[name]) for vendor in possible for name in vendor.masks if name in os.environ)
+        hidden = "".join(f"; {name}={value!r} hides all devices" for name, value in masks if hides_all(value))
+    if chosen is None:
+        names = ", ".join(vendor.backend.value for vendor, _ in here)
+        raise TunemarkError("--set backend", str(requested), f"this machine has {names}{missing}", exit_code=Exit.UNSUPPORTED)
+    vendor, devices = chosen
+    release = platform.release().split("-")[0].split(".")
+    return Machine(
+        backend=vendor.backend,
+        family=vendor.family,
+        backend_reason=f"{vendor.found_by}{missing}{hidden}",
+        devices=tuple(device.facts for device in devices),
+        # More of a kernel's release may name its builder or owner.
+        os=f"{platform.system()} {'.'.join(release[:2])} {platform.machine()}",
+        python=platform.python_version(),
+        packages=package_versions(),
+        cpu=cpu_model(),
+        cpu_physical_cores=psutil.cpu_count(logical=False),
+        cpu_logical_cores=psutil.cpu_count() or 1,
+        cpu_usable_cores=usable_cores(),
+        memory_bytes=psutil.virtual_memory().total,
+        swap_bytes=psutil.swap_memory().total,
+        free_disk_bytes=shutil.disk_usage(Path.cwd()).free,
+        indexes=tuple(device.index for device in devices if device.index is not None),
+        container=container(),
+    )
 
-    own = [parameters[name] for name in parameters if name != "options"]
-    for name, (option, text, metavar, kind, _, parser) in shared.items():
-        info = typer.Option(option, help=text, metavar=metavar, parser=parser, rich_help_panel="What is run", show_default=False)
-        default = (Options.model_fields[name].default or None) if name in Options.model_fields else None
-        own.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]))
-    run.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
-    run.__name__, run.__doc__ = command.__name__, command.__doc__
-    return run
+
+CONTAINER_FILES = Path("/run/.containerenv"), Path("/.dockerenv")
+"""Written by Podman, with the name of the image, and by Docker, without."""
 
 
-def _as_typed(error: TunemarkError, typed: Mapping[str, str], command: str) -> TunemarkError:
-    """Return an error that names the options that were typed; `typed` is by the setting, or by the option that has the same meaning."""
-    field, value, fix = error.field, error.value, error.fix
-    if field == "--set" and value in typed and typed[str(value)] != f"--set {value}":
-        field, value = str(value), None
-    if field == "--set" and fix.endswith("with its settings"):
-        fix += f", and `tunemark {command} --help` those of a run"
-    # One rule may be about several settings: `--set method, lora`.
-    first, *others = field.removeprefix("--set ").split(", ")
-    names = (typed.get(first, field.split(", ")[0]), *(typed.get(name, f"--set {name}") for name in others))
-    return type(error)(", ".join(dict.fromkeys(names)), value, fix, exit_code=error.exit_code)
+def container() -> str | None:
+    """Return the image of this process's container without its registry, or else the kind of container; None outside."""
+    podman, docker = CONTAINER_FILES
+    named = re.search(r'^image="(.+)"', podman.read_text(encoding="utf-8") if podman.is_file() else "", re.MULTILINE)
+    image = os.environ.get("TUNEMARK_IMAGE") or (named and named[1])
+    if image:
+        return image.rsplit("/", 1)[-1].partition("@")[0]
+    if "NVIDIA_PYTORCH_VERSION" in os.environ:
+        return f"nvidia pytorch:{os.environ['NVIDIA_PYTORCH_VERSION']}"
+    return "docker" if docker.exists() else "podman" if podman.exists() else None
+
+
+def package_versions() -> dict[str, str]:
+    """Return the versions of the installed packages that can affect a measurement."""
+    versions = {}
+    for package in (*PACKAGES, *VENDOR_PACKAGES):
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+HUB_LIMIT_S = 3.0
+"""Seconds in which the hub must answer: a page takes well under one."""
+
+
+def hub() -> str:
+    """Return the state of the model hub in words: it must answer within a few seconds."""
+    address = hub_address()
+    if address is None:
+        return "offline (HF_HUB_OFFLINE is set)"
+    try:
+        with urlopen(Request(address, method="HEAD"), timeout=HUB_LIMIT_S):  # noqa: S310 - the address that the user's own hub library asks
+            return f"reachable ({address})"
+    except HTTPError as error:
+        return f"reachable ({address}, which answers {error.code})"
+    except (OSError, ValueError) as error:
+        return f"NOT reachable ({address}: {getattr(error, 'reason', error)}); set HF_HUB_OFFLINE=1 to save the retries"
+
+
+# Another machine to plan for: that of an accelerator card, never the local one
+
+
+def machine_with(facts: FactBase, accelerator: str, devices: int, nodes: int) -> Machine:
+    """Return one of the machines that together have some devices of an accelerator, with all packages.
+
+    Raises TunemarkError for a name that is not in data/, and for a number of devices that the machines cannot share.
+    """
+    if devices % nodes:
+        raise TunemarkError("--devices", devices, f"is for all {nodes} nodes together; give a multiple of {nodes}")
+    card = facts.accelerator(accelerator, "--accelerator", usual=True)
+    vendor = _vendor(card)
+    memory = card.device_bytes or None
+    names = {*PACKAGES, *(need.package for need in vendor.needs.values())}
+    return detect().model_copy(
+        update={
+            "backend": vendor.backend,
+            "family": vendor.family,
+            "backend_reason": f"{card.name} was requested",
+            "devices": (DeviceFacts(name=card.name, memory_bytes=memory),) * (devices // nodes),
+            "memory_bytes": None,
+            "packages": dict.fromkeys(names, "to be installed"),
+        }
+    )
+
+
+def too_large(facts: FactBase, accelerator: str, devices: int, nodes: int) -> str | None:
+    """Return a note if no instance has this number of accelerators, else None."""
+    card = facts.accelerator(accelerator, "--accelerator", usual=True)
+    each = math.ceil(devices / nodes / card.devices_per_unit)
+    most = max((row.accelerator_count for row in facts.prices if row.accelerator == card.key), default=math.inf)
+    if each <= most:
+        return None
+    fix = f"use --set nodes={math.ceil(each * nodes / most)} to split them"
+    return f"no instance in data/prices has {each} x {card.name} (at most {most:g}); {fix}"
+
+
+def _vendor(card: AcceleratorCard) -> Vendor:
+    if card.unit == "cpu":
+        raise TunemarkError("--accelerator", card.key, "is a CPU; plan on the CPU itself, without this option")
+    known = [vendor for vendor in all_vendors() if vendor.cards]
+    vendor = next((each for each in known if re.fullmatch(str(each.cards), f"{card.vendor} {card.architecture}")), None)
+    if vendor is None:
+        makers = sorted({str(each.cards).partition(" ")[0] for each in known})
+        fix = f"plans are for accelerators of {', '.join(makers)}, not of {card.vendor} {card.architecture or ''}".rstrip()
+        raise TunemarkError("--accelerator", card.key, fix)
+    return vendor
 
 
 # The plan of a request
@@ -433,9 +425,10 @@ def _less_memory(plan: Plan, machine: Machine, shape: TrainingShape | None, has:
     return f"lower {rows}--seq, {smaller}{recompute}"
 
 
-def refuse_too_large(plan: Plan, card: ModelCard, machine: Machine) -> None:
-    """Raise TunemarkError if the plan needs more memory than each device has, or more for offloaded states than the host has."""
-    memory = step_memory(plan, card, machine)
-    if memory.too_large:
-        fix = f"a step {memory.words} by the memory model; {memory.fix}, or try it anyway with --set force=true"
-        raise TunemarkError("memory", plan.workload, fix, exit_code=Exit.OUT_OF_MEMORY)
+def support_matrix() -> SupportMatrix:
+    """Return the capabilities of each device family."""
+    return SupportMatrix(features=tuple(Feature), families={vendor.backend: vendor.family for vendor in all_vendors()})
+
+
+if __name__ == "__main__":
+    write_atomically(project_root() / "data" / "support.json", canonical_json(support_matrix()))

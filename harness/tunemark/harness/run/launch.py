@@ -6,6 +6,7 @@ The record of a run whose parent was killed is written later, from its folder.
 import contextlib
 import math
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -15,22 +16,19 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import psutil
 from pydantic import BaseModel, ValidationError
 
-from tunemark.harness.plan.machine import hub
-from tunemark.harness.plan.resolve import Resolved, refuse_too_large, refuse_unsupported, step_memory
+from tunemark.harness.plan.resolve import Resolved, hub, refuse_unsupported, step_memory
 from tunemark.harness.run import run_log
 from tunemark.harness.run.record import CacheState, Finished, Superseded, assemble, refused_run, submissions, write
 from tunemark.harness.run.show import RunProgress
 from tunemark.harness.run.telemetry import Telemetry, open_sampler
-from tunemark.harness.vendors.neuron import CACHE_FLAG
 from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.schema import files
 from tunemark.schema.derive import rates_over
@@ -129,9 +127,10 @@ def refuse_hopeless(runs: Sequence[Resolved], facts: FactBase, machine: Machine,
     Libraries ask the hub again for a minute, for each file. `searched` is a run whose series searches for what fits.
     """
     possible = [each.plan for each in runs if not (each.unsupported or searched)]
-    if all(step_memory(plan, facts.model(plan.model.key), machine).too_large for plan in possible):
-        for plan in possible[:1]:
-            refuse_too_large(plan, facts.model(plan.model.key), machine)
+    needs = [step_memory(plan, facts.model(plan.model.key), machine) for plan in possible]
+    if needs and all(memory.too_large for memory in needs):
+        fix = f"a step {needs[0].words} by the memory model; {needs[0].fix}, or try it anyway with --set force=true"
+        raise TunemarkError("memory", possible[0].workload, fix, exit_code=Exit.OUT_OF_MEMORY)
     state = hub() if any(hub_cache(each) == "cold" for each in runs if not each.unsupported) else "reachable"
     if not state.startswith("reachable"):
         fix = "not all weights and data are in the cache of this machine; give --weights pretrained:DIRECTORY, --weights random or --data file:PATH"
@@ -160,30 +159,15 @@ LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "MASTER
 WORKER = "tunemark.harness.worker.entry"
 POLL_S = 0.1
 GRACE_S = 5.0
-LIMIT = "import os, resource, sys; most = int(sys.argv[1]); resource.setrlimit(resource.RLIMIT_DATA, (most, most)); os.execv(sys.argv[2], sys.argv[2:])"
-"""Limits data memory, not address space: libraries reserve far more addresses than they use."""
-
-
-class Ended(NamedTuple):
-    """The end of a worker as the operating system reports it."""
-
-    exit_code: int
-    """Negative: the signal that ended it."""
-    user_s: float
-    system_s: float
-    max_rss_bytes: int
 
 
 class Worker:
     """A worker in a fresh process. It leads a process group of its own."""
 
     def __init__(self, resolved: Resolved, folder: Path) -> None:
-        # Excess use fails in the worker and not on the whole machine. The limit is set in a process that becomes the worker: a function
-        # between fork and exec may hang where there are threads.
-        limit = [sys.executable, "-c", LIMIT, str(resolved.limit_memory_bytes)] if resolved.limit_memory_bytes is not None else []
         with (folder / run_log.OUTPUT_FILE).open("wb") as output:
             self._process = subprocess.Popen(  # noqa: S603 - our own module
-                [*limit, *command(resolved, folder)],
+                command(resolved, folder),
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
@@ -192,16 +176,22 @@ class Worker:
                 env=environment(resolved.plan.device) | run_environment(resolved.plan, folder) | {run_log.PARENT: str(os.getpid())},
             )
         self.pid = self._process.pid
+        if resolved.limit_memory_bytes is not None and psutil.LINUX:
+            # Excess use fails in the worker and its children, and not on the whole machine. Data memory is limited, not address space:
+            # libraries reserve far more addresses than they use. Other systems do not enforce such a limit.
+            with contextlib.suppress(psutil.Error):
+                psutil.Process(self.pid).rlimit(psutil.RLIMIT_DATA, (resolved.limit_memory_bytes,) * 2)
 
-    def poll(self) -> Ended | None:
-        """Return its end, or None while it runs; not called again after its end."""
+    def poll(self) -> dict[str, Any] | None:
+        """Return its end, as `Finished` holds it, or None while it runs; not called again after its end."""
         done, status, usage = os.wait4(self.pid, os.WNOHANG)
         if not done:
             return None
-        self._process.returncode = os.waitstatus_to_exitcode(status)
-        return Ended(self._process.returncode, usage.ru_utime, usage.ru_stime, usage.ru_maxrss * run_log.MAXRSS_UNIT)
+        self._process.returncode = code = os.waitstatus_to_exitcode(status)
+        peak = usage.ru_maxrss * run_log.MAXRSS_UNIT
+        return {"exit_code": code, "user_s": usage.ru_utime, "system_s": usage.ru_stime, "max_rss_bytes": peak}
 
-    def end(self) -> Ended:
+    def end(self) -> dict[str, Any]:
         """End its process group: first with a request, after some seconds by force."""
         for number, grace_s in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, math.inf)):
             with contextlib.suppress(ProcessLookupError):
@@ -270,6 +260,10 @@ def run_environment(plan: Plan, folder: Path) -> dict[str, str]:
     return caches | vendor_of(plan.device.backend).environment(plan, {**os.environ, **caches})
 
 
+CACHE_FLAG = re.compile(r"--cache_dir[= ]\s*(\S+)")
+"""In NEURON_CC_FLAGS, where it overrides NEURON_COMPILE_CACHE_URL."""
+
+
 def fresh(folder: Path) -> dict[str, str]:
     """Return environment variables that move all compile caches to an empty folder of the run, which is removed with it."""
     flags = CACHE_FLAG.sub("", os.environ.get("NEURON_CC_FLAGS", "")).strip()
@@ -283,31 +277,22 @@ def fresh(folder: Path) -> dict[str, str]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class _StopOnSignal:
-    """A signal handler that only notes the request to stop."""
-
-    stopped: threading.Event
-
-    def __call__(self, *_: object) -> None:
-        self.stopped.set()
-
-
 @contextmanager
 def stop_signals() -> Iterator[threading.Event]:
     """Turn Ctrl-C, SIGTERM and a closed terminal into an event, so that no signal interrupts the writing of a record.
 
     A nested call returns the same event: a request that arrives as a series starts its next run ends that run too.
     """
-    handler = signal.getsignal(signal.SIGINT)
-    if isinstance(handler, _StopOnSignal):
-        yield handler.stopped
-        return
-    stopped = threading.Event()
+    stopped = getattr(signal.getsignal(signal.SIGINT), "stopped", None) or threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stopped
         return
-    before = {number: signal.signal(number, _StopOnSignal(stopped)) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+
+    def stop(*_: object) -> None:
+        stopped.set()
+
+    stop.stopped = stopped  # type: ignore[attr-defined]
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         yield stopped
     finally:
@@ -388,7 +373,7 @@ def launch(resolved: Resolved, facts: FactBase, machine: Machine, stopped: threa
             telemetry=sampler.telemetry,
             started_at=started_at,
             wall_s=time.monotonic() - spawned_at_s,
-            **ended._asdict(),
+            **ended,
             ended_by=ended_by,
             host_oom_kills=_oom_kills() - kills,
             model_cache=note.model_cache if note else "none",

@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -229,27 +229,24 @@ def assemble(
     )
     derived = derive(draft)
     measured = draft.model_copy(update={"utilisation": _utilisation(plan, finished, draft.trace, derived.window)})
-    observed = observed_warnings(machine, torn=log.torn, foreign=finished.telemetry.devices.foreign, notes=log.notes)
-    warnings = (*warnings_of_record(measured, derived), *observed)
+    warnings = (*warnings_of_record(measured, derived), *observed_warnings(machine, finished))
     return measured.model_copy(update={"warnings": warnings})
 
 
-def observed_warnings(
-    machine: Machine, *, torn: bool, foreign: Mapping[int, int], notes: Sequence[Mapping[str, Any]] = ()
-) -> Iterator[MeasurementWarning]:
-    """Yield the warnings about circumstances that the record does not hold; `foreign` is the number of other processes by device."""
-    for note in notes:
+def observed_warnings(machine: Machine, finished: Finished) -> Iterator[MeasurementWarning]:
+    """Yield the warnings about circumstances that the record does not hold."""
+    for note in finished.log.notes:
         if note["source"] == EAGER_UPDATE:
             message = f"{EAGER_UPDATE}: not compiled, which takes several times longer and more memory; install a C compiler and Triton"
             yield MeasurementWarning(kind=WarningKind.FALLBACK, message=f"{message} ({scrub(note['message'])})")
-    for index, count in foreign.items():
+    for index, count in finished.telemetry.devices.foreign.items():
         if count:
             message = f"{count} other process{'es' * (count != 1)} used device {index}; end them and repeat"
             yield MeasurementWarning(kind=WarningKind.BUSY_DEVICE, message=message)
     if machine.free_disk_bytes < LOW_DISK_BYTES:
         message = f"{machine.free_disk_bytes / GIB:.1f} GiB of disk were free"
         yield MeasurementWarning(kind=WarningKind.LOW_DISK, message=message)
-    if torn:
+    if finished.log.torn:
         yield MeasurementWarning(kind=WarningKind.TRUNCATED_LOG, message="a line of the worker's log was cut off and left out")
 
 

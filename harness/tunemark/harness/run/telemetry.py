@@ -16,8 +16,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 import psutil
 
-from tunemark.harness.vendors.protocol import DeviceMonitor, DeviceReading, vendor_of
-from tunemark.harness.vendors.vendor_tools import MonitorUnavailable
+from tunemark.harness.vendors.protocol import DeviceMonitor, DeviceReading, MonitorUnavailable, vendor_of
 from tunemark.schema.plan.capabilities import Feature
 from tunemark.schema.records.submission import MemoryReading, Utilisation
 from tunemark.schema.records.trace import DeviceUse, Energy, StepTrace

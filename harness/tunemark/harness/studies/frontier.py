@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich.table import Table
 
@@ -85,7 +85,7 @@ def run_frontier(
     card = card_with(bench.facts.workload(workload), options)
     tried = full_rows(card, options)
     limit_bytes = limit_bytes or host_limit(bench.machine)
-    base = limited(bench.plan(workload, tried), limit_bytes)
+    _, base = trial(bench, workload, Point(()), tried, limit_bytes)
     refuse_unsupported(base)
     series = Series.find("frontier", base, [f"memory {base.limit_memory_bytes}"], bench)
     say(f"{workload}: frontier {series.study_id}")
@@ -116,33 +116,32 @@ class Search:
 
     def find_edges(self) -> None:
         """Find all edges in turn."""
-        over, length = self.over, self.card.data.sequence_length
-        lengths = sorted(self.lengths)
-        if over is not Over.MICRO_BATCH:
-            longest = self._search_length(self.card.batch.micro_batch if over is Over.SEQUENCE_LENGTH else 1)
-            if over is Over.SEQUENCE_LENGTH or longest is None:
+        length, rows, lengths = self.card.data.sequence_length, self.card.batch.micro_batch, sorted(self.lengths)
+        if self.over is not Over.MICRO_BATCH:
+            rows, unit = rows if self.over is Over.SEQUENCE_LENGTH else 1, min(UNIT_TOKENS, length)
+            most = max(1, self.bench.facts.model(self.card.model).context_length // unit)
+            # In whole units of tokens.
+            fits = self._add_edge(lambda units: (units * unit, rows), length // unit, most, lambda units: f"{units * unit} tokens")
+            if self.over is Over.SEQUENCE_LENGTH or fits is None:
                 return
+            longest = fits * unit
             lengths = lengths or [length * 2**power for power in range(32) if length * 2**power <= longest] or [longest]
         for each in lengths or [length]:
-            self._search_micro_batch(each)
+            # Start with the tokens that fitted at the previous length; without one, with the rows that the memory model predicts.
+            known = [edge.sequence_length * edge.micro_batch // each for edge in self.edges if edge.micro_batch]
+            start = known[-1] if known else self._predicted_rows(each)
+            self._add_edge(lambda rows, each=each: (each, rows), start, self.most, lambda rows: formats.counted(rows, "row"))  # type: ignore[misc]
 
-    def _search_length(self, micro_batch: int) -> int | None:
-        """Find the longest sequence that fits with a micro-batch, in whole units of tokens; None if not even one unit fits."""
-        card_length, before = self.card.data.sequence_length, len(self.series.done)
-        unit = min(UNIT_TOKENS, card_length)
-        most = max(1, self.bench.facts.model(self.card.model).context_length // unit)
-        fits, fails = find_largest(lambda units: self._fits(self._point(units * unit, micro_batch)), card_length // unit, most, self.within)
-        longest = None if fits is None else fits * unit
-        self._add_edge(longest or unit, micro_batch if longest else None, None if fails is None else f"{fails * unit} tokens", before)
-        return longest
-
-    def _search_micro_batch(self, length: int) -> None:
+    def _add_edge(self, at: Callable[[int], tuple[int, int]], start: int, most: int, words: Callable[[int], str]) -> int | None:
+        """Add the edge along numbers from 1 to `most`, `at` each of which there are tokens and rows; return the largest that fits."""
         before = len(self.series.done)
-        # Start with the tokens that fitted at the previous length; without one, with the rows that the memory model predicts.
-        known = [edge.sequence_length * edge.micro_batch // length for edge in self.edges if edge.micro_batch]
-        start = known[-1] if known else self._predicted_rows(length)
-        fits, fails = find_largest(lambda rows: self._fits(self._point(length, rows)), start, self.most, self.within)
-        self._add_edge(length, fits, None if fails is None else formats.counted(fails, "row"), before)
+        fits, fails = find_largest(lambda number: self._fits(self._point(*at(number))), start, most, self.within)
+        (length, rows), name, peak = at(fits or 1), self._point(*at(fits)).text if fits else None, None
+        for run in self.series.done if name else ():
+            if run.point == name or run.point.startswith(f"{name}, "):
+                peak = derive(run.submission).peak_memory.peak_bytes
+        self.edges.append(Edge(length, rows if fits else None, words(fails) if fails else None, peak, len(self.series.done) - before))
+        return fits
 
     def _predicted_rows(self, length: int) -> int:
         """Return the most rows that fit into the memory of the device by the memory model; the card's micro-batch on a host."""
@@ -154,23 +153,15 @@ class Search:
             plan = self.bench.plan(self.card.key, self._point(length, rows).applied(self.options)).plan
             return not step_memory(plan, card, machine).too_large
 
-        return find_largest(fits, self.card.batch.micro_batch, self.most, self.within).fits or 1
-
-    def _add_edge(self, length: int, rows: int | None, first_failed: str | None, before: int) -> None:
-        """Add the edge that the tries since `before` have found, with the peak memory of the largest that fits."""
-        name, peak = self._point(length, rows or 0).text, None
-        for run in self.series.done:
-            if run.point == name or run.point.startswith(f"{name}, "):
-                peak = derive(run.submission).peak_memory.peak_bytes
-        self.edges.append(Edge(length, rows, first_failed, peak, len(self.series.done) - before))
+        return find_largest(fits, self.card.batch.micro_batch, self.most, self.within)[0] or 1
 
     def _point(self, length: int, rows: int) -> Point:
         return Point((("data.sequence_length", str(length)), ("batch.micro_batch", str(rows))))
 
     def _fits(self, point: Point) -> bool:
         """Return True if a point fits. Raises Stopped if it failed for a reason other than memory."""
-        plan = limited(self.bench.plan(self.card.key, point.applied(self.options)), self.limit_bytes)
-        run = self.series.run(point.text + limit_words(plan), plan)
+        name, plan = trial(self.bench, self.card.key, point, self.options, self.limit_bytes)
+        run = self.series.run(name, plan)
         outcome = run.submission.outcome
         if plan.limit_memory_bytes and outcome.phase is Phase.IMPORT and run.status in (*DOES_NOT_FIT, Status.CRASH):
             given = f"--limit-memory {formats.gib(plan.limit_memory_bytes)} for each process"
@@ -205,33 +196,27 @@ def host_limit(machine: Machine) -> int | None:
     return int(HOST_SHARE * host) if host is not None and machine.family.on_host else None
 
 
-def limited(resolved: Resolved, limit_bytes: int | None) -> Resolved:
-    """Return the plan with the memory limit of its processes. Raises TunemarkError for a device with its own memory."""
+def trial(bench: Bench, workload: str, point: Point, options: Options, limit_bytes: int | None) -> tuple[str, Resolved]:
+    """Return name and plan of a point whose processes may use this much host memory together, which is a part of the name.
+
+    Raises TunemarkError for a limit on a device with its own memory.
+    """
+    resolved = bench.plan(workload, point.applied(options))
     device = resolved.plan.device
-    if vendor_of(device.backend).on_host:
-        return replace(resolved, limit_memory_bytes=limit_bytes and limit_bytes // (device.count // device.nodes))
-    if limit_bytes is not None:
+    if not vendor_of(device.backend).on_host:
+        if limit_bytes is None:
+            return point.text, resolved
         fix = f"only host memory can be limited; a {device.backend.value} device is tested up to its own memory"
         raise TunemarkError("--limit-memory", formats.gib(limit_bytes), fix)
-    return resolved
+    each = limit_bytes and limit_bytes // (device.count // device.nodes)
+    words = f", memory limited to {formats.gib(each)} for each process" if each else ""
+    return point.text + words, replace(resolved, limit_memory_bytes=each)
 
 
-def limit_words(resolved: Resolved) -> str:
-    """Return the words about the memory limit of its processes in the name of a point; empty without one."""
-    return f", memory limited to {formats.gib(resolved.limit_memory_bytes)} for each process" if resolved.limit_memory_bytes else ""
+def find_largest(fits: Callable[[int], bool], start: int, most: int, within: float = 0.0) -> tuple[int | None, int | None]:
+    """Return the largest number from 1 to `most` that fits, and the smallest that does not, by doubling and then bisecting.
 
-
-class Largest(NamedTuple):
-    """The result of a search."""
-
-    fits: int | None
-    """The largest number that fits; None when not even the smallest does."""
-    fails: int | None
-    """The smallest number that does not fit; None when the upper end fits too."""
-
-
-def find_largest(fits: Callable[[int], bool], start: int, most: int, within: float = 0.0) -> Largest:
-    """Return the largest number from 1 to `most` that fits, by doubling and then bisecting: about 2 log2(answer) calls of `fits`.
+    None stands for a number that does not exist. It takes about 2 log2(answer) calls of `fits`.
 
     `fits` is called at most once per number, and first with `start`. The search stops once the gap is at most the fraction
     `within` of what fits.
@@ -249,4 +234,4 @@ def find_largest(fits: Callable[[int], bool], start: int, most: int, within: flo
         at = (low + high) // 2
         low, high = (at, high) if fits(at) else (low, at)
     # No failure above `most` is known.
-    return Largest(low or None, high if high <= most else None)
+    return low or None, high if high <= most else None

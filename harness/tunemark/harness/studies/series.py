@@ -20,8 +20,7 @@ from typing import Any, Literal
 from filelock import FileLock, Timeout
 from rich.table import Table
 
-from tunemark.harness.plan.machine import detect
-from tunemark.harness.plan.resolve import SETTINGS, Options, Resolved, refuse_missing_devices, resolve
+from tunemark.harness.plan.resolve import SETTINGS, Options, Resolved, detect, refuse_missing_devices, resolve
 from tunemark.harness.run.record import environment, source_content, submissions, tries
 from tunemark.harness.run.show import say
 from tunemark.schema import formats

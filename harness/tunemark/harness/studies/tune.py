@@ -17,7 +17,7 @@ from rich.table import Table
 from tunemark.harness.plan.resolve import Options, step_memory
 from tunemark.harness.run.show import say, table
 from tunemark.harness.studies.ab_test import Comparison, run_ab
-from tunemark.harness.studies.frontier import DOES_NOT_FIT, host_limit, limit_words, limited
+from tunemark.harness.studies.frontier import DOES_NOT_FIT, host_limit, trial
 from tunemark.harness.studies.series import AS_GIVEN, Bench, Point, Series, StudyResult, card_with, short
 from tunemark.harness.studies.sweep import run_repeats
 from tunemark.schema import formats
@@ -209,12 +209,11 @@ class Tuner:
         rows = int(dict(point.settings).get(ACCUMULATION, self.card.batch.gradient_accumulation))
         cut = min(rows, TRY_MICRO_STEPS)
         tried = Point((*((name, text) for name, text in point.settings if name != ACCUMULATION), (ACCUMULATION, str(cut))))
-        resolved = limited(self.bench.plan(self.card.key, tried.applied(self.options)), host_limit(self.bench.machine))
+        name, resolved = trial(self.bench, self.card.key, tried, self.options, host_limit(self.bench.machine))
         memory = step_memory(resolved.plan, self.bench.facts.model(resolved.plan.model.key), self.bench.machine)
         reason = resolved.unsupported or (memory.words if memory.too_large else None)
         if reason is not None:
             return Try(lever, point.text, "excluded", reason=reason)
-        name = tried.text + limit_words(resolved)
         if self.series.finished(name) is None:
             longest_s = max((run.submission.process.wall_s for run in self.series.done if run.status is Status.OK), default=0.0)
             if self._left_s() <= longest_s:

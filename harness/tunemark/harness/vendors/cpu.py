@@ -6,7 +6,7 @@ from pathlib import Path
 
 import psutil
 
-from tunemark.harness.vendors.protocol import Device, FoundDevice, Vendor, declared
+from tunemark.harness.vendors.protocol import Device, FoundDevice, vendor
 from tunemark.harness.vendors.vendor_tools import ask
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend
@@ -45,4 +45,4 @@ def find() -> list[FoundDevice]:
     return [FoundDevice(None, DeviceFacts(name=cpu_model(), memory_bytes=psutil.virtual_memory().total))]
 
 
-VENDOR = Vendor(**declared(Backend.CPU), device=Cpu, find=find, probe_size=1024)
+VENDOR = vendor(Backend.CPU, device=Cpu, find=find, probe_size=1024)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 from tunemark.harness.vendors import protocol
-from tunemark.harness.vendors.vendor_tools import MonitorUnavailable, text_of, visible_indexes
+from tunemark.harness.vendors.protocol import MonitorUnavailable
+from tunemark.harness.vendors.vendor_tools import text_of, visible_indexes
 from tunemark.schema.formats import MIB
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, Backend
@@ -50,17 +51,8 @@ def missing_tool() -> str | None:
     return None
 
 
-THROTTLE_REASONS = {
-    "nvmlClocksEventReasonApplicationsClocksSetting": "application_clocks_setting",
-    "nvmlClocksEventReasonSwPowerCap": "sw_power_cap",
-    "nvmlClocksEventReasonHwSlowdown": "hw_slowdown",
-    "nvmlClocksEventReasonSyncBoost": "sync_boost",
-    "nvmlClocksEventReasonSwThermalSlowdown": "sw_thermal_slowdown",
-    "nvmlClocksEventReasonHwThermalSlowdown": "hw_thermal_slowdown",
-    "nvmlClocksEventReasonHwPowerBrakeSlowdown": "hw_power_brake_slowdown",
-    "nvmlClocksEventReasonDisplayClockSetting": "display_clock_setting",
-}
-"""Constant of pynvml -> name in nvidia-smi. Idle is not listed: an idle GPU lowers its clocks."""
+NAMES = protocol.TABLE[Backend.CUDA].names
+THROTTLE_REASONS, PCIE_PATHS = NAMES["throttle_reasons"], NAMES["pcie_paths"]
 
 
 def _lowered(nvml: Any, gpu: Any) -> frozenset[str]:  # noqa: ANN401 - the module and a handle
@@ -81,17 +73,6 @@ def _numa_node(nvml: Any, gpu: Any) -> int | None:  # noqa: ANN401 - the module 
     """Return the lowest node in the mask of the nearest ones; None in virtual machines that hide them."""
     mask = nvml.nvmlDeviceGetMemoryAffinity(gpu, 1, nvml.NVML_AFFINITY_SCOPE_NODE)[0]
     return int(mask & -mask).bit_length() - 1 if mask else None
-
-
-PCIE_PATHS = {
-    "NVML_TOPOLOGY_INTERNAL": "same board",
-    "NVML_TOPOLOGY_SINGLE": "PCIe switch",
-    "NVML_TOPOLOGY_MULTIPLE": "PCIe switches",
-    "NVML_TOPOLOGY_HOSTBRIDGE": "PCIe host bridge",
-    "NVML_TOPOLOGY_NODE": "NUMA node",
-    "NVML_TOPOLOGY_SYSTEM": "between NUMA nodes",
-}
-"""Constant of pynvml -> the part of PCIe that joins two GPUs."""
 
 
 def _link(nvml: Any, gpu: Any, other: Any) -> str:  # noqa: ANN401 - the module and handles
@@ -180,13 +161,11 @@ class NvmlMonitor(protocol.LibraryMonitor):
 
 ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 """Settings of torch's allocator: the name since torch 2.9, and the older one."""
-VENDOR = protocol.Vendor(
-    **protocol.declared(Backend.CUDA),
+VENDOR = protocol.vendor(
+    Backend.CUDA,
     device=Cuda,
     find=find,
-    masks=("CUDA_VISIBLE_DEVICES",),
     missing_tool=missing_tool,
-    preference=50,
     monitor=NvmlMonitor.open,
     # Rows of changing length would otherwise leave holes that no later tensor fits into.
     environment=lambda _, given: (

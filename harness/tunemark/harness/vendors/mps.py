@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from tunemark.harness.vendors import cpu, protocol
 from tunemark.harness.vendors import vendor_tools as tools
-from tunemark.harness.vendors.protocol import Device, DeviceMemory, DeviceUnavailable, FoundDevice, Vendor
+from tunemark.harness.vendors.protocol import Device, DeviceMemory, DeviceUnavailable, FoundDevice
 from tunemark.schema.facts.cards import metal_bytes
 from tunemark.schema.plan.capabilities import Feature
 from tunemark.schema.records.submission import MemoryReading
@@ -86,7 +86,7 @@ class MacmonMonitor(protocol.LineMonitor):
 
     def read(self) -> tuple[protocol.DeviceReading, ...]:
         """Return the reading of the last line; empty without a new line."""
-        lines = self._lines.new_lines()
+        lines = self.new_lines()
         line = tools.parse_json(lines[-1]) if lines else None
         if not isinstance(line, dict):
             return ()
@@ -101,12 +101,4 @@ class MacmonMonitor(protocol.LineMonitor):
         return (reading,)
 
 
-VENDOR = Vendor(
-    **protocol.declared(Backend.MPS),
-    device=Mps,
-    find=find,
-    preference=10,
-    monitor=MacmonMonitor.open,
-    usable_bytes=usable_bytes,
-    probe_size=4096,
-)
+VENDOR = protocol.vendor(Backend.MPS, device=Mps, find=find, monitor=MacmonMonitor.open, usable_bytes=usable_bytes, probe_size=4096)

@@ -9,17 +9,14 @@ import time
 from dataclasses import replace
 from functools import partial
 from importlib import import_module, metadata
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, Self
 
 from tunemark.harness.vendors import protocol
-from tunemark.schema.formats import GIB
 from tunemark.schema.plan.capabilities import Need
-from tunemark.schema.records.submission import DeviceFacts, MemoryReading
+from tunemark.schema.records.submission import MemoryReading
 from tunemark.schema.vocabulary import NATIVE, TORCH_MODULES, Backend
 
-PCI = Path("/sys/bus/pci/devices")
 UNSUPPORTED = (RuntimeError, AttributeError, TypeError)
 """What a function that a device does not have raises; NotImplementedError is a RuntimeError."""
 
@@ -117,20 +114,11 @@ def functions(torch: Any, family: str) -> SimpleNamespace:  # noqa: ANN401 - a m
     return api
 
 
-def on_pci_bus(row: protocol.Row) -> list[protocol.FoundDevice]:
-    """Return the devices of the chips of a row on the PCI bus."""
-    numbers = ([(path / name).read_text().strip() for name in ("vendor", "device")] for path in sorted(PCI.glob("*")))
-    chips = (row.chips[number] for maker, number in numbers if maker == row.pci_maker and number in row.chips)
-    parts = ((chip.name, chip.memory_gib * GIB // chip.devices) for chip in chips for _ in range(chip.devices))
-    return [protocol.FoundDevice(None, DeviceFacts(name=name, memory_bytes=memory)) for name, memory in parts]
-
-
 def vendor(backend: Backend, **own: Any) -> protocol.Vendor:  # noqa: ANN401 - fields of a vendor
     """Return the vendor of such a device; `own` are fields of one that is found in its own way."""
     row = protocol.TABLE[backend]
     content = {"row": row, "need": row.need, "family": backend.value, "collectives": row.collectives}
-    plain = {"find": partial(on_pci_bus, row), "preference": 30}
-    return protocol.Vendor(**protocol.declared(backend) | plain | own, device=type("Native", (Native,), content))
+    return protocol.vendor(backend, **{"find": partial(protocol.on_pci_bus, row)} | own, device=type("Native", (Native,), content))
 
 
-VENDORS = [vendor(backend) for backend in NATIVE if protocol.TABLE[backend].pci_maker]
+VENDORS = [vendor(backend) for backend in NATIVE if protocol.TABLE[backend].chips]

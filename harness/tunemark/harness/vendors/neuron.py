@@ -9,7 +9,6 @@ read, and it is read one step late, so that the device always has work (definiti
 """
 
 import os
-import re
 from collections import defaultdict
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -27,8 +26,6 @@ from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, NEURON_R
 DRIVER_INFO = Path("/sys/devices/virtual/neuron_device/neuron0/info/architecture")
 DRIVER_VERSION = Path("/sys/module/neuron/version")
 MASK = "NEURON_RT_VISIBLE_CORES"
-CACHE_FLAG = re.compile(r"--cache_dir[= ]\s*(\S+)")
-"""In NEURON_CC_FLAGS, where it overrides NEURON_COMPILE_CACHE_URL."""
 
 
 class Fetched:
@@ -147,7 +144,7 @@ class NeuronMonitor(protocol.LineMonitor):
 
     def read(self) -> tuple[protocol.DeviceReading, ...]:
         """Return the readings of the last line, summed over processes; empty without a new line."""
-        lines = self._lines.new_lines()
+        lines = self.new_lines()
         report = tools.parse_json(lines[-1]) if lines else None
         if not isinstance(report, dict):
             return ()
@@ -178,15 +175,14 @@ def through_xla() -> bool:
     return find_spec("torch_xla") is not None
 
 
-XLA = protocol.Vendor(
-    **protocol.declared(Backend.NEURON_XLA),
-    device=Neuron,
-    find=lambda: find() if through_xla() else [],
-    preference=30,
-    monitor=NeuronMonitor.open,
-    masks=(MASK,),
-    environment=environment,
-    probe_size=None,  # The compiler keeps one of several equal products in a graph, so the rate would be a multiple.
-)
-NATIVE = native.vendor(Backend.NEURON, find=lambda: [] if through_xla() else find(), monitor=NeuronMonitor.open, masks=(MASK,))
-VENDORS = [XLA, NATIVE]
+VENDORS = [
+    protocol.vendor(
+        Backend.NEURON_XLA,
+        device=Neuron,
+        find=lambda: find() if through_xla() else [],
+        monitor=NeuronMonitor.open,
+        environment=environment,
+        probe_size=None,  # The compiler keeps one of several equal products in a graph, so the rate would be a multiple.
+    ),
+    native.vendor(Backend.NEURON, find=lambda: [] if through_xla() else find(), monitor=NeuronMonitor.open),
+]

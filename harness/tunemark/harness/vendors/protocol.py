@@ -1,23 +1,30 @@
 """The interface of a vendor: find devices, run work on one, monitor them, and list what they cannot do.
 
-Each module of this package that defines `VENDOR`, or `VENDORS`, describes device families. Vendor modules import torch and vendor
-libraries inside functions, so that planning stays fast.
+A module of this package that defines `VENDOR`, or `VENDORS`, describes device families. It is imported where such devices may be, and
+imports torch and the vendor's libraries inside functions.
 """
 
 import contextlib
-import pkgutil
+import json
+import shutil
+import subprocess
+import tempfile
+import threading
 import time
 import tomllib
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 from pydantic import Field
 
-from tunemark.harness.vendors.vendor_tools import LineStream
+from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import validated
+from tunemark.schema.formats import GIB
 from tunemark.schema.plan.capabilities import Family, Feature, Need
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.submission import DeviceFacts, MemoryReading
@@ -43,8 +50,16 @@ class Chip(NamedTuple):
 class Row(Family):
     """The table of a family. The last five fields are for packages that add a device to torch."""
 
+    module: str = ""
+    """Its file in this package, if that has not the name of the family."""
     tools: tuple[str, ...] = ()
-    """Commands of which a machine with such devices has one; empty where finding them needs none."""
+    """Commands or paths of which a machine with such devices has one; empty where finding them needs none."""
+    preference: int = 0
+    """The found family with the highest preference is used unless `--set backend` names another."""
+    masks: tuple[str, ...] = ()
+    """Environment variables that choose among its devices."""
+    names: dict[str, dict[str, str]] = Field(default_factory=dict)
+    """Our names of the constants of its libraries."""
     need: Need | None = None
     also_needed_for: tuple[Feature, ...] = ()
     modules: tuple[str, ...] = ()
@@ -69,14 +84,13 @@ def row_of(name: str, content: dict[str, Any]) -> Row:
 TABLE = {Backend(name): row_of(name, content) for name, content in _content.items()}
 
 
-def declared(backend: Backend) -> dict[str, Any]:
-    """Return the fields of a family's `Vendor` that the table holds."""
-    row = TABLE[backend]
-    own = dict.fromkeys((Feature.FULL, Feature.LORA, *row.also_needed_for), row.need) if row.need else {}
-    return dict(row) | {"backend": backend, "needs": NEEDS | own}
-
-
 # Find devices
+
+PCI = Path("/sys/bus/pci/devices")
+
+
+class UnusableMask(TunemarkError):
+    """A device mask selects none of the existing devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +100,24 @@ class FoundDevice:
     index: int | None
     """Number that the vendor's monitor knows it by; None for a device without one."""
     facts: DeviceFacts
+
+
+def on_pci_bus(row: Row) -> list[FoundDevice]:
+    """Return the devices of the chips of a row on the PCI bus."""
+    numbers = ([(path / name).read_text().strip() for name in ("vendor", "device")] for path in sorted(PCI.glob("*")))
+    chips = (row.chips[number] for maker, number in numbers if maker == row.pci_maker and number in row.chips)
+    parts = ((chip.name, chip.memory_gib * GIB // chip.devices) for chip in chips for _ in range(chip.devices))
+    return [FoundDevice(None, DeviceFacts(name=name, memory_bytes=memory)) for name, memory in parts]
+
+
+def may_be_here(backend: Backend) -> bool:
+    """Return False if this machine has no such device for sure, by what is installed or on the PCI bus."""
+    row = TABLE.get(backend)
+    if row is None or not (row.tools or row.chips):
+        return True
+    if row.chips:
+        return bool(on_pci_bus(row))
+    return any(Path(tool).exists() if tool.startswith("/") else shutil.which(tool) for tool in row.tools)
 
 
 # Run work on a device
@@ -309,6 +341,10 @@ class EventDevice(Device):
 # Monitor devices from the parent process
 
 
+class MonitorUnavailable(RuntimeError):
+    """The vendor's library or tool cannot be used here. The message becomes the reason in the record."""
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceReading:
     """One device at one moment. None where the vendor does not report a value."""
@@ -434,24 +470,60 @@ class LibraryMonitor(DeviceMonitor):
 
 
 class LineMonitor(DeviceMonitor):
-    """Base of a monitor that reads the lines of a vendor's tool. The indexes are the tool's numbers of the devices."""
+    """Base of a monitor that reads the lines of a vendor's tool, which prints them in each period. The indexes are the tool's numbers."""
 
     command: Callable[[Sequence[int]], list[str]]
     """The tool and its arguments for some devices."""
     config: ClassVar[Any] = None
-    """Content of a configuration file, the last argument."""
+    """Content of a JSON file, whose path becomes the last argument."""
+    _process: subprocess.Popen[str]
+    _thread: threading.Thread
+
+    def __init__(self, indexes: Sequence[int]) -> None:
+        self._indexes, self.tool = tuple(indexes), self.command(indexes)[0]
+        # A deque may be filled by one thread and emptied by another.
+        self._lines: deque[str] = deque()
+        # Deleted when the tool is stopped, or with this object.
+        self._folder = tempfile.TemporaryDirectory(prefix="tunemark-monitor-")
 
     @classmethod
     def open(cls, indexes: Sequence[int]) -> Self:
-        """Start the tool. Raises MonitorUnavailable without it."""
-        return cls(LineStream(cls.command(indexes), cls.config), indexes)
+        """Start the tool, and collect its lines in a thread until it is closed. Raises MonitorUnavailable without it."""
+        monitor = cls(indexes)
+        if shutil.which(monitor.tool) is None:
+            msg = f"{monitor.tool} is not installed"
+            raise MonitorUnavailable(msg)
+        command = cls.command(indexes)
+        if cls.config is not None:
+            path = Path(monitor._folder.name) / "config.json"
+            path.write_text(json.dumps(cls.config), encoding="utf-8")
+            command.append(str(path))
+        try:
+            monitor._process = subprocess.Popen(  # noqa: S603 - fixed commands
+                command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, text=True, errors="replace"
+            )
+        except OSError as error:
+            msg = f"{monitor.tool} could not be started ({error.strerror})"
+            raise MonitorUnavailable(msg) from error
+        monitor._thread = threading.Thread(target=monitor._lines.extend, args=(monitor._process.stdout,), daemon=True)
+        monitor._thread.start()
+        return monitor
 
-    def __init__(self, lines: LineStream, indexes: Sequence[int]) -> None:
-        self._lines, self._indexes, self.tool = lines, tuple(indexes), self.command(indexes)[0]
+    def new_lines(self) -> list[str]:
+        """Return the lines printed since the last call."""
+        return [self._lines.popleft() for _ in range(len(self._lines))]
 
     def close(self) -> None:
-        """Stop the tool."""
-        self._lines.close()
+        """Stop the tool and delete its configuration."""
+        with contextlib.suppress(OSError):
+            self._process.terminate()
+        try:
+            self._process.wait(timeout=2)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._thread.join(timeout=2)
+        self._folder.cleanup()
 
 
 # A vendor
@@ -465,12 +537,8 @@ class Vendor(Row):
     needs: dict[Feature, Need] = Field(default_factory=lambda: NEEDS)
     find: Callable[[], list[FoundDevice]] = list
     """Return the visible devices of this machine; empty without a driver."""
-    masks: tuple[str, ...] = ()
-    """Environment variables that choose among its devices."""
     missing_tool: Callable[[], str | None] = lambda: None
     """Return the missing requirement on a machine that seems to have such devices, or None."""
-    preference: int = 0
-    """The found family with the highest preference is used unless `--set backend` names another."""
     monitor: Callable[[Sequence[int]], DeviceMonitor] | None = None
     """Open a monitor of some devices, or raise MonitorUnavailable."""
     environment: Callable[[Plan, Mapping[str, str]], dict[str, str]] = lambda _plan, _given: {}
@@ -487,17 +555,25 @@ class Vendor(Row):
         return Family(**{name: getattr(self, name) for name in Family.model_fields} | {"needs": needs})
 
 
+def vendor(backend: Backend, **own: Any) -> Vendor:  # noqa: ANN401 - fields of a vendor
+    """Return the vendor of a family in the table; `own` are the fields that it does not hold."""
+    row = TABLE[backend]
+    needs = dict.fromkeys((Feature.FULL, Feature.LORA, *row.also_needed_for), row.need) if row.need else {}
+    return Vendor(**dict(row) | {"backend": backend, "needs": NEEDS | needs} | own)
+
+
 PACKAGE = "tunemark.harness.vendors"
 
 
-def all_vendors() -> list[Vendor]:
-    """Return every vendor, the preferred one first. A module of the package that defines `VENDOR` or `VENDORS` is one; no list names them."""
-    names = (info.name for info in pkgutil.iter_modules(import_module(PACKAGE).__path__))
-    defined = (vars(import_module(f"{PACKAGE}.{name}")) for name in names)
-    vendors = [each for names in defined for each in names.get("VENDORS", [names.get("VENDOR")]) if each]
-    return sorted(vendors, key=lambda vendor: -vendor.preference)
-
-
 def vendor_of(backend: Backend) -> Vendor:
-    """Return the vendor of a device family."""
-    return next(vendor for vendor in all_vendors() if vendor.backend is backend)
+    """Return the vendor of a device family, which its module defines as `VENDOR` or in `VENDORS`. No other module is imported."""
+    name = TABLE[backend].module if backend in TABLE else ""
+    defined = vars(import_module(f"{PACKAGE}.{name or backend.value}"))
+    vendors: list[Vendor] = defined.get("VENDORS") or [defined["VENDOR"]]
+    return next(vendor for vendor in vendors if vendor.backend is backend)
+
+
+def all_vendors(*, here: bool = False) -> list[Vendor]:
+    """Return every vendor, or those with devices that may be `here`, the preferred one first."""
+    known = (backend for backend in Backend if backend in TABLE or find_spec(f"{PACKAGE}.{backend.value}"))
+    return sorted((vendor_of(each) for each in known if not here or may_be_here(each)), key=lambda vendor: -vendor.preference)

@@ -37,7 +37,7 @@ def find() -> list[protocol.FoundDevice]:
     for variable in (RUNTIME_MASK, next((name for name in HIP_MASKS if name in os.environ), HIP_MASKS[0])):
         devices = [devices[index] for index in tools.visible_indexes(len(devices), variable)]
     with (
-        contextlib.suppress(tools.MonitorUnavailable),
+        contextlib.suppress(protocol.MonitorUnavailable),
         contextlib.closing(AmdMonitor.open([device.index or 0 for device in devices])) as smi,
     ):
         places = range(len(devices))
@@ -76,15 +76,7 @@ def _energy_j(smi: Any, gpu: Any) -> float | None:  # noqa: ANN401 - the module 
     return energy.get("energy_accumulator", energy.get("power")) * energy["counter_resolution"] * MICRO or None
 
 
-LIMITERS = {
-    "prochot_residency_acc": "prochot_thermal",
-    "ppt_residency_acc": "package_power",
-    "socket_thm_residency_acc": "socket_thermal",
-    "vr_thm_residency_acc": "regulator_thermal",
-    "hbm_thm_residency_acc": "hbm_thermal",
-}
-"""Counter of MI300 and newer GPUs -> what lowers the clocks while it grows. `amdsmi_get_violation_status` compares the same counters, and waits
-100 ms for each GPU between two looks (ROCm/amdsmi at 0ceca28, src/amd_smi/amd_smi.cc); two readings of ours are as far apart."""
+LIMITERS = protocol.TABLE[Backend.ROCM].names["limiters"]
 
 
 class AmdMonitor(protocol.LibraryMonitor):
@@ -138,7 +130,7 @@ class AmdMonitor(protocol.LibraryMonitor):
 
     @classmethod
     def open(cls, indexes: Sequence[int]) -> Self:
-        """Return a monitor of the GPUs. Raises tools.MonitorUnavailable without amdsmi or without a driver."""
+        """Return a monitor of the GPUs. Raises protocol.MonitorUnavailable without amdsmi or without a driver."""
         try:
             import amdsmi  # noqa: PLC0415 - comes with ROCm
 
@@ -146,14 +138,7 @@ class AmdMonitor(protocol.LibraryMonitor):
             return cls(amdsmi, indexes)
         except Exception as error:  # without ROCm the import itself fails with a KeyError
             msg = f"amdsmi cannot be used here ({type(error).__name__}); install the one that comes with ROCm"
-            raise tools.MonitorUnavailable(msg) from error
+            raise protocol.MonitorUnavailable(msg) from error
 
 
-VENDOR = protocol.Vendor(
-    **protocol.declared(Backend.ROCM),
-    device=Rocm,
-    find=find,
-    preference=40,
-    monitor=AmdMonitor.open,
-    masks=(RUNTIME_MASK, HIP_MASKS[0]),
-)
+VENDOR = protocol.vendor(Backend.ROCM, device=Rocm, find=find, monitor=AmdMonitor.open)

@@ -6,14 +6,11 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
-import threading
-from collections import deque
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.harness.vendors.protocol import UnusableMask
+from tunemark.schema.errors import Exit
 from tunemark.schema.formats import GIB, MIB, counted
 
 QUERY_TIMEOUT_S = 10.0
@@ -21,10 +18,6 @@ LONGEST_NAME = 200
 UNITS = {"B": 1, "KB": 2**10, "MB": MIB, "GB": GIB}
 """Units of memory that tools print, by their meaning: powers of two."""
 NO_VALUE = {"N/A", "UNKNOWN", "NONE", "[N/A]", "[NOT SUPPORTED]"}
-
-
-class MonitorUnavailable(RuntimeError):
-    """The vendor's library or tool cannot be used here. The message becomes the reason in the record."""
 
 
 def ask(*command: str) -> str | None:
@@ -98,10 +91,6 @@ def text_of(value: Any) -> str | None:  # noqa: ANN401 - any JSON value
     return text[:LONGEST_NAME] if text and text.upper() not in NO_VALUE else None
 
 
-class UnusableMask(TunemarkError):
-    """A device mask selects none of the existing devices."""
-
-
 MIG_PART = "names a part of a GPU (MIG), and this version measures whole GPUs only; name a GPU without MIG, or use --set backend=cpu"
 PART_OF_DEVICE = re.compile(r"\d+(\.\d+)?|GPU-.+")
 """An index, an index with a tile, or a name."""
@@ -145,48 +134,3 @@ def visible_indexes(count: int, variable: str = "CUDA_VISIBLE_DEVICES", names: S
         fix = f"selects none of the {counted(count, 'device')} here; give {here}, unset it, or set it to '' to use the CPU"
         raise UnusableMask(variable, value, MIG_PART if parts[0].startswith("MIG-") else fix, exit_code=Exit.UNSUPPORTED)
     return visible
-
-
-class LineStream:
-    """Runs a tool that prints a line per period, and collects its lines in a thread until it is closed.
-
-    A configuration is written to a JSON file, whose path becomes the last argument of the tool.
-    """
-
-    def __init__(self, command: Sequence[str], config: Any = None) -> None:  # noqa: ANN401 - any JSON value
-        if shutil.which(command[0]) is None:
-            msg = f"{command[0]} is not installed"
-            raise MonitorUnavailable(msg)
-        # Deleted when the tool is stopped, or with this object.
-        self._folder = tempfile.TemporaryDirectory(prefix="tunemark-monitor-")
-        if config is not None:
-            path = Path(self._folder.name) / "config.json"
-            path.write_text(json.dumps(config), encoding="utf-8")
-            command = [*command, str(path)]
-        try:
-            self._process = subprocess.Popen(  # noqa: S603 - fixed commands
-                command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, text=True, errors="replace"
-            )
-        except OSError as error:
-            msg = f"{command[0]} could not be started ({error.strerror})"
-            raise MonitorUnavailable(msg) from error
-        # A deque may be filled by one thread and emptied by another.
-        self._lines: deque[str] = deque()
-        self._thread = threading.Thread(target=self._lines.extend, args=(self._process.stdout,), daemon=True)
-        self._thread.start()
-
-    def new_lines(self) -> list[str]:
-        """Return the lines printed since the last call."""
-        return [self._lines.popleft() for _ in range(len(self._lines))]
-
-    def close(self) -> None:
-        """Stop the tool and delete its configuration."""
-        with contextlib.suppress(OSError):
-            self._process.terminate()
-        try:
-            self._process.wait(timeout=2)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._thread.join(timeout=2)
-        self._folder.cleanup()

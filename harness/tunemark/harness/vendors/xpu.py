@@ -95,7 +95,7 @@ class XpuSmiMonitor(protocol.LineMonitor):
     def read(self) -> tuple[protocol.DeviceReading, ...]:
         """Return the readings of the last lines; empty without a new line."""
         latest: dict[int, protocol.DeviceReading] = {}
-        for line in self._lines.new_lines():
+        for line in self.new_lines():
             cells = [cell.strip() for cell in line.split(",")]
             if cells[0] == "Timestamp":
                 self._header = cells
@@ -120,11 +120,4 @@ def _value(row: list[tuple[str, str]], column: str) -> float | None:
     return next((number(cell) for name, cell in row if name.startswith(column)), None)
 
 
-VENDOR = protocol.Vendor(
-    **protocol.declared(Backend.XPU),
-    device=Xpu,
-    find=find,
-    preference=20,
-    monitor=XpuSmiMonitor.open,
-    masks=(MASK,),
-)
+VENDOR = protocol.vendor(Backend.XPU, device=Xpu, find=find, monitor=XpuSmiMonitor.open)

@@ -41,21 +41,6 @@ def packed_arguments(attention: str, places: Places, window: int | None, *, mixe
     return {"attention_mask": mask(window)}
 
 
-def lengths_vary(tensors: dict[str, Any]) -> None:
-    """Tell the compiler that the number of pieces differs between micro-batches: it would compile once more to find that out.
-
-    Call it with the tensors on the device: a copy loses the mark.
-    """
-    for name in ("cu_seq_lens_q", "cu_seq_lens_k"):
-        if name in tensors:
-            torch._dynamo.maybe_mark_dynamic(tensors[name], 0)  # noqa: SLF001 - it has no other name
-
-
-def row_lengths(attention: str, rows: int, length: int) -> dict[str, Any]:
-    """Return the same for full rows of one piece each: flash attention would look for pieces in each layer. Empty for the others."""
-    return cumulative_lengths(np.tile(np.arange(length), (rows, 1))) if attention.startswith("flash_attention") else {}
-
-
 # A mask of length x length
 
 
@@ -138,32 +123,6 @@ def varlen_attention(
     lengths, longest = cu_seq_lens_q, max_length_q
     result = varlen_attn(queries, keys, values, lengths, lengths, longest, longest, scale=scaling, window_size=window, **grouped)
     return result.reshape(rows, length, heads, width), None
-
-
-def prepare_transformers(attention: str) -> None:
-    """Make `varlen` known to transformers, and keep it from reading tensors of the device, which waits for it in each forward pass.
-
-    The arguments above separate documents, so it need not look for them in the positions. A mask is given for rows with padding
-    only (`data.tensors_of`), so it need not look for padding in the mask, nor for missing masks in the tokens.
-    """
-    from transformers import PreTrainedModel, masking_utils  # noqa: PLC0415
-
-    if attention == VARLEN:
-        register_varlen()
-    masking_utils.find_packed_sequence_indices = lambda _positions: None
-    masking_utils._ignore_causal_mask_sdpa = needs_no_mask  # noqa: SLF001 - there is no public name for it
-    masking_utils._ignore_bidirectional_mask_sdpa = needs_no_mask  # noqa: SLF001
-    PreTrainedModel.warn_if_padding_and_no_attention_mask = lambda *_: None
-
-
-def needs_no_mask(padding_mask: Any, length: int, *others: int | None) -> bool:  # noqa: ANN401 - a tensor
-    """Return True if the sdpa kernel can do without a mask: for rows without padding, and shorter than the window if there is one.
-
-    The last of the others is the window. The rest are lengths and offsets of keys, which in training are those of queries.
-    The functions of transformers 5.17 also return False in each compiled model, which then gets a mask of length x length.
-    """
-    window = others[-1]
-    return padding_mask is None and (window is None or length < window)
 
 
 def register_varlen() -> None:

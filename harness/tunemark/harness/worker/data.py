@@ -9,7 +9,7 @@ A thread prepares the micro-batches of coming steps.
 
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 
 from tunemark.harness.vendors.protocol import Device
 from tunemark.harness.worker import sample_files as text
-from tunemark.harness.worker.attention import packed_arguments, row_lengths
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.formats import GIB
 from tunemark.schema.physics.architecture import FAMILIES
@@ -132,8 +131,12 @@ def tensors_of(plan: Plan, rows: list[Any], model: Shape) -> dict[str, Any]:
 
 
 def _row_lengths(plan: Plan, rows: int, length: int) -> dict[str, Any]:
-    """Return the lengths of rows, with their padding, where our own loop runs a kernel that takes them."""
-    return {} if plan.device.backend is Backend.NEURON_XLA else row_lengths(plan.model.attention, rows, length)
+    """Return the lengths of full rows of one piece each, with their padding, for a kernel that would look for pieces in each layer."""
+    if plan.device.backend is Backend.NEURON_XLA or not plan.model.attention.startswith("flash_attention"):
+        return {}
+    from tunemark.harness.worker.attention import cumulative_lengths  # noqa: PLC0415 - others do without
+
+    return cumulative_lengths(np.tile(np.arange(length), (rows, 1)))
 
 
 def _width(plan: Plan, lengths: list[int]) -> int:
@@ -175,6 +178,8 @@ def pack(samples: Iterator[Sample], length: int) -> Iterator[PackedRow]:
 
 def packed_tensors(rows: list[PackedRow], attention: str, window: int | None, *, mixed_windows: str) -> dict[str, Any]:
     """Return the model's keyword arguments for packed rows: tensors of shape (rows, length), and what keeps the documents apart."""
+    from tunemark.harness.worker.attention import packed_arguments  # noqa: PLC0415 - padded rows do without
+
     ids, places = np.stack([row.ids for row in rows]), np.stack([row.places for row in rows])
     arrays = {"input_ids": ids, "position_ids": places, "labels": np.where(places == 0, IGNORED, ids)}
     tensors: dict[str, Any] = {name: torch.from_numpy(values) for name, values in arrays.items()}
@@ -299,9 +304,19 @@ class StepsAhead:
 
 def pinned(value: Any) -> Any:  # noqa: ANN401 - tensors in dictionaries
     """Return tensors, also in nested dictionaries, in pinned memory, which a device copies from without stopping the host."""
+    return each_tensor(value, lambda tensor: tensor.pin_memory())
+
+
+def to_device(value: Any, name: str) -> Any:  # noqa: ANN401 - tensors in dictionaries
+    """Return tensors, also in nested dictionaries, on a device, without waiting. Numbers stay on the host."""
+    return each_tensor(value, lambda tensor: tensor.to(name, non_blocking=True))
+
+
+def each_tensor(value: Any, changed: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - tensors in dictionaries
+    """Return a value with each of its tensors changed by a function. Numbers stay."""
     if isinstance(value, dict):
-        return {key: pinned(inner) for key, inner in value.items()}
-    return value if isinstance(value, int) else value.pin_memory()
+        return {key: each_tensor(inner, changed) for key, inner in value.items()}
+    return value if isinstance(value, int) else changed(value)
 
 
 def bytes_of(value: Any) -> int:  # noqa: ANN401 - tensors in dictionaries

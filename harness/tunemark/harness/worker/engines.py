@@ -1,4 +1,4 @@
-"""Forward, backward and update: accelerate on one device and under DDP, DeepSpeed's ZeRO through it, or torch's FSDP2.
+"""The optimizer, and forward, backward and update: accelerate on one device and under DDP, DeepSpeed's ZeRO through it, or torch's FSDP2.
 
 One small class for each, so that the loop has no branch for any of them. Also how FSDP2 shards the model, how the trained
 weights are gathered and saved, and what each process reports.
@@ -8,6 +8,7 @@ import contextlib
 import os
 import shutil
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import chain
@@ -56,8 +57,11 @@ class Engine:
         return self.accelerator.unwrap_model(self.model)
 
     def exchange(self, *, last: bool) -> Any:  # noqa: ANN401 - a context manager
-        """Return the context of a micro-batch: gradients are exchanged with a step's last one only."""
-        return contextlib.nullcontext() if last else self.accelerator.no_sync(self.model)
+        """Return the context of a micro-batch: gradients are exchanged with a step's last one only.
+
+        Where states are sharded each one scatters its gradients: whole ones, kept until the last, would fill a device.
+        """
+        return contextlib.nullcontext() if last or self.sharding else self.accelerator.no_sync(self.model)
 
     def backward(self, loss: Any, *, last: bool) -> None:  # noqa: ANN401, ARG002 - `exchange` has handled the last
         """Add the gradient of a micro-batch."""
@@ -89,10 +93,6 @@ class Engine:
 class FsdpEngine(Engine):
     """Torch's FSDP2: each block's parameters, gradients and states are shards, gathered while they are used."""
 
-    def exchange(self, *, last: bool) -> Any:  # noqa: ANN401, ARG002 - every micro-batch is alike
-        """Return an empty context: each micro-batch scatters its gradients, since whole ones, kept until the last, would fill a device."""
-        return contextlib.nullcontext()
-
     def gathered(self) -> dict[str, Any] | None:
         """Return the trained weights in host memory, gathered from the shards."""
         frozen = any(not parameter.requires_grad for parameter in self.model.parameters())
@@ -102,10 +102,6 @@ class FsdpEngine(Engine):
 
 class ZeroEngine(Engine):
     """DeepSpeed clips, updates and frees by itself; it must know which micro-batch is a step's last."""
-
-    def exchange(self, *, last: bool) -> Any:  # noqa: ANN401, ARG002 - `backward` sets the boundary
-        """Return an empty context."""
-        return contextlib.nullcontext()
 
     def backward(self, loss: Any, *, last: bool) -> None:  # noqa: ANN401 - a torch tensor
         """Add a gradient. DeepSpeed divides by the accumulation, which the weights of our loss already include."""
@@ -214,6 +210,70 @@ def _zero_plugin(plan: Plan, *, load_sharded: bool) -> Any:  # noqa: ANN401 - a 
         "fp16": {"enabled": plan.precision.compute is Dtype.FP16},
     }
     return DeepSpeedPlugin(zero3_init_flag=load_sharded, hf_ds_config=config)
+
+
+# The optimizer
+
+
+def fused_adamw(device: str) -> bool:
+    """Return True if torch has a kernel for the update of many weights at once on a device, by its name."""
+    place = torch._C._dispatch_key_for_device(torch.device(device).type)  # noqa: SLF001 - there is no public name for either
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key("aten::_fused_adamw_", place))  # noqa: SLF001
+
+
+def build_optimizer(plan: Plan, model: Any, *, fused: bool) -> Any:  # noqa: ANN401 - torch objects
+    """Return the optimizer over the trained weights; `fused` asks torch for one kernel per step."""
+    settings = plan.optimizer
+    groups = list(parameter_groups(plan, model))
+    adam: dict[str, Any] = {
+        "lr": settings.learning_rate,
+        "betas": settings.betas,
+        "eps": settings.epsilon,
+        "weight_decay": settings.weight_decay,
+    }
+    match settings.name:
+        case "adamw" if settings.master_weights or plan.optimizer_rounds_stochastically:
+            from tunemark.harness.worker.optimizers import MasterAdamW, StochasticAdamW, rounding_seed  # noqa: PLC0415 - few plans need them
+
+            if settings.master_weights:
+                return MasterAdamW(groups, **adam, fused=fused)
+            return StochasticAdamW(groups, seed=rounding_seed(plan), **adam)
+        case "adamw":
+            return torch.optim.AdamW(groups, **adam, fused=fused)
+        case "adafactor":
+            return torch.optim.Adafactor(groups, lr=settings.learning_rate, weight_decay=settings.weight_decay)
+        case "sgd":
+            return torch.optim.SGD(groups, lr=settings.learning_rate, weight_decay=settings.weight_decay)
+        case "adamw_8bit" | "paged_adamw_8bit":
+            import bitsandbytes  # noqa: PLC0415
+
+            kind = bitsandbytes.optim.PagedAdamW8bit if settings.name.startswith("paged") else bitsandbytes.optim.AdamW8bit
+            return kind(groups, **adam)
+
+
+def parameter_groups(plan: Plan, model: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - a torch module
+    """Yield one group of trained weights, or with `layer_decay` one per block.
+
+    The last block has the full learning rate, each block below it a fraction of the one above, and the embeddings the lowest.
+    """
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    decay = plan.optimizer.layer_decay
+    if decay is None:
+        yield {"params": trained}
+        return
+    stack, seen = blocks(model), set()
+    for depth, block in enumerate(stack):
+        own = [parameter for parameter in block.parameters() if parameter.requires_grad]
+        seen |= {id(parameter) for parameter in own}
+        yield {"params": own, "lr": plan.optimizer.learning_rate * decay ** (len(stack) - 1 - depth)}
+    layers = (module for module in model.modules() if isinstance(module, torch.nn.Embedding))
+    embeddings = {id(parameter) for layer in layers for parameter in layer.parameters()} - seen
+    below = [parameter for parameter in trained if id(parameter) in embeddings]
+    if below:
+        yield {"params": below, "lr": plan.optimizer.learning_rate * decay ** len(stack)}
+    head = [parameter for parameter in trained if id(parameter) not in seen | embeddings]
+    if head:
+        yield {"params": head}
 
 
 # FSDP2: the first process builds the model, and its blocks are broadcast and sharded one after the other. The others build

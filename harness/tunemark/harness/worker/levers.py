@@ -1,4 +1,4 @@
-"""Settings of speed and memory that do not change results: recomputation, fused kernels, compilation and its cache on disk.
+"""Settings of speed and memory that do not change results: recomputation, fused kernels, the loss in chunks, compilation and its cache on disk.
 
 Also reads back those in effect.
 """
@@ -6,17 +6,17 @@ Also reads back those in effect.
 import os
 import sys
 from collections.abc import Callable, Iterable
+from functools import wraps
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
-from tunemark.harness.worker import chunked_loss
-from tunemark.harness.worker.fp8 import FrozenFp8Linear
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.trace import STOCHASTIC_OPTIMIZER, TORCH_NAMES, short
-from tunemark.schema.vocabulary import ATTENTION_KERNELS, NATIVE, NEURON_ROUNDING, SDPA_KERNELS, Backend, Checkpointing
+from tunemark.schema.vocabulary import ATTENTION_KERNELS, LOSS_CHUNK, NATIVE, NEURON_ROUNDING, SDPA_KERNELS, VARLEN, Backend, Checkpointing
 
 KEPT = frozenset(
     {
@@ -61,13 +61,25 @@ def _selective_contexts() -> Any:  # noqa: ANN401 - two context managers of torc
 
 
 def fuse(plan: Plan, model: Any) -> None:  # noqa: ANN401 - a torch module
-    """Install Liger's kernels, or the loss in chunks of tokens, before adapters wrap the model."""
+    """Install Liger's kernels, the loss in chunks of tokens, or torchao's products in fp8, before adapters wrap the model."""
     if plan.model.fused_kernels == "liger":
         from liger_kernel.transformers import _apply_liger_kernel_to_instance  # noqa: PLC0415 - its documented way for an instance
 
         _apply_liger_kernel_to_instance(model=model)
     if plan.model.loss == "chunked":
-        chunked_loss.chunk_loss(model)
+        chunk_loss(model)
+    if plan.model.fp8_training != "none":
+        from tunemark.harness.worker.fp8 import train_in_fp8  # noqa: PLC0415 - few plans need it
+
+        train_in_fp8(blocks(model), plan.model.fp8_training)
+
+
+def store_in_fp8(plan: Plan, model: Any, device: str) -> None:  # noqa: ANN401 - a torch module
+    """Replace the layers of all blocks by frozen ones in fp8, if the plan has them."""
+    if plan.model.frozen_weights == "fp8":
+        from tunemark.harness.worker.fp8 import store_frozen  # noqa: PLC0415 - few plans need it
+
+        store_frozen(blocks(model), device)
 
 
 def blocks(model: Any) -> list[Any]:  # noqa: ANN401 - torch modules
@@ -83,7 +95,12 @@ def blocks(model: Any) -> list[Any]:  # noqa: ANN401 - torch modules
 
 def layers_in_fp8(model: Any) -> list[Any]:  # noqa: ANN401 - torch modules
     """Return the layers with frozen weights in fp8."""
-    return [module for module in model.modules() if isinstance(module, FrozenFp8Linear)]
+    return [module for module in model.modules() if is_fp8(module)]
+
+
+def is_fp8(module: Any) -> bool:  # noqa: ANN401 - a torch module
+    """Return True for a layer with frozen weights in fp8. Its module is imported where a plan has such layers."""
+    return type(module).__name__ == "FrozenFp8Linear"
 
 
 COMPILERS = {Backend.NEURON: "neuron", Backend.TPU: "tpu", Backend.HPU: "hpu_backend"}
@@ -99,6 +116,16 @@ def compile_model(plan: Plan, model: Any) -> None:  # noqa: ANN401 - a torch mod
             block.compile(backend=compiler, mode="max-autotune-no-cudagraphs" if mode == "max-autotune" else mode)
     elif plan.model.compile == "model":
         model.compile(backend=compiler, mode=mode)
+
+
+def lengths_vary(tensors: dict[str, Any]) -> None:
+    """Tell the compiler that the number of pieces differs between micro-batches: it would compile once more to find that out.
+
+    Call it with the tensors on the device: a copy loses the mark.
+    """
+    for name in ("cu_seq_lens_q", "cu_seq_lens_k"):
+        if name in tensors:
+            torch._dynamo.maybe_mark_dynamic(tensors[name], 0)  # noqa: SLF001 - it has no other name
 
 
 def limit_sdpa(plan: Plan) -> None:
@@ -118,6 +145,117 @@ def compiled_graphs() -> int:
         return int(xla_metrics.counter_value("UncachedCompile") or 0)
     dynamo = sys.modules.get("torch._dynamo.utils")
     return int(dynamo.counters["stats"]["unique_graphs"]) if dynamo else 0
+
+
+def prepare_transformers(attention: str) -> None:
+    """Make `varlen` known to transformers, and keep it from reading tensors of the device, which waits for it in each forward pass.
+
+    The arguments of packed rows separate documents, so it need not look for them in the positions. A mask is given for rows with padding
+    only (`data.tensors_of`), so it need not look for padding in the mask, nor for missing masks in the tokens.
+    """
+    from transformers import PreTrainedModel, masking_utils  # noqa: PLC0415
+
+    if attention == VARLEN:
+        from tunemark.harness.worker.attention import register_varlen  # noqa: PLC0415 - other kernels do without
+
+        register_varlen()
+    masking_utils.find_packed_sequence_indices = lambda _positions: None
+    masking_utils._ignore_causal_mask_sdpa = needs_no_mask  # noqa: SLF001 - there is no public name for it
+    masking_utils._ignore_bidirectional_mask_sdpa = needs_no_mask  # noqa: SLF001
+    PreTrainedModel.warn_if_padding_and_no_attention_mask = lambda *_: None
+
+
+def needs_no_mask(padding_mask: Any, length: int, *others: int | None) -> bool:  # noqa: ANN401 - a tensor
+    """Return True if the sdpa kernel can do without a mask: for rows without padding, and shorter than the window if there is one.
+
+    The last of the others is the window. The rest are lengths and offsets of keys, which in training are those of queries.
+    The functions of transformers 5.17 also return False in each compiled model, which then gets a mask of length x length.
+    """
+    window = others[-1]
+    return padding_mask is None and (window is None or length < window)
+
+
+# The loss of a causal language model without its whole logits: chunks of tokens go through the head, and each leaves its gradients at once.
+# At 151,936 words the logits of 4,096 tokens, with their copies in fp32, take 8.1 GiB; a chunk of them takes 0.4 GiB.
+
+IGNORED = -100
+"""The label of a token without a loss, as in transformers."""
+
+
+def chunk_loss(model: Any) -> None:  # noqa: ANN401 - a torch module
+    """Let a model of transformers compute its loss in chunks where it gets labels. Call it before adapters wrap the model.
+
+    The code of its family stays in use: given labels, the head passes the hidden states on in the place of logits. A family that scales
+    logits scales them, which is the same. The loss then calls the head again, as a module, so that libraries gather a sharded one for it.
+    """
+    head, whole, with_labels = model.get_output_embeddings(), model.forward, False
+    product = head.forward
+
+    @wraps(whole)
+    def forward(*inputs: Any, labels: Any = None, **settings: Any) -> Any:  # noqa: ANN401 - transformers' signature
+        nonlocal with_labels
+        with_labels = labels is not None
+        return whole(*inputs, labels=labels, **settings)
+
+    def head_forward(states: Any, labels: Any = None) -> Any:  # noqa: ANN401 - torch tensors
+        if labels is not None:
+            return mean_loss(states, head.weight, labels)
+        if not with_labels:
+            return product(states)
+        kind = states.device.type
+        return states.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else states
+
+    model.forward, head.forward = forward, head_forward
+    model.loss_function = lambda logits, labels, *_size, **_settings: head(logits, labels=labels)
+
+
+def mean_loss(states: Any, weight: Any, labels: Any) -> Any:  # noqa: ANN401 - torch tensors
+    """Return the mean cross-entropy of the next tokens, in fp32; `states` are (rows, tokens, width), `labels` (rows, tokens)."""
+    following = functional.pad(labels, (0, 1), value=IGNORED)[:, 1:].reshape(-1)
+    total = SummedLoss.apply(states.reshape(-1, states.shape[-1]), weight, following, torch.is_grad_enabled())
+    return total / (following != IGNORED).sum()
+
+
+class SummedLoss(torch.autograd.Function):  # type: ignore[misc] # its base class has no types
+    """The sum of the losses of tokens (tokens, width) with a head (words, width). The forward pass computes the gradients too.
+
+    A gradient of the head adds up in the head's own format, as over micro-batches. The backward pass only scales: the sum keeps fp16 from
+    gradients that are too small for it.
+    """
+
+    @staticmethod
+    def forward(context: Any, states: Any, weight: Any, labels: Any, trained: bool) -> Any:  # noqa: ANN401, D102, FBT001
+        to_states, to_weight = (trained and needed for needed in context.needs_input_grad[:2])
+        total = torch.zeros((), dtype=torch.float32, device=states.device)
+        known = (labels != IGNORED).unsqueeze(1)
+        product = weight.to(states.dtype)
+        context.to_states = torch.empty_like(states) if to_states else None
+        context.to_weight = torch.zeros_like(weight) if to_weight else None
+        rows = max(1, LOSS_CHUNK // len(weight))
+        for first in range(0, len(states), rows):
+            part, wanted, counted = (tensor[first : first + rows] for tensor in (states, labels, known))
+            scores = functional.log_softmax(part @ product.T, -1, dtype=torch.float32)
+            total += functional.nll_loss(scores, wanted, ignore_index=IGNORED, reduction="sum")
+            if to_states or to_weight:
+                # The probabilities, minus one at the right word.
+                scores.exp_().scatter_add_(1, wanted.clamp(min=0).unsqueeze(1), -counted.float())
+                scores = scores.to(states.dtype)
+            if to_states:
+                torch.mm(scores, product, out=context.to_states[first : first + rows]).mul_(counted)
+            if to_weight and product.dtype is weight.dtype:
+                context.to_weight.addmm_(scores.T, part * counted)
+            elif to_weight:
+                context.to_weight.add_(scores.T @ (part * counted))
+            # Otherwise it would live until the next chunk has its own.
+            del scores
+        return total
+
+    @staticmethod
+    def backward(context: Any, gradient: Any) -> Any:  # noqa: ANN401, D102
+        given = (context.to_states, context.to_weight)
+        # The loss, and so the context, lives until the next micro-batch has one.
+        context.to_states = context.to_weight = None
+        return *(None if each is None else each.mul_(gradient) for each in given), None, None
 
 
 # Read back what took effect
@@ -147,7 +285,7 @@ def effective(plan: Plan, model: Any, optimizer: Any, processes: int, process_gr
     return {
         "attention": str(getattr(inner.config, "_attn_implementation", "unknown")),
         "fused_kernels": "liger" if any(name.startswith("liger_kernel.") for name in origins) else "none",
-        "loss": "chunked" if chunked_loss.__name__ in origins else "whole",
+        "loss": "chunked" if __name__ in origins else "whole",
         "compile": compiled,
         "gradient_checkpointing": checkpointing if recomputing else "none",
         "attention_kernel": attention_kernel(plan, inner),
@@ -251,7 +389,7 @@ def watch_compute(model: Any, stack: list[Any], on_seen: Callable[[str], None]) 
     outside = (module for module in model.modules() if id(module) not in in_blocks)
     modules = outside if any(map(_is_compiled, stack)) else stack[0].modules()
     # GPT-2's layers are not nn.Linear, and have its weight transposed.
-    plain = (module for module in modules if not isinstance(module, FrozenFp8Linear))
+    plain = (module for module in modules if not is_fp8(module))
     layer: Any = next((module for module in plain if isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"), None)
     if layer is None:
         return

@@ -15,22 +15,41 @@ from dataclasses import dataclass, field
 from functools import reduce
 from itertools import chain
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
 from transformers import get_scheduler
 
 from tunemark.harness.run.run_log import MAXRSS_UNIT, STOP_FILE, LogWriter, Order, rank_of_this_process
-from tunemark.harness.vendors.protocol import AllocatorState, Device, Stamp
-from tunemark.harness.worker.attention import lengths_vary
-from tunemark.harness.worker.data import Counts, MicroBatch, Samples, StepsAhead, micro_batches, shape_of
-from tunemark.harness.worker.engines import Engine, open_accelerator, save_weights, shapes_only, shard, wrap
-from tunemark.harness.worker.gates import check, evaluate, matrix_rate, to_device
-from tunemark.harness.worker.levers import blocks, cache_state, compile_model, compiled_graphs, effective, states_of, watch_compute
-from tunemark.harness.worker.models import NO_GRADIENTS, Gradients, build_model, drawn_on_device, loaded_sharded, model_facts
-from tunemark.harness.worker.optimizers import build_optimizer, fused_adamw
+from tunemark.harness.vendors.protocol import AllocatorState, Device, Stamp, vendor_of
+from tunemark.harness.worker.data import Counts, MicroBatch, Samples, Shape, StepsAhead, micro_batches, shape_of, to_device
+from tunemark.harness.worker.engines import Engine, build_optimizer, fused_adamw, open_accelerator, save_weights, shapes_only, shard, wrap
+from tunemark.harness.worker.levers import (
+    blocks,
+    cache_state,
+    compile_model,
+    compiled_graphs,
+    effective,
+    lengths_vary,
+    states_of,
+    watch_compute,
+)
+from tunemark.harness.worker.models import (
+    NO_GRADIENTS,
+    Gradients,
+    build_model,
+    check,
+    drawn_on_device,
+    loaded_sharded,
+    model_facts,
+    switch_to_evaluation,
+    torch_dtype,
+)
 from tunemark.schema.records.plan import Plan
-from tunemark.schema.vocabulary import COMPILED_UPDATE, EAGER_UPDATE, Dtype, Phase, Strategy
+from tunemark.schema.statistics.intervals import weighted_mean
+from tunemark.schema.synthetic_data import Sample
+from tunemark.schema.vocabulary import COMPILED_UPDATE, EAGER_UPDATE, Backend, Dtype, Padding, Phase, Strategy, Task
 
 AHEAD = 2
 """Steps between the vote to stop and the last step. All processes stop after the same step."""
@@ -368,6 +387,82 @@ class StepReader:
             time.sleep(NAP_S)
             self.log_reached()
         return step > ahead and votes[step - ahead - 1] if ahead else bool(votes) and votes[-1]
+
+
+# Around training: the device's matrix rate, and held-out quality
+
+ROUND_S = 0.02
+"""Least time of a round of products: between rounds, the host waits for the device."""
+PROBE_S = 0.5
+"""Least time of all rounds: a device lowers its clocks for power and heat only after some tenths of a second."""
+
+
+def matrix_rate(device: Device, backend: Backend, dtype: Dtype) -> dict[str, Any] | None:
+    """Return `dtype`, `size` and `flop_per_s` of products of square matrices over at least half a second; None without memory for them.
+
+    The rate is the median of all rounds, which a short burst or a short disturbance does not change. It reveals a device that
+    is throttled, shared or slower than others of its kind. MAFU is measured against it (definitions#mfu).
+    """
+    size = vendor_of(backend).probe_size
+    if size is None:
+        return None
+    rates: list[float] = []
+    try:
+        # A generator of its own: training is the same with and without a probe.
+        place = device.torch_name if device.draws_weights else "cpu"
+        own = torch.Generator(device=place).manual_seed(0)
+        drawn = (torch.randn(size, size, generator=own, dtype=torch_dtype(dtype), device=place) for _ in range(2))
+        left, right = (matrix.to(device.torch_name) for matrix in drawn)
+        product = left @ right
+        products, probed_s = 1, 0.0
+        while probed_s < PROBE_S or not rates:
+            device.synchronise()
+            started_s = device.now()
+            for _ in range(products):
+                torch.matmul(left, right, out=product)
+            device.synchronise()
+            round_s = device.now() - started_s
+            if round_s <= 0:
+                # A scripted clock does not advance.
+                return None
+            probed_s += round_s
+            if round_s < ROUND_S:
+                # Too short a round counts for the time, and the next one is longer.
+                products = max(products + 1, round(products * ROUND_S / round_s))
+            else:
+                rates.append(2 * size**3 * products / round_s)
+    except (RuntimeError, MemoryError):
+        return None
+    finally:
+        left = right = product = None
+        gc.collect()
+    return {"dtype": dtype.value, "size": size, "flop_per_s": median(rates)}
+
+
+def evaluate(plan: Plan, model: Any, shape: Shape, device: Device, samples: list[Sample]) -> dict[str, Any]:  # noqa: ANN401 - a torch module
+    """Return mean loss on held-out rows, weighted by supervised tokens, its standard error, and the accuracy of a classifier."""
+    # One held-out document per row: packing would drop those that do not fill a row.
+    if plan.data.packing:
+        plan = plan.model_copy(update={"data": plan.data.model_copy(update={"packing": False, "padding": Padding.DYNAMIC})})
+    classified = plan.model.task is Task.SEQUENCE_CLASSIFICATION
+    switch_to_evaluation(model)
+    losses, supervised, correct, rows = [], [], 0, 0
+    with torch.no_grad():
+        for batch in micro_batches(plan, iter(samples), shape):
+            tensors = to_device(batch.tensors, device.torch_name)
+            output = model(**tensors)
+            losses.append(float(output.loss))
+            supervised.append(batch.counts.supervised_tokens)
+            rows += batch.counts.rows
+            if classified:
+                correct += int((output.logits.argmax(dim=-1) == tensors["labels"]).sum())
+    loss, error = weighted_mean(losses, supervised)
+    return {
+        "rows": rows,
+        "loss": loss if math.isfinite(loss) else None,
+        "loss_standard_error": error if error is not None and math.isfinite(error) else None,
+        "accuracy": correct / rows if classified else None,
+    }
 
 
 # When to stop. The worker never judges its own steadiness: that would take time inside the window.

@@ -1,6 +1,7 @@
-"""Build the model of a plan: weights, precision, adapters. Measure the sizes of their tensors. Draw random weights."""
+"""Build the model of a plan: weights, precision, adapters. Check that it learns, measure the sizes of its tensors, draw random weights."""
 
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import nullcontext
 from itertools import chain
 from pathlib import Path
@@ -13,9 +14,8 @@ from torch.distributed.tensor import DTensor
 from torch.nn.utils import skip_init
 
 from tunemark.harness.vendors.protocol import COMPLETE_INITIALISERS, DRAWN_ON_HOST, Device
-from tunemark.harness.worker.attention import prepare_transformers
-from tunemark.harness.worker.fp8 import FrozenFp8Linear, store_frozen, train_in_fp8
-from tunemark.harness.worker.levers import blocks, fuse, layers_in_fp8, limit_sdpa, recompute
+from tunemark.harness.worker.data import MicroBatch, to_device
+from tunemark.harness.worker.levers import fuse, is_fp8, layers_in_fp8, limit_sdpa, prepare_transformers, recompute, store_in_fp8
 from tunemark.schema.facts.any_model import fields_of
 from tunemark.schema.facts.cards import HYBRID, ModelCard
 from tunemark.schema.physics.architecture import blocks_with_experts, limited_blocks
@@ -25,9 +25,12 @@ from tunemark.schema.vocabulary import (
     BLOCK_OFFSET,
     BLOCK_SCALES,
     FP8_SCALES,
+    PACKING_NOISE,
     SCALES_OF_BLOCK_SCALES,
+    SHARDED_WEIGHTS,
     Checkpointing,
     Dtype,
+    Method,
     Strategy,
     Task,
     Weights,
@@ -91,11 +94,8 @@ def build_model(
         if plan.model.weights is Weights.PRETRAINED or plan.quantisation is not None:
             refuse_another_architecture(model.config, card)
         model.config.use_cache = False
-        if plan.model.frozen_weights == "fp8":
-            store_frozen(blocks(model), device.torch_name)
+        store_in_fp8(plan, model, device.torch_name)
         fuse(plan, model)
-        if plan.model.fp8_training != "none":
-            train_in_fp8(blocks(model), plan.model.fp8_training)
         recompute(plan, model)
         if plan.lora is not None:
             model = add_adapters(plan, plan.lora, model)
@@ -121,7 +121,7 @@ def _load(
                 model = auto.from_config(config, **settings)
             if plan.quantisation is not None:
                 return quantised_as_drawn(plan.quantisation, plan.precision, model, device.torch_name)
-            store_frozen(blocks(model), device.torch_name)
+            store_in_fp8(plan, model, device.torch_name)
             draw(model, model, device.torch_name)
             return model
         with torch.device(device.torch_name) if drawn else nullcontext():
@@ -204,6 +204,74 @@ def switch_to_evaluation(model: Any) -> None:  # noqa: ANN401 - a torch module
     for module in model.modules():
         if type(module).__module__.startswith("bitsandbytes."):
             module.training = True
+
+
+# Gates, with the first micro-batch: a speed counts only when they pass
+
+GATES = ("adapter_gradient", "packed_documents")
+ZERO_AT_FIRST = ("lora_B", "lora_embedding_A")
+"""The adapter matrices that peft initialises with zeros: the second one of a linear layer, the first one of an embedding."""
+
+
+def check(plan: Plan, model: Any, device: Device, batch: MicroBatch) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - a torch module
+    """Yield the gates of a plan as `submission.gates` holds them. The random number generators are left unchanged."""
+    if plan.device.strategy in SHARDED_WEIGHTS:
+        why = f"the model is sharded by {plan.device.strategy.value}; run the workload on one device for this check"
+        yield from ({"name": name, "passed": None, "detail": why} for name in GATES)
+        return
+    model.to(device.torch_name)
+    tensors = to_device(batch.tensors, device.torch_name)
+    kind, cuda = torch.device(device.torch_name).type, device.torch_name.startswith("cuda")
+    # As in training: some attention kernels take 16 bits only.
+    precision = torch.autocast(kind, torch_dtype(plan.precision.compute)) if plan.autocast else nullcontext()
+    with torch.random.fork_rng(devices=[device.torch_name] if cuda else []), precision:
+        yield adapter_gradient(plan, model, tensors)
+        yield packed_documents(plan, model, tensors)
+
+
+def adapter_gradient(plan: Plan, model: Any, tensors: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401 - a torch module
+    """Check that a backward pass reaches every trained weight, and every adapter with a nonzero gradient; return the gate."""
+    model(**tensors).loss.backward()
+    full = plan.method is Method.FULL
+    trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    without = [name for name, parameter in trained if parameter.grad is None]
+    # While one of an adapter's two matrices is zero, the other one has no gradient.
+    relevant = [parameter for name, parameter in trained if full or any(zero in name for zero in ZERO_AT_FIRST)]
+    reached = sum(parameter.grad is not None and bool(torch.count_nonzero(parameter.grad)) for parameter in relevant)
+    model.zero_grad(set_to_none=True)
+    enough = reached > 0 if full else reached == len(relevant)
+    missing = f"; none exists for {without[0]}" if without else ""
+    return {
+        "name": "adapter_gradient",
+        "passed": not without and enough and bool(relevant),
+        "detail": f"a gradient reaches {reached} of {len(relevant)} {'weights' if full else 'adapters'}{missing}",
+    }
+
+
+def packed_documents(plan: Plan, model: Any, tensors: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401 - a torch module
+    """Check that the logits of a row's second document do not change with the tokens of the first; return the gate."""
+    gate = {"name": "packed_documents", "passed": None}
+    if not plan.data.packing:
+        return gate | {"detail": "documents are not packed"}
+    if not plan.data.document_borders:
+        return gate | {"detail": "packed documents attend to each other, as planned"}
+    borders = (tensors["position_ids"][0] == 0).nonzero().flatten().tolist()
+    if len(borders) < 2:  # noqa: PLR2004 - two documents are needed
+        return gate | {"detail": "the first row holds one document only"}
+    start, end = [*borders, tensors["position_ids"].shape[1]][1:3]
+    training = model.training
+    switch_to_evaluation(model)
+    changed = tensors["input_ids"].clone()
+    changed[0, :start] = (changed[0, :start] + 1) % int(model.get_input_embeddings().weight.shape[0])
+    rest = {name: value for name, value in tensors.items() if name not in {"input_ids", "labels"}}
+    with torch.no_grad():
+        before, after = (model(input_ids=ids, **rest).logits[0, start:end].float() for ids in (tensors["input_ids"], changed))
+    model.train(training)
+    difference = float((before - after).abs().max() / before.std())
+    return gate | {
+        "passed": difference <= PACKING_NOISE[plan.precision.compute.value],
+        "detail": f"another first document changes the logits of the second by {difference:.1e} of their spread",
+    }
 
 
 # Weights, gradients and states in bytes
@@ -316,7 +384,7 @@ def draw(unit: Any, model: Any, device: str) -> None:  # noqa: ANN401 - torch mo
             if isinstance(module, peft.tuners.lora.LoraLayer):
                 for adapter in module.active_adapters:
                     module.reset_lora_parameters(adapter, init_lora_weights=True)
-            elif isinstance(module, FrozenFp8Linear):
+            elif is_fp8(module):
                 plain = skip_init(torch.nn.Linear, module.in_features, module.out_features, bias=False, device=device, dtype=torch.bfloat16)
                 plain.bias = module.bias
                 owner._init_weights(plain)  # noqa: SLF001

@@ -1,54 +1,18 @@
-"""Build the optimizer of a plan. Two forms of AdamW for bf16 weights do not lose small updates to rounding."""
+"""Two forms of AdamW for bf16 weights that do not lose small updates to rounding."""
 
 import hashlib
-from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
 import torch
 
 from tunemark.harness.run.run_log import describe, rank_of_this_process
-from tunemark.harness.worker.levers import blocks
 from tunemark.harness.worker.models import bytes_here, local
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import DEVICE_ROUNDING_CHUNK, MASTER_CHUNK, ROUNDING_CHUNK, SHARDED_WEIGHTS
 
 LOW_BITS = 16
 """Bits of an fp32 number that bf16 does not have: sign, exponent and 7 bits of the fraction are the same."""
-
-
-def fused_adamw(device: str) -> bool:
-    """Return True if torch has a kernel for the update of many weights at once on a device, by its name."""
-    place = torch._C._dispatch_key_for_device(torch.device(device).type)  # noqa: SLF001 - there is no public name for either
-    return bool(torch._C._dispatch_has_kernel_for_dispatch_key("aten::_fused_adamw_", place))  # noqa: SLF001
-
-
-def build_optimizer(plan: Plan, model: Any, *, fused: bool) -> Any:  # noqa: ANN401 - torch objects
-    """Return the optimizer over the trained weights; `fused` asks torch for one kernel per step."""
-    settings = plan.optimizer
-    groups = list(parameter_groups(plan, model))
-    adam: dict[str, Any] = {
-        "lr": settings.learning_rate,
-        "betas": settings.betas,
-        "eps": settings.epsilon,
-        "weight_decay": settings.weight_decay,
-    }
-    match settings.name:
-        case "adamw" if settings.master_weights:
-            return MasterAdamW(groups, **adam, fused=fused)
-        case "adamw" if plan.optimizer_rounds_stochastically:
-            return StochasticAdamW(groups, seed=rounding_seed(plan), **adam)
-        case "adamw":
-            return torch.optim.AdamW(groups, **adam, fused=fused)
-        case "adafactor":
-            return torch.optim.Adafactor(groups, lr=settings.learning_rate, weight_decay=settings.weight_decay)
-        case "sgd":
-            return torch.optim.SGD(groups, lr=settings.learning_rate, weight_decay=settings.weight_decay)
-        case "adamw_8bit" | "paged_adamw_8bit":
-            import bitsandbytes  # noqa: PLC0415
-
-            kind = bitsandbytes.optim.PagedAdamW8bit if settings.name.startswith("paged") else bitsandbytes.optim.AdamW8bit
-            return kind(groups, **adam)
 
 
 class MasterAdamW(torch.optim.AdamW):  # type: ignore[misc] # its base class has no types
@@ -296,28 +260,3 @@ def rounding_seed(plan: Plan) -> int:
     """Return the seed of the random bits: the same for all replicas, so that they stay equal, and another for each shard of the weights."""
     shards = plan.device.strategy in SHARDED_WEIGHTS
     return plan.measurement.seed * plan.device.count + (rank_of_this_process() if shards else 0)
-
-
-def parameter_groups(plan: Plan, model: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - a torch module
-    """Yield one group of trained weights, or with `layer_decay` one per block.
-
-    The last block has the full learning rate, each block below it a fraction of the one above, and the embeddings the lowest.
-    """
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    decay = plan.optimizer.layer_decay
-    if decay is None:
-        yield {"params": trained}
-        return
-    stack, seen = blocks(model), set()
-    for depth, block in enumerate(stack):
-        own = [parameter for parameter in block.parameters() if parameter.requires_grad]
-        seen |= {id(parameter) for parameter in own}
-        yield {"params": own, "lr": plan.optimizer.learning_rate * decay ** (len(stack) - 1 - depth)}
-    layers = (module for module in model.modules() if isinstance(module, torch.nn.Embedding))
-    embeddings = {id(parameter) for layer in layers for parameter in layer.parameters()} - seen
-    below = [parameter for parameter in trained if id(parameter) in embeddings]
-    if below:
-        yield {"params": below, "lr": plan.optimizer.learning_rate * decay ** len(stack)}
-    head = [parameter for parameter in trained if id(parameter) not in seen | embeddings]
-    if head:
-        yield {"params": head}
