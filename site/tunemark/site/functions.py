@@ -48,7 +48,11 @@ def add_to(connection: DuckDBPyConnection) -> None:
             (break_even_hours, ["double", "double", "double", "double", "double"], "double"),
             (rounded_half, ["varchar"], "double"),
             (configuration_of_any_software, ["json"], "varchar"),
-            (memory_by_method, ["json"], "struct(method varchar, sequence_length bigint, least_bytes bigint, kept_bytes bigint, device_gib bigint)[]"),
+            (
+                memory_by_method,
+                ["json"],
+                "struct(method varchar, sequence_length bigint, least_bytes bigint, kept_bytes bigint, device_gib bigint)[]",
+            ),
         ):
             connection.create_function(function.__name__, function, parameters, returned, null_handling="special")
 
@@ -148,10 +152,17 @@ def memory_by_method(model: str) -> list[dict[str, Any]]:
     for method in TRAINED:
         step = TrainingShape(card, method, card.usual_length, lora_rank=RANK, attention="sdpa")
         kept, least = (
-            estimate_memory(on_stack(replace(step, checkpointing=each), USUAL_STACK["plain"])) for each in (Checkpointing.NONE, Checkpointing.FULL)
+            estimate_memory(on_stack(replace(step, checkpointing=each), USUAL_STACK["plain"]))
+            for each in (Checkpointing.NONE, Checkpointing.FULL)
         )
         device = next((size for size in DEVICE_GIB if least.fit_on(size * GIB) in FITS), None)
         rows.append(
-            {"method": method.value, "sequence_length": card.usual_length, "least_bytes": least.needed, "kept_bytes": kept.needed, "device_gib": device}
+            {
+                "method": method.value,
+                "sequence_length": card.usual_length,
+                "least_bytes": least.needed,
+                "kept_bytes": kept.needed,
+                "device_gib": device,
+            }
         )
     return rows

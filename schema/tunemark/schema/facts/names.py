@@ -87,7 +87,11 @@ def key_of_model(keys: Mapping[str, str], name: str) -> str | None:
 
 def words_of_device(name: str) -> set[str]:
     """Return the words of the name of an accelerator in lower case, without its memory and the machine around it."""
-    return set(re.findall(r"(?:rtx|gtx|rx)(?=\d)|\d{4}(?=ti|super|xtx?|ada|laptop)|ti(?=super)|[0-9a-z]+", MACHINE.sub(" ", MEMORY.sub(" ", name.lower()))))
+    return set(
+        re.findall(
+            r"(?:rtx|gtx|rx)(?=\d)|\d{4}(?=ti|super|xtx?|ada|laptop)|ti(?=super)|[0-9a-z]+", MACHINE.sub(" ", MEMORY.sub(" ", name.lower()))
+        )
+    )
 
 
 def memory_in(name: str) -> float | None:
