@@ -68,11 +68,15 @@ def time_and_cost_svg(ranked: Sequence[Option]) -> str:
         kind = "tm-proven" if option.rate.evidence in PROVEN else "tm-predicted"
         words = f"{hardware(option)} ({place(option)}): {estimated_duration(option.seconds)}, {estimated_usd(option.usd)}"
         parts.append(f'<circle class="{kind}" cx="{x(option.seconds)}" cy="{y(option.usd)}" r="4"><title>{escape(words)}</title></circle>')
+    ends = front(options)
+    outer = {id(ends[0]), id(ends[-1])}
     for option in named(options):
-        text_x, anchor = float(x(option.seconds)), "end" if float(x(option.seconds)) > WIDTH / 2 else "start"
-        offset = -9 if option.usd > math.sqrt(y_low * y_high) else 17
+        # Beside its point is the name of an option between the ends, above or below that of an end.
+        text_x, inner = float(x(option.seconds)), id(option) not in outer
+        anchor = "end" if text_x > WIDTH * (0.7 if inner else 0.5) else "start"
+        offset = 4 if inner else -9 if option.usd > math.sqrt(y_low * y_high) else 17
         parts.append(
-            f'<text class="tm-name" x="{text_x:.1f}" y="{y(option.usd)}" dx="{6 if anchor == "start" else -6}" dy="{offset}" '
+            f'<text class="tm-name" x="{text_x:.1f}" y="{y(option.usd)}" dx="{9 if anchor == "start" else -9}" dy="{offset}" '
             f'text-anchor="{anchor}">{escape(hardware(option))}</text>'
         )
     return "".join([*parts, "</svg>"])
