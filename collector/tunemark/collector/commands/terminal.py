@@ -141,6 +141,10 @@ def named_accelerators(facts: FactBase, names: Iterable[str], option: str = ACCE
     found = list[tuple[AcceleratorCard, int | None]]()
     for text in dict.fromkeys(names):
         count, name = facts.counted(text, option)
+        instance = next((row for row in facts.prices if row.instance.lower() == name.strip().lower()), None)
+        if instance is not None and instance.accelerator_count.is_integer():
+            count, name = (count or 1) * int(instance.accelerator_count), instance.accelerator
+            say(f"tunemark: {option}: {text!r} is read as its {count} x {facts.accelerators[name].name}, at any provider")
         card, whole = facts.accelerator(name, option, usual=True), memory_in(name) is None
         most = f" with {card.memory_gib:g} GB; with less, give it as in '{name} 64GB'" if card.vendor == APPLE and whole else ""
         if most or facts.recognise_accelerator(name) is None:

@@ -17,8 +17,8 @@ VARIANT = re.compile(
 MEMORY = re.compile(r"\b(\d{1,5})[\s-]?(?:gb|gib)\b")
 COUNTED = re.compile(r"(?:(\d{1,4})\s*[x\xd7*]\s*(?=\S))?(.+?)(?:(?:(?<=[\s\d])[x\xd7*]|:)\s*(\d{1,4}))?", re.IGNORECASE)
 """A number of devices before the name of an accelerator, as in `8 x H100`, or after it, as in `H100:8`."""
-MACHINE = re.compile(r"\b(mac ?book (pro|air)|mac (studio|mini|pro)|imac|nvl\d+)\b")
-"""Machines that an accelerator is built into."""
+MACHINE = re.compile(r"\b(mac ?book (pro|air)|mac (studio|mini|pro)|imac|nvl\d+|free|(google )?colab( pro)?|kaggle)\b")
+"""Machines that an accelerator is built into, or where it is used."""
 MODELS_APART = frozenset(("max", "pro", "ultra", "ti", "super", "xt", "xtx", "gre", "mini", "laptop"))
 """Words that tell models of one number apart: a name without them is not theirs."""
 APART = r"[ae]?(\d+x)?\d+(\.\d+)?[bm]|.*(draft|eagle|embed|mamba|medusa|minitron|moe|omni|prune|specul|vision).*|vl"
