@@ -304,6 +304,7 @@ def consistent(rates: Sequence[Rate]) -> list[Rate]:
     rate is lower, the evidence does not separate the methods: both get their mean, the more certain one more of it, with an interval that holds
     both intervals.
     Sharded QLoRA gathers a quarter of LoRA's bytes, and QLoRA may fit without recomputation where LoRA does not: then it may be faster.
+    Tuned software is at least as fast as plain software, which it can run, too.
     """
     changed = {(rate.method, rate.software, rate.accelerator, rate.devices): rate for rate in rates}
     for slower in (Method.FULL.value, Method.QLORA.value):
@@ -323,6 +324,16 @@ def consistent(rates: Sequence[Rate]) -> list[Rate]:
             for one, beside in changing:
                 merged = replace(one, tokens_per_s=speed, tokens_per_s_low=low, tokens_per_s_high=high, merged=beside.method)
                 changed[(one.method, *same)] = merged
+    for method, level, accelerator, devices in [key for key in changed if key[1] == "tuned"]:
+        tuned, plain = changed[(method, level, accelerator, devices)], changed.get((method, "plain", accelerator, devices))
+        if plain and plain.memory != "no" and tuned.tokens_per_s is not None and (plain.tokens_per_s or 0.0) > tuned.tokens_per_s:
+            low, high = (
+                max(tuned.tokens_per_s_low or 0.0, plain.tokens_per_s_low or 0.0),
+                max(tuned.tokens_per_s_high or 0.0, plain.tokens_per_s_high or 0.0),
+            )
+            changed[(method, level, accelerator, devices)] = replace(
+                tuned, tokens_per_s=plain.tokens_per_s, tokens_per_s_low=low, tokens_per_s_high=high
+            )
     return list(changed.values())
 
 
