@@ -4,7 +4,7 @@ Properties of the harness that a plan does not state are set here: checkpointing
 master weights of 16-bit ones, and AdamW is fused where torch has it.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Literal, get_args
 
 from tunemark.schema.errors import TunemarkError, did_you_mean
@@ -300,7 +300,7 @@ class Work:
 
     steps: int
     seconds: float
-    """Their wall time."""
+    """Their wall time; what follows are columns of the trace."""
     slot_tokens: int
     """Tensor elements."""
     real_tokens: int
@@ -325,15 +325,8 @@ class Work:
 def work_in(trace: "StepTrace", window: "SteadyWindow") -> Work:
     """Return the work of the steps of a window."""
     part = slice(window.first, window.stop)
-    return Work(
-        steps=window.steps,
-        seconds=sum(trace.step_times_s[part]),
-        slot_tokens=sum(trace.slot_tokens[part]),
-        real_tokens=sum(trace.real_tokens[part]),
-        supervised_tokens=sum(trace.supervised_tokens[part]),
-        documents=sum(trace.documents[part]),
-        rows=sum(trace.rows[part]),
-    )
+    counts = {column.name: sum(getattr(trace, column.name)[part]) for column in fields(Work)[2:]}
+    return Work(steps=window.steps, seconds=sum(trace.step_times_s[part]), **counts)
 
 
 def shape_of_plan(plan: Plan, card: ModelCard) -> TrainingShape:
