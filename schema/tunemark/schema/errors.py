@@ -25,7 +25,9 @@ class TunemarkError(Exception):
 
     def __init__(self, field: str, value: object, fix: str, *, exit_code: Exit = Exit.USAGE) -> None:
         self.field, self.value, self.fix, self.exit_code = field, value, fix, exit_code
-        super().__init__(f"{field}: {fix}" if value is None or value == "" else f"{field}: {value!r}: {fix}")
+        # The word of a vocabulary is shown as its text.
+        shown = str(value) if isinstance(value, str) else value
+        super().__init__(f"{field}: {fix}" if value is None or value == "" else f"{field}: {shown!r}: {fix}")
 
     def __reduce__(self) -> "tuple[Callable[[], TunemarkError], tuple[()]]":
         """Support pickling: an error of a worker process is raised again in its parent."""
