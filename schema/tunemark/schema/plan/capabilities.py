@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import Field
 
-from tunemark.schema.facts.cards import DEEPSEEK, HYBRID, ModelCard
+from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.physics.architecture import FAMILIES, block_linears, heads_of
 from tunemark.schema.records.base import Bytes, Frozen, Pattern
 from tunemark.schema.records.plan import DeviceChoice, Plan
@@ -159,8 +159,6 @@ HEAD_MULTIPLE = 8
 """FlashAttention's heads have a width that is a multiple of this."""
 WIDEST_HEAD = 256
 """And at most this one."""
-WITHOUT_LIGER = ("gpt2", "bert", "apertus", "seed_oss", "ministral3", "minimax_m2", *DEEPSEEK)
-"""Model families that Liger 0.8.5 has no kernels for: it silently leaves them unchanged."""
 PROCESSES_PER_CORE = 4
 """More processes on each core only measure waiting, and exhaust the machine's memory."""
 
@@ -301,8 +299,6 @@ def conflicts_with_model(plan: Plan, card: ModelCard) -> Iterator[str]:
     if FAMILIES[card.family].learned_positions and plan.data.sequence_length > card.context_length:
         yield f"{card.key} has positions for {card.context_length} tokens, data.sequence_length is {plan.data.sequence_length}"
     yield from _attention_conflicts(plan, card)
-    if plan.model.fused_kernels == "liger" and card.family in WITHOUT_LIGER:
-        yield f"Liger has no kernels for {card.family}; use fused_kernels=none"
     sides = {side for linear in block_linears(card) for side in (linear.inputs, linear.outputs)} if plan.model.fp8_products else set()
     if odd := next((side for side in sorted(sides) if side % FP8_LAYER_MULTIPLE), None):
         yield f"{card.key} has a matrix with a side of {odd}, but fp8 products need multiples of {FP8_LAYER_MULTIPLE}; {WITHOUT_FP8}"
@@ -317,9 +313,6 @@ def _attention_conflicts(plan: Plan, card: ModelCard) -> Iterator[str]:
     elif plan.model.attention == VARLEN and (heads.width % HEAD_MULTIPLE or heads.width > WIDEST_HEAD):
         limits = f"multiples of {HEAD_MULTIPLE} up to {WIDEST_HEAD}"
         yield f"{card.key} has heads of width {heads.width}, and varlen attention takes {limits}; use attention=sdpa"
-    if card.family in HYBRID and plan.data.packing and plan.data.document_borders:
-        cause = "layers with the gated delta rule carry their state from one packed document to the next"
-        yield f"{card.key}: {cause}; use data.packing=false, or data.document_borders=false"
     if FAMILIES[card.family].chunked and plan.data.packing and plan.data.sequence_length > (card.sliding_window or 0):
         chunk = f"{card.key} attends within chunks of {card.sliding_window} tokens, and data.sequence_length is {plan.data.sequence_length}"
         yield f"{chunk}: packing has no mask for chunks yet; use data.packing=false, or rows of at most one chunk"
