@@ -74,9 +74,8 @@ def _parts(shape: TrainingShape, place: int) -> "_Parts":
 
 
 def activations_by_kind(shape: TrainingShape) -> list[tuple[int, BlockActivations]]:
-    """Return, for each kind of block, the number of those that gradients pass through, and the activations of one."""
-    kinds = block_kinds(shape.model)
-    return [(sum(1 for place in kind if place >= shape.frozen_blocks), block_activations(shape, kind[0])) for kind in kinds]
+    """Return, for each kind of block, their number and the activations of one."""
+    return [(len(kind), block_activations(shape, kind[0])) for kind in block_kinds(shape.model)]
 
 
 @dataclass(frozen=True, slots=True)

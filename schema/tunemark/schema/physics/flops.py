@@ -106,26 +106,26 @@ def flops_ledger(shape: TrainingShape, pairs: Pairs = "exact") -> FlopsLedger:
     )
     # The first matrix of an adapter on the embedding is a look-up.
     adapters = in_blocks + (2 * shape.tokens * shape.lora_rank * shape.model.hidden_size if shape.tokens_adapted else 0)
-    tokens, live, width, full = shape.tokens, _live_blocks(shape), _width(shape.model), shape.method is Method.FULL
-    live_matmul, trained = _block_matmul(shape, shape.frozen_blocks), live if full else 0
-    not_needed, live_attention = _first_inputs(shape), attention * live // shape.model.layers
-    exact = not_needed if full else 0
-    head_inputs, head_weights = outputs + pooler if full or live else 0, _trained_head(shape, outputs) + (pooler if full else 0)
+    tokens, width, full, layers = shape.tokens, _width(shape.model), shape.method is Method.FULL, shape.model.layers
+    # A classifier is trained under LoRA too.
+    head_weights = (outputs if full or shape.labels else 0) + (pooler if full else 0)
     of_head = "forward_head for the input gradient" + (" and once more for the weights" if head_weights else "; its weights are frozen")
-    recomputed = live_matmul + live_attention + in_blocks if shape.checkpointing is Checkpointing.FULL else 0
+    recomputed = matmul + attention + in_blocks if shape.checkpointing is Checkpointing.FULL else 0
     lines = (
-        FlopsLine("forward_matmul", matmul, f"2 x {matmul // (2 * tokens):,} x {tokens:,}: the matrices of {shape.model.layers} blocks"),
+        FlopsLine("forward_matmul", matmul, f"2 x {matmul // (2 * tokens):,} x {tokens:,}: the matrices of {layers} blocks"),
         FlopsLine("forward_attention", attention, f"2 x {width:,} x {attention // (2 * width):,} pairs"),
         FlopsLine("forward_head", pooler + outputs, "2 x weights of the head x tokens with an output"),
         FlopsLine("forward_adapters", adapters, f"2 x {adapters // (2 * tokens):,} x {tokens:,}"),
-        FlopsLine("backward_input", live_matmul - exact, f"as forward_matmul, in {live} blocks that gradients pass through"),
-        FlopsLine("backward_weight", live_matmul if trained else 0, f"as forward_matmul, in {trained} blocks whose weights are trained"),
-        FlopsLine("backward_head", head_inputs + head_weights, of_head),
-        FlopsLine("backward_attention", 2 * attention * live // shape.model.layers, "2 x forward_attention"),
+        FlopsLine("backward_input", matmul, f"as forward_matmul, in {layers} blocks that gradients pass through"),
+        FlopsLine(
+            "backward_weight", matmul if full else 0, f"as forward_matmul, in {layers if full else 0} blocks whose weights are trained"
+        ),
+        FlopsLine("backward_head", pooler + outputs + head_weights, of_head),
+        FlopsLine("backward_attention", 2 * attention, "2 x forward_attention"),
         FlopsLine("backward_adapters", 2 * adapters, "2 x forward_adapters: input and weight gradients"),
         FlopsLine("recompute", recomputed, RECOMPUTED[shape.checkpointing]),
     )
-    return FlopsLedger(lines, tokens, 0 if full else not_needed)
+    return FlopsLedger(lines, tokens, _first_inputs(shape))
 
 
 def palm_flops(shape: TrainingShape) -> int:
@@ -180,30 +180,20 @@ def _delta_rule(card: ModelCard) -> int:
     return heads * (8 * STATE_CHUNK * width + 6 * width * width)
 
 
-def _block_matmul(shape: TrainingShape, frozen: int = 0) -> int:
-    """Return the forward FLOPs of the matrices of all blocks but the first `frozen`."""
-    return 2 * shape.tokens * sum(linear.active_weights * linear.times(frozen) for linear in block_linears(shape.model))
-
-
-def _live_blocks(shape: TrainingShape) -> int:
-    """Return the number of blocks through which gradients flow back."""
-    return shape.model.layers - shape.frozen_blocks
+def _block_matmul(shape: TrainingShape) -> int:
+    """Return the forward FLOPs of the matrices of all blocks."""
+    return 2 * shape.tokens * sum(linear.active_weights * linear.times() for linear in block_linears(shape.model))
 
 
 def _first_inputs(shape: TrainingShape) -> int:
-    """Return the input gradients of the first live block that no layer before it needs.
+    """Return the input gradients of the first block that no layer before it needs.
 
-    Full fine-tuning trains the norm before a decoder's first matrices, so that those need input gradients; an encoder
-    norms after the block. With checkpointing, peft makes the output of the embeddings require a gradient.
+    Full fine-tuning trains the embeddings before it. With checkpointing, peft makes their output require a gradient.
     """
-    full, encoder = shape.method is Method.FULL, FAMILIES[shape.model.family].encoder
-    if shape.embeddings_train or shape.tokens_adapted or not _live_blocks(shape) or (full and not encoder):
+    if shape.method is Method.FULL or shape.tokens_adapted or shape.checkpointing is not Checkpointing.NONE:
         return 0
-    if not full and shape.checkpointing is not Checkpointing.NONE:
-        return 0
-    place = shape.frozen_blocks
-    first = sum(linear.active_weights for linear in block_linears(shape.model) if linear.after_norm and place in linear.blocks)
-    adapters = sum(shape.lora_rank * linear.inputs for linear in shape.adapted if linear.after_norm and place in linear.blocks)
+    first = sum(linear.active_weights for linear in block_linears(shape.model) if linear.after_norm and 0 in linear.blocks)
+    adapters = sum(shape.lora_rank * linear.inputs for linear in shape.adapted if linear.after_norm and 0 in linear.blocks)
     return 2 * shape.tokens * (first + adapters)
 
 
@@ -212,9 +202,3 @@ def _heads(shape: TrainingShape) -> tuple[int, int]:
     card, encoder = shape.model, FAMILIES[shape.model.family].encoder
     inputs = 2 * (len(shape.documents) if encoder else shape.tokens) * card.hidden_size
     return inputs * card.hidden_size if encoder else 0, inputs * (shape.labels or (0 if encoder else card.vocabulary))
-
-
-def _trained_head(shape: TrainingShape, outputs: int) -> int:
-    """Return the weight gradients of the outputs. A classifier is trained under LoRA too; a tied head only together with the embedding."""
-    untied = shape.embeddings_train or not shape.model.tied_embeddings
-    return outputs if shape.labels or (shape.method is Method.FULL and untied) else 0

@@ -82,10 +82,6 @@ class TrainingShape:
     """Names of the linear layers with an adapter."""
     lora_dropout: float = 0.0
     """Dropout of the adapters; above zero each adapter keeps a copy of its input."""
-    frozen_embeddings: bool = False
-    """Full fine-tuning with frozen embeddings (and a frozen head if it is tied to them)."""
-    frozen_blocks: int = 0
-    """Number of first blocks frozen in full fine-tuning; the embeddings are then frozen too."""
 
     checkpointing: Checkpointing = Checkpointing.NONE
     """Which activations are recomputed. `selective` keeps the results of matrix products and attention."""
@@ -161,12 +157,8 @@ class TrainingShape:
         for field, known in CHOICES.items():
             if getattr(self, field) not in known:
                 yield field, did_you_mean(getattr(self, field), known)
-        if not 0 <= self.frozen_blocks <= self.model.layers:
-            yield "frozen_blocks", f"{self.model.name} has {self.model.layers} blocks"
         if self.sharding == "single" and self.world_size > 1:
             yield "sharding", f"{self.world_size} devices need ddp, zero1 to zero3, fsdp1 or fsdp2"
-        if self.method is not Method.FULL and (self.frozen_blocks or self.frozen_embeddings):
-            yield "frozen_blocks", f"with {self.method.value} all base weights are frozen already"
 
     def _of_formats(self) -> Iterator[tuple[str, str]]:
         """Yield number formats that are not used in training for activations, autocast or weights."""
@@ -264,11 +256,6 @@ class TrainingShape:
         """Return the weights of the adapters on a layer, in all blocks."""
         ranks = 2 if self.fused_experts and linear.part == "experts" and "gate_up_proj" in linear.path else 1
         return ranks * self.lora_rank * (linear.inputs + linear.outputs) * linear.copies * linear.times()
-
-    @property
-    def embeddings_train(self) -> bool:
-        """True if the embeddings get gradients."""
-        return self.method is Method.FULL and not self.frozen_embeddings and not self.frozen_blocks
 
 
 FUSED_ADAMW = frozenset(Backend) - {Backend.NEURON, Backend.NEURON_XLA, Backend.TPU}
