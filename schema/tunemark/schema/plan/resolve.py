@@ -11,14 +11,14 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
-from tunemark.schema.errors import TunemarkError, did_you_mean, must_be
+from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.names import CORE_OF_CHIP, names_cpu_model
 from tunemark.schema.facts.workloads import WorkloadCard
 from tunemark.schema.physics.architecture import targets_in
 from tunemark.schema.plan.capabilities import FEATURE_OF_FORMAT, Feature, Generation, Machine, unsupported_reason
-from tunemark.schema.records.base import flattened
+from tunemark.schema.records.base import flattened, problem_of
 from tunemark.schema.records.plan import (
     Attention,
     Batch,
@@ -492,10 +492,9 @@ def apply_overrides(card: WorkloadCard, assignments: tuple[str, ...]) -> tuple[W
     try:
         return WorkloadCard.model_validate(content), overrides
     except ValidationError as error:
-        problem = error.errors()[0]
-        place, fix = ".".join(map(str, problem["loc"])), must_be(problem["msg"])
+        place, value, fix = problem_of(error.errors()[0], WorkloadCard)
         if place:
-            raise TunemarkError(f"--set {place}", problem.get("input"), fix) from error
+            raise TunemarkError(f"--set {place}", value, fix) from error
         # A rule over several settings names no field, so the message lists those that were set.
         values = ", ".join(json.dumps(override.run) for override in overrides)
         raise TunemarkError(f"--set {', '.join(override.field for override in overrides)}", values, fix) from error
