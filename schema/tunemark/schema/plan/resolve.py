@@ -20,6 +20,7 @@ from tunemark.schema.physics.architecture import targets_in
 from tunemark.schema.plan.capabilities import FEATURE_OF_FORMAT, Feature, Generation, Machine, unsupported_reason
 from tunemark.schema.records.base import flattened, problem_of
 from tunemark.schema.records.plan import (
+    SETTINGS,
     Attention,
     Batch,
     DataChoice,
@@ -432,27 +433,7 @@ def missing_card(name: str, backend: Backend) -> str:
 
 # `--set`: the card validates the value, and the submission declares the change
 
-ALIASES = {
-    name: field
-    for field, names in {
-        "batch.micro_batch": "batch_size micro_batch batch",
-        "batch.gradient_accumulation": "gradient_accumulation accumulation",
-        "data.sequence_length": "length max_length seq seq_len sequence_length",
-        "data.packing": "packing",
-        "data.padding": "padding",
-        "optimizer.learning_rate": "learning_rate lr",
-        "optimizer.name": "optim optimizer",
-        "optimizer.layer_decay": "layer_decay",
-        "lora.rank": "rank lora_rank",
-        "lora.alpha": "lora_alpha",
-        "gradient_checkpointing": "checkpointing",
-        "compute": "precision",
-        "devices.count": "devices",
-        "devices.strategy": "sharding",
-        "devices.offload": "offload",
-    }.items()
-    for name in names.split()
-}
+ALIASES = {other: name for name, row in SETTINGS.items() for other in row.get("names", ())}
 """Common name of a setting -> its field in the workload card."""
 IDENTITY = ("key", "title", "description", "source", "tier", "not_stated", "axes", "points")
 """Fields of the card that describe it and are not settings."""
