@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
+from tunemark.schema.errors import Exit, TunemarkError, did_you_mean, problem_of
 from tunemark.schema.facts.cards import AcceleratorCard, AwsSizes, ModelCard, PriceBasis, PriceRow
 from tunemark.schema.facts.names import (
     AWS,
@@ -37,7 +37,7 @@ from tunemark.schema.facts.names import (
 from tunemark.schema.facts.workloads import GoldenLosses, WorkloadCard, cells
 from tunemark.schema.facts.world_facts import WorldFacts
 from tunemark.schema.files import data_folder, project_root
-from tunemark.schema.records.base import Count, Frozen, Text, problem_of
+from tunemark.schema.records.base import Count, Frozen, Text
 from tunemark.schema.vocabulary import Backend
 
 if TYPE_CHECKING:

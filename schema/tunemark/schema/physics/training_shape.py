@@ -6,12 +6,12 @@ master weights of 16-bit ones, and AdamW is fused where torch has it.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, cast, get_args
 
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.physics.architecture import Linear, adapted_linears, adapts_tokens, all_linears
-from tunemark.schema.records.plan import OptimizerName, Plan
+from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import (
     COMPILED_UPDATE,
     DEEPSPEED,
@@ -262,13 +262,6 @@ FUSED_ADAMW = frozenset(Backend) - {Backend.NEURON, Backend.NEURON_XLA, Backend.
 """Backends for which torch has a kernel that updates many weights at once, without a workspace. The harness asks torch."""
 MOST_DOCUMENTS = 65_536
 """Larger micro-batches are represented by this many documents."""
-OPTIMIZERS: dict[OptimizerName, OptimizerKind] = {
-    "adamw": "adamw",
-    "adamw_8bit": "adamw-8bit",
-    "paged_adamw_8bit": "paged-adamw-8bit",
-    "adafactor": "adafactor",
-    "sgd": "sgd",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,7 +381,7 @@ def _loss(plan: Plan) -> Loss:
 
 
 def _optimizer(plan: Plan) -> OptimizerKind:
-    kind = OPTIMIZERS[plan.optimizer.name]
+    kind = cast("OptimizerKind", plan.optimizer.name.replace("_", "-"))
     fused = plan.device.backend in FUSED_ADAMW or plan.optimizer_rounds_stochastically
     return "adamw-fused" if kind == "adamw" and fused else kind
 

@@ -11,14 +11,14 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
-from tunemark.schema.errors import TunemarkError, did_you_mean
+from tunemark.schema.errors import TunemarkError, did_you_mean, problem_of
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.names import CORE_OF_CHIP, names_cpu_model
 from tunemark.schema.facts.workloads import WorkloadCard
 from tunemark.schema.physics.architecture import targets_in
 from tunemark.schema.plan.capabilities import FEATURE_OF_FORMAT, Feature, Generation, Machine, unsupported_reason
-from tunemark.schema.records.base import flattened, problem_of
+from tunemark.schema.records.base import flattened
 from tunemark.schema.records.plan import (
     SETTINGS,
     Attention,

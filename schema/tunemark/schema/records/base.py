@@ -6,11 +6,9 @@ import re
 from collections.abc import Callable, Iterator
 from datetime import date
 from itertools import islice
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
-
-from tunemark.schema.errors import did_you_mean, must_be
 
 LARGEST = 2**53
 """From here on, JSON readers and doubles no longer represent whole numbers exactly."""
@@ -80,32 +78,6 @@ def consistency(contradictions: Callable[[Any], Iterator[str]]) -> Any:  # noqa:
         return record
 
     return model_validator(mode="after")(check)
-
-
-def problem_of(detail: Any, model: type[BaseModel]) -> tuple[str, Any, str]:  # noqa: ANN401 - pydantic's own dictionary
-    """Return the field, the value and the fix of a problem that pydantic found in a record; a rule between fields names no field."""
-    path = [str(part) for part in detail["loc"]]
-    fix = must_be(detail["msg"])
-    if detail["type"] == "missing":
-        return ".".join(path), None, "is missing; every record has it"
-    if detail["type"] == "extra_forbidden":
-        fix = f"is not a field; {did_you_mean(path[-1], _fields_at(model, path[:-1]))}"
-    return ".".join(path), detail.get("input"), fix
-
-
-def _fields_at(model: type[BaseModel], path: list[str]) -> list[str]:
-    """Return the field names of the record in which the path ends."""
-    for part in path:
-        if part in model.model_fields:
-            model = next(_models_in(model.model_fields[part].annotation), BaseModel)
-    return list(model.model_fields)
-
-
-def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:  # noqa: ANN401 - any type expression
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for inner in get_args(annotation):
-        yield from _models_in(inner)
 
 
 def canonical_json(record: BaseModel | dict[str, Any]) -> bytes:

@@ -7,9 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from tunemark.schema.errors import did_you_mean
+from tunemark.schema.errors import did_you_mean, problem_of
 from tunemark.schema.records import converted, published, submission
-from tunemark.schema.records.base import problem_of
 from tunemark.schema.safe_text import terminal
 
 MOST_PROBLEMS = 100
