@@ -222,12 +222,16 @@ SoftwareLevel = Literal["plain", "tuned", "vendor"]
 Loss = Literal["plain", "upcast", "inplace", "chunked", "fused", "streamed"]
 """Tensors that the loss keeps beside the logits.
 
-- `plain`: three, in the format of the logits.
-- `upcast`: three in fp32, as in transformers.
+- `plain`: three in the format of the logits: log-probabilities, gradient of the picked ones, gradient of the logits.
+- `upcast`: those three in fp32, since transformers' loss casts first. The Trainer frees the logits before the backward pass; until January
+  2025 its forward pass held a shifted copy instead (transformers, pull request 35646).
 - `inplace`: two in fp32; the gradient overwrites the log-probabilities, as in Triton kernels such as Unsloth's.
-- `chunked`: the gradient, and one chunk at a time in fp32, as in torchtune's chunked cross-entropy.
-- `fused`: the head and the loss in one kernel; never the whole logits, as in Liger Kernel.
-- `streamed`: head, loss and their gradients for one chunk of tokens after the other; never the whole logits. The harness calls it chunked.
+- `chunked`: the gradient, and without torch.compile the three in fp32 for one chunk at a time, as in torchtune's chunked cross-entropy; if
+  the head is trained, its gradient so far and that of the chunk.
+- `fused`: the head and the loss in one kernel, as in Liger Kernel: never the whole logits, but as many chunks as the vocabulary is wider than
+  the model.
+- `streamed`: head, loss and their gradients for one chunk of a fixed number of logits after the other, with the gradient of the head in its own
+  format. The harness calls it chunked.
 """
 PACKAGES = (
     "torch",

@@ -334,19 +334,7 @@ COPIES: dict[str, tuple[float, float]] = {"plain": (3, 0), "upcast": (1, 3), "in
 
 
 def head_line(shape: TrainingShape) -> MemoryLine:
-    """Return the peak bytes of logits, their copies and their gradients.
-
-    - `plain`: three tensors in the format of the logits: log-probabilities, gradient of the picked ones, gradient of the logits.
-    - `upcast`: the logits, which loops hold on to, and those three in fp32 (transformers' loss casts first). The Trainer frees the logits
-      before the backward pass; until January 2025 its forward pass held a shifted copy instead (transformers, pull request 35646).
-    - `inplace`: the logits, and two in fp32: the gradient overwrites the log-probabilities.
-    - `chunked`: the logits; for one chunk of them the gradient, and without torch.compile the three in fp32; and if the head is
-      trained, its gradient so far and that of the chunk.
-    - `fused`: one chunk of logits at a time, as in Liger Kernel: as many chunks as the vocabulary is wider than the model.
-    - `streamed`: the same with chunks of a fixed number of logits, and the gradient of the head in its own format.
-
-    Softly capped logits keep one more.
-    """
+    """Return the peak bytes of logits, their copies and their gradients; see `vocabulary.Loss`. Softly capped logits keep one more."""
     card, size = shape.model, BYTES[shape.logits]
     if shape.labels or FAMILIES[card.family].encoder:
         return MemoryLine(

@@ -2,10 +2,6 @@
 
 One multiplication and one addition are two FLOPs. Element-wise operations, norms and dequantisation are not counted.
 See definitions#model-flops.
-
-Format history:
-
-- `flops/1`: first format.
 """
 
 from collections.abc import Iterable

@@ -354,20 +354,14 @@ def measured_shape(plan: Plan, card: ModelCard, work: Work) -> TrainingShape:
     return replace(shape_of_plan(plan, card), micro_batch=documents, document_lengths=lengths)
 
 
-def unlike_the_card(plan: Plan) -> str | None:
-    """Return the difference between the model that ran and its card, or None."""
-    if plan.data.tokenizer == "word-level" and plan.model.task is Task.CAUSAL_LM:
-        return "its vocabulary was made of the training rows, and the record does not hold its size"
-    return None
-
-
 def shape_problem(plan: Plan, card: ModelCard) -> str | None:
     """Return the reason why the physics of a plan cannot be computed, or None."""
     try:
         shape_of_plan(plan, card)
     except TunemarkError as error:
         return str(error)
-    return unlike_the_card(plan)
+    unlike_its_card = plan.data.tokenizer == "word-level" and plan.model.task is Task.CAUSAL_LM
+    return "its vocabulary was made of the training rows, and the record does not hold its size" if unlike_its_card else None
 
 
 def _attention(plan: Plan) -> Attention:

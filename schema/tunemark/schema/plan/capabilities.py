@@ -167,8 +167,7 @@ def unsupported_reason(plan: Plan, model: ModelCard, machine: Machine, generatio
     """Return the first reason why a plan cannot run on this machine, or None. `generation` is what its devices lack."""
     facts = {"plan": plan, "card": model, "traits": FAMILIES[model.family]}
     checks = (
-        device_conflicts(plan.device),
-        _too_few_devices(plan.device, machine),
+        _numbers_of_devices(plan.device, machine),
         _missing_features(plan, machine, generation),
         (row.why.format(packages=machine.packages, **facts) for row in CONFLICTS if row.excludes(facts, machine.packages)),
         _missing_packages(plan, machine),
@@ -177,7 +176,9 @@ def unsupported_reason(plan: Plan, model: ModelCard, machine: Machine, generatio
     return next((reason for check in checks for reason in check), None)
 
 
-def _too_few_devices(device: DeviceChoice, machine: Machine) -> Iterator[str]:
+def _numbers_of_devices(device: DeviceChoice, machine: Machine) -> Iterator[str]:
+    if device.count % (group := device.tensor_parallel * device.pipeline_parallel):
+        yield f"{device.count} devices: tensor x pipeline parallel is {group}; give a multiple of it"
     if (missing := missing_devices(device.count, device.nodes, machine)) is not None:
         yield f"{device.count} devices{f' on {device.nodes} nodes' * (device.nodes > 1)}: {missing}"
 
@@ -225,18 +226,6 @@ def _missing_packages(plan: Plan, machine: Machine) -> Iterator[str]:
 
 
 # Settings that exclude each other on any machine, or with a model
-
-
-def device_conflicts(device: DeviceChoice) -> Iterator[str]:
-    """Yield numbers of devices that a strategy or a group of devices does not allow."""
-    several = [strategy.value for strategy in Strategy if strategy is not Strategy.SINGLE]
-    group = device.tensor_parallel * device.pipeline_parallel
-    if device.count == 1 and device.strategy is not Strategy.SINGLE:
-        yield f"{device.strategy.value} needs at least two devices; leave --sharding out, or give --devices 2"
-    if device.count > 1 and device.strategy is Strategy.SINGLE:
-        yield f"single: {device.count} devices need one of {', '.join(several)}"
-    if device.count % group:
-        yield f"{device.count} devices: tensor x pipeline parallel is {group}; give a multiple of it"
 
 
 class Conflict(NamedTuple):

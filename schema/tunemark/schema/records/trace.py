@@ -392,7 +392,7 @@ def optimizer_class(plan: Plan) -> str:
 
 
 def _packing(plan: Plan, trace: StepTrace) -> Compared | None:
-    """Return whether rows held several packed documents, observed from unlabelled first tokens."""
+    """Return the documents in a row of a packed run, observed from unlabelled first tokens."""
     pieces, rows = sum(trace.real_tokens) - sum(trace.supervised_tokens), sum(trace.rows)
     if not plan.data.packing or not rows:
         return None
