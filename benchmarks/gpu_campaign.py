@@ -331,7 +331,7 @@ def row(record: "Submission", anchor: dict[str, Any] | None, goal: int | None) -
 
     plan, derived = record.plan, derive(record)
     card = facts().model(plan.model.key)
-    known = physics(record, derived, card, facts().accelerators.get(plan.device.accelerator or "")).figures()
+    known = physics(record, derived, card, facts().accelerators.get(plan.device.accelerator or "")).figures
     predicted = None if shape_problem(plan, card) else estimate_memory(shape_of_plan(plan, card)).peak_allocated
     rate, settings = derived.tokens_per_s, ", ".join(f"{override.field}={override.run}" for override in record.overrides)
     # The prediction is of the device's allocator, not of a process on the host.

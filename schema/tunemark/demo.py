@@ -17,15 +17,7 @@ from tunemark.schema.files import project_root
 
 WORKLOADS = ("smoke-lora", "smoke-full", "smoke-bert")
 
-app = typer.Typer(rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]})
 
-
-@app.callback()
-def rooms() -> None:
-    """Make typer treat the single command below as a group, like those of the other packages."""
-
-
-@app.command()
 def demo(
     *,
     serve: Annotated[bool, typer.Option("--serve/--no-serve", help="Serve the site on 127.0.0.1 at the end.")] = True,

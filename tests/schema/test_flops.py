@@ -194,26 +194,6 @@ def test_checkpointing_repeats_the_forward_of_the_blocks_and_not_of_the_head(met
     assert ledger.of("recompute") == ledger.forward - ledger.of("forward_head")
 
 
-@pytest.mark.parametrize("family", ["llama", "bert", "gemma", "deepseek_v3"])
-@pytest.mark.parametrize(("embeddings", "blocks"), [(True, 0), (True, 1), (True, 2)])
-def test_frozen_embeddings_and_first_blocks_equal_what_torch_counts(
-    family: str, embeddings: bool, blocks: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shape = make_shape(tiny(family), frozen_embeddings=embeddings, frozen_blocks=blocks)
-    build = _model
-
-    def frozen(asked: TrainingShape) -> Any:
-        model = build(asked)
-        for name, parameter in model.named_parameters():
-            block = next((int(part) for part in name.split(".") if part.isdigit()), None)
-            if "embed" in name or (block is not None and block < blocks):
-                parameter.requires_grad_(requires_grad=False)
-        return model
-
-    monkeypatch.setitem(globals(), "_model", frozen)
-    assert by_class(shape) == counted(shape)
-
-
 def test_the_headline_of_lora_is_the_definition_and_says_what_autograd_leaves_out() -> None:
     card = FACTS.model("llama-3.1-8b")
     ledger = flops_ledger(TrainingShape(card, Method.LORA, 8192, 2, lora_rank=16))

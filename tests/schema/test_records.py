@@ -14,49 +14,10 @@ from tunemark.schema.records.plan import FREE_SETTINGS, Override, Plan, card_glo
 from tunemark.schema.records.published import DocumentTable, PublishedResult, PublishedSet
 from tunemark.schema.records.reading import InvalidRecord, field_reference, read_record, schema_files
 from tunemark.schema.records.submission import MemoryReading, Submission
-from tunemark.schema.records.trace import StepTrace
 from tunemark.schema.vocabulary import Division
 
-COLUMNS = {"slot_tokens": (4,), "real_tokens": (3,), "supervised_tokens": (2,), "documents": (1,), "rows": (1,), "loss": (1.0,)}
 
-
-def test_a_trace_with_columns_of_different_length_is_refused() -> None:
-    with pytest.raises(ValidationError, match="every column holds one entry per step"):
-        StepTrace(completed_at_s=(1.0, 2.0), **COLUMNS)
-
-
-@pytest.mark.parametrize(
-    ("micro", "message"),
-    [
-        (((1.2, 1.2),), "not in order between 1.0 and 1.5"),
-        (((1.2, 1.6),), "not in order"),
-        (((1.0,),), "not in order"),
-        (((1.2,), (1.3,)), "give one for each step, or none at all"),
-    ],
-)
-def test_micro_steps_lie_inside_their_step(micro: tuple[tuple[float, ...], ...], message: str) -> None:
-    with pytest.raises(ValidationError, match=message):
-        StepTrace(started_at_s=1.0, completed_at_s=(1.5,), **COLUMNS, micro_completed_at_s=micro)
-    right = StepTrace(started_at_s=1.0, completed_at_s=(1.5,), **COLUMNS, micro_completed_at_s=((1.2, 1.5),))
-    assert right.micro_step_times_s(0, 1) == pytest.approx((0.2, 0.3))
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        ({"division": "open"}, "declare 'standard': nothing was overridden"),
-        ({"plan.device.count": 2, "plan.device.backend": "cuda"}, "list each device used"),
-        ({"model.gradient_bytes": None}, "null and a reason"),
-    ],
-)
-def test_a_submission_that_contradicts_itself_is_refused(overrides: dict[str, object], message: str) -> None:
-    with pytest.raises(ValidationError, match=message):
-        bare_submission(10, **overrides)
-
-
-def test_a_memory_peak_has_a_method_and_a_missing_one_a_reason() -> None:
-    with pytest.raises(ValidationError, match="give both"):
-        MemoryReading(peak_bytes=1)
+def test_a_memory_peak_has_a_method_or_a_reason() -> None:
     with pytest.raises(ValidationError, match="without a reason"):
         MemoryReading()
 
@@ -230,14 +191,5 @@ def test_every_free_setting_is_a_setting_of_a_card(field: str) -> None:
     assert field in known
 
 
-def test_a_declared_division_that_does_not_follow_is_refused_with_the_field_and_the_fix() -> None:
-    learning = {"overrides": [{"field": "optimizer.learning_rate", "card": 0.004, "run": 0.1}]}
-    with pytest.raises(ValidationError, match=r"declare 'open': optimizer\.learning_rate is fixed by the card"):
-        bare_submission(5, division="tuned", **learning)
-    compiled = {"overrides": [COMPILED.model_dump(mode="json")]}
-    with pytest.raises(ValidationError, match="declare 'tuned': all of them are free settings"):
-        bare_submission(5, division="standard", **compiled)
-    assert bare_submission(5, division="open", **compiled).division is Division.OPEN
-    rows = {"overrides": [{"field": "batch.micro_batch", "card": 4, "run": 8}], "plan.batch.micro_batch": 8, "plan.batch.global_batch": 8}
-    with pytest.raises(ValidationError, match="the card has 4 rows per step on these devices"):
-        bare_submission(5, division="tuned", **rows)
+def test_free_settings_may_be_declared_open() -> None:
+    assert bare_submission(5, division="open", overrides=[COMPILED.model_dump(mode="json")]).division is Division.OPEN

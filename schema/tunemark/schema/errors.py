@@ -1,11 +1,15 @@
 """Errors that name the field, the value and the fix; exit codes; suggestions for misspelt names."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import SequenceMatcher
 from enum import IntEnum
 from functools import partial
 from itertools import takewhile
+from typing import TYPE_CHECKING, Any, get_args
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 
 class Exit(IntEnum):
@@ -25,7 +29,9 @@ class TunemarkError(Exception):
 
     def __init__(self, field: str, value: object, fix: str, *, exit_code: Exit = Exit.USAGE) -> None:
         self.field, self.value, self.fix, self.exit_code = field, value, fix, exit_code
-        super().__init__(f"{field}: {fix}" if value is None or value == "" else f"{field}: {value!r}: {fix}")
+        # The word of a vocabulary is shown as its text.
+        shown = str(value) if isinstance(value, str) else value
+        super().__init__(f"{field}: {fix}" if value is None or value == "" else f"{field}: {shown!r}: {fix}")
 
     def __reduce__(self) -> "tuple[Callable[[], TunemarkError], tuple[()]]":
         """Support pickling: an error of a worker process is raised again in its parent."""
@@ -49,6 +55,32 @@ def must_be(message: str) -> str:
     text = re.sub(r"^[A-Z]\w* should ", "must ", message.removeprefix("Value error, "))
     kind = WRONG_KIND.fullmatch(text)
     return f"must be {KINDS[kind[1]]}" if kind else text[:1].lower() + text[1:]
+
+
+def problem_of(detail: Any, model: "type[BaseModel]") -> tuple[str, Any, str]:  # noqa: ANN401 - pydantic's own dictionary
+    """Return the field, the value and the fix of a problem that pydantic found in a record; a rule between fields names no field."""
+    path = [str(part) for part in detail["loc"]]
+    fix = must_be(detail["msg"])
+    if detail["type"] == "missing":
+        return ".".join(path), None, "is missing; every record has it"
+    if detail["type"] == "extra_forbidden":
+        fix = f"is not a field; {did_you_mean(path[-1], _fields_at(model, path[:-1]))}"
+    return ".".join(path), detail.get("input"), fix
+
+
+def _fields_at(record: Any, path: list[str]) -> list[str]:  # noqa: ANN401 - a record's class
+    """Return the field names of the record in which the path ends."""
+    for part in path:
+        if part in getattr(record, "model_fields", ()):
+            record = next(_records_in(record.model_fields[part].annotation), None)
+    return list(getattr(record, "model_fields", ()))
+
+
+def _records_in(annotation: Any) -> Iterator[Any]:  # noqa: ANN401 - any type expression
+    if hasattr(annotation, "model_fields"):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _records_in(inner)
 
 
 MAX_LISTED = 12

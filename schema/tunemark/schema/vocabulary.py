@@ -1,7 +1,9 @@
 """Closed vocabularies. An unknown word is an error that lists the known words."""
 
+import tomllib
 from enum import StrEnum
-from typing import Literal
+from pathlib import Path
+from typing import Any, Final, Literal
 
 
 class Method(StrEnum):
@@ -220,12 +222,16 @@ SoftwareLevel = Literal["plain", "tuned", "vendor"]
 Loss = Literal["plain", "upcast", "inplace", "chunked", "fused", "streamed"]
 """Tensors that the loss keeps beside the logits.
 
-- `plain`: three, in the format of the logits.
-- `upcast`: three in fp32, as in transformers.
+- `plain`: three in the format of the logits: log-probabilities, gradient of the picked ones, gradient of the logits.
+- `upcast`: those three in fp32, since transformers' loss casts first. The Trainer frees the logits before the backward pass; until January
+  2025 its forward pass held a shifted copy instead (transformers, pull request 35646).
 - `inplace`: two in fp32; the gradient overwrites the log-probabilities, as in Triton kernels such as Unsloth's.
-- `chunked`: the gradient, and one chunk at a time in fp32, as in torchtune's chunked cross-entropy.
-- `fused`: the head and the loss in one kernel; never the whole logits, as in Liger Kernel.
-- `streamed`: head, loss and their gradients for one chunk of tokens after the other; never the whole logits. The harness calls it chunked.
+- `chunked`: the gradient, and without torch.compile the three in fp32 for one chunk at a time, as in torchtune's chunked cross-entropy; if
+  the head is trained, its gradient so far and that of the chunk.
+- `fused`: the head and the loss in one kernel, as in Liger Kernel: never the whole logits, but as many chunks as the vocabulary is wider than
+  the model.
+- `streamed`: head, loss and their gradients for one chunk of a fixed number of logits after the other, with the gradient of the head in its own
+  format. The harness calls it chunked.
 """
 PACKAGES = (
     "torch",
@@ -247,10 +253,16 @@ PACKAGES = (
 """Packages whose versions a record lists."""
 VENDOR_PACKAGES = ("torch-xla", "torch-neuronx", "neuronx-cc", "neuronx-distributed", "torch-tpu", "habana-torch-plugin")
 """The same of a vendor's stack; they are not reported as missing elsewhere."""
-NATIVE = (Backend.NEURON, Backend.TPU, Backend.HPU)
-"""Families that a package of the vendor adds to torch, with devices named as here. Their compilers do not tell what they had cached."""
-STATIC_SHAPES = (Backend.NEURON, Backend.NEURON_XLA, Backend.TPU)
-"""Families that compile each new length of rows."""
+
+
+def _of_backends(name: str) -> dict[Backend, Any]:
+    """Return a column of backends.toml; families without it are left out."""
+    rows = tomllib.loads(Path(__file__).with_name("backends.toml").read_text(encoding="utf-8"))
+    return {Backend(family): row[name] for family, row in rows.items() if name in row}
+
+
+NATIVE, STATIC_SHAPES, COMPILED_UPDATE = (tuple(_of_backends(name)) for name in ("native", "static_shapes", "compiled_update"))
+TORCH_MODULES, MEMORY_TOOLS, DEVICE_INTERVAL_S = (_of_backends(name) for name in ("torch", "memory_tool", "interval_s"))
 SDPA_KERNELS = ("math", "flash", "efficient", "cudnn", "overrideable")
 """Kernels of scaled dot product attention, by torch's number."""
 TRIES = ("frontier", "tune")
@@ -268,8 +280,6 @@ ROUNDING_CHUNK = 2**16
 """Weights that the harness updates in fp32 at a time on a CPU before it rounds them stochastically: their tensors fit in its caches."""
 DEVICE_ROUNDING_CHUNK = 2**24
 """The same on other devices, unless one compiled kernel updates a weight."""
-COMPILED_UPDATE = (Backend.CUDA, Backend.ROCM, Backend.XPU)
-"""Devices on which one compiled kernel updates a weight and rounds it stochastically, without fp32 copies in memory."""
 NEURON_ROUNDING = "NEURON_RT_STOCHASTIC_ROUNDING_EN"
 """Environment variable by which the Neuron runtime rounds stochastically."""
 EAGER_UPDATE = "update of the weights"
@@ -288,32 +298,10 @@ BEFORE_AMPERE = {"Kepler", "Maxwell", "Pascal", "Volta", "Turing"}
 
 HOST_INTERVAL_S = 0.2
 """Time between two samples of the host and of the worker's processes."""
-DEVICE_INTERVAL_S = {
-    Backend.CUDA: 0.1,
-    Backend.ROCM: 0.1,
-    Backend.XPU: 1.0,
-    Backend.NEURON: 1.0,
-    Backend.NEURON_XLA: 1.0,
-    Backend.MPS: 0.1,
-}
-"""Time between two samples of the devices of a family that has a monitor."""
 SLOWEST_INTEGRATION_S = 0.125
 """Largest mean sampling interval for integrating power: 0.1 s plus 25% for late wake-ups."""
-MEMORY_TOOLS = {
-    Backend.CUDA: "nvmlDeviceGetMemoryInfo",
-    Backend.ROCM: "amdsmi_get_gpu_memory_usage",
-    Backend.XPU: "xpu-smi, GPU Memory Used",
-    **dict.fromkeys((Backend.NEURON, Backend.NEURON_XLA), "neuron-monitor memory_used"),
-}
-"""Where a monitor reads the memory in use."""
-TORCH_MODULES = {Backend.CUDA: "torch.cuda", Backend.ROCM: "torch.cuda", Backend.XPU: "torch.xpu", Backend.MPS: "torch.mps"}
-TORCH_MODULES |= {Backend.NEURON: "torch.neuron", Backend.TPU: "torch.accelerator", Backend.HPU: "torch.hpu"}
-"""Module of torch with the allocator of a family. Others have no peaks."""
 
-
-MLPERF_LABEL: Literal["MLPerf, unofficial conversion, not verified by MLCommons Association"] = (
-    "MLPerf, unofficial conversion, not verified by MLCommons Association"
-)
+MLPERF_LABEL: Final = "MLPerf, unofficial conversion, not verified by MLCommons Association"
 """The words that must accompany every figure from the logs of MLPerf."""
 
 FITS = {"fits", "probably"}

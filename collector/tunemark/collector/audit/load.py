@@ -99,7 +99,7 @@ def audited_submission(submission: Submission, result_id: str, facts: FactBase, 
         "wall_s": submission.process.wall_s,
     }
     if submission.outcome.status is Status.OK:
-        figures |= {name: figure.value for name, figure in physics(submission, derived, model, accelerator).figures().items()}
+        figures |= {name: figure.value for name, figure in physics(submission, derived, model, accelerator).figures.items()}
     return AuditedResult(
         id=result_id,
         source="measured",

@@ -199,7 +199,7 @@ def _physics(submission: Submission, derived: Derived, facts: FactBase) -> tuple
     model, accelerator = facts.models.get(plan.model.key), facts.accelerators.get(plan.device.accelerator or "")
     known = physics(submission, derived, model, accelerator)
     lines, no_memory = compare_memory(submission, model)
-    figures, ledger = known.figures(), known.flops
+    figures, ledger = known.figures, known.flops
     columns: Row = {
         **{name: figure.value for name, figure in figures.items()},
         "flop_per_step": ledger.model_flops if ledger else None,

@@ -128,7 +128,7 @@ def summary(submission: Submission) -> dict[str, Any]:
         "accuracy": submission.evaluation.accuracy if submission.evaluation else None,
         "accuracy_standard_error": derived.accuracy_standard_error,
         "gates": {gate.name: gate.passed for gate in submission.gates},
-        **{name: known.value for name, known in _physics(submission, derived).figures().items()},
+        **{name: known.value for name, known in _physics(submission, derived).figures.items()},
         "data_wait_s": submission.trace.data_wait_s,
         "compile_overhead_s": derived.compile_overhead_s,
         "slowest_rank": derived.slowest_rank.rank if derived.slowest_rank else None,
@@ -182,13 +182,13 @@ def _lines(submission: Submission, derived: Derived) -> Iterator[tuple[str, str]
 
 def _evidence(submission: Submission, derived: Derived) -> Iterator[tuple[str, str]]:
     """Yield the lines about utilisation, energy, compilation, ranks, phases and gates."""
-    figures = _physics(submission, derived)
+    figures = _physics(submission, derived).figures
     # MFU where the device's peak is known, else the fraction of its measured matrix rate.
-    known = next(((name, figure) for name in ("mfu", "mafu") if (figure := figures.figures()[name]).value is not None), None)
+    known = next(((name, figure) for name in ("mfu", "mafu") if (figure := figures[name]).value is not None), None)
     if known:
         yield known[0].upper(), f"{formats.percent(known[1].value or 0.0)} ({known[1].reason.rpartition(': ')[2]})"
-    if figures.energy_per_sample_j.value is not None:
-        yield "energy", f"{formats.joules(figures.energy_per_sample_j.value)} per sample"
+    if (joules := figures["energy_per_sample_j"].value) is not None:
+        yield "energy", f"{formats.joules(joules)} per sample"
     if derived.compile_overhead_s:
         yield "compilation", f"{formats.duration(derived.compile_overhead_s)} beyond median steps"
     if derived.slowest_rank:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from tunemark.schema.errors import Exit, TunemarkError, did_you_mean, must_be
+from tunemark.schema.errors import Exit, TunemarkError, did_you_mean, problem_of
 from tunemark.schema.facts.cards import AcceleratorCard, AwsSizes, ModelCard, PriceBasis, PriceRow
 from tunemark.schema.facts.names import (
     AWS,
@@ -373,13 +373,7 @@ def validated(kind: type[Model], content: dict[str, object], place: str) -> Mode
     try:
         return kind.model_validate(content)
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"])
-        if first["type"] == "missing":
-            raise TunemarkError(f"{place}: {field}", "", "is missing; add it", exit_code=Exit.INVALID) from error
-        if first["type"] == "extra_forbidden":
-            known = did_you_mean(field, kind.model_fields) if len(first["loc"]) == 1 else "remove it"
-            raise TunemarkError(f"{place}: {field}", first["input"], f"is not a field; {known}", exit_code=Exit.INVALID) from error
+        field, value, fix = problem_of(error.errors()[0], kind)
         # The input of a rule between fields is the whole record, so show its key instead.
-        where, value = (f"{place}: {field}", first.get("input")) if field else (place, content.get("key", content.get("instance", "")))
-        raise TunemarkError(where, value, must_be(first["msg"]), exit_code=Exit.INVALID) from error
+        where, value = (f"{place}: {field}", value) if field else (place, content.get("key", content.get("instance", "")))
+        raise TunemarkError(where, value, fix, exit_code=Exit.INVALID) from error

@@ -49,7 +49,7 @@ class BlockActivations:
 
 def block_activations(shape: TrainingShape, place: int = -1) -> BlockActivations:
     """Return the activations of one block, by default the last one: in a mixture, of one with experts."""
-    slots, parts = shape.slots, _Parts(shape, place % shape.model.layers)
+    slots, parts = shape.slots, _parts(shape, place % shape.model.layers)
     saved = parts.norms + parts.attention + parts.feed_forward + parts.adapters
     formula = f"{slots:,} tokens x ({parts.norms:,.0f} norms + {parts.attention:,.0f} attention + {parts.feed_forward:,.0f} feed-forward + {parts.adapters:,.0f} adapters) bytes"
     if shape.compiled:
@@ -67,10 +67,15 @@ def block_activations(shape: TrainingShape, place: int = -1) -> BlockActivations
     )
 
 
+def _parts(shape: TrainingShape, place: int) -> "_Parts":
+    card = shape.model
+    block = (FAMILIES[card.family], heads_of(card, place), place in blocks_with_experts(card), keeps_state(card, place))
+    return _Parts(shape, place, card, *block, shape.method is Method.FULL, BYTES[shape.activations], BYTES[shape.products])
+
+
 def activations_by_kind(shape: TrainingShape) -> list[tuple[int, BlockActivations]]:
-    """Return, for each kind of block, the number of those that gradients pass through, and the activations of one."""
-    kinds = block_kinds(shape.model)
-    return [(sum(1 for place in kind if place >= shape.frozen_blocks), block_activations(shape, kind[0])) for kind in kinds]
+    """Return, for each kind of block, their number and the activations of one."""
+    return [(len(kind), block_activations(shape, kind[0])) for kind in block_kinds(shape.model)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +85,21 @@ class _Parts:
     shape: TrainingShape
     place: int
     """Place of the block."""
-
-    @property
-    def mixed(self) -> bool:
-        """True if the block has experts."""
-        return self.place in blocks_with_experts(self.card)
+    card: ModelCard
+    traits: Traits
+    """How the blocks of its family differ."""
+    heads: Heads
+    """The heads of its attention."""
+    mixed: bool
+    """True if the block has experts."""
+    keeps_state: bool
+    """True for a block with the gated delta rule."""
+    trained: bool
+    """True if the matrices are trained."""
+    size: float
+    """Bytes of a number of the residual stream."""
+    product: float
+    """Bytes of a number of a matrix product."""
 
     @property
     def adapted(self) -> list[Linear]:
@@ -99,31 +114,6 @@ class _Parts:
         experts = [linear for linear in self.shape.adapted if linear.part == "experts" and self.place in linear.blocks]
         sums = [size * linear.weights // ranks for linear in experts if self.shape.fused_experts]
         return sum(sums), max(sums, default=0)
-
-    @property
-    def card(self) -> ModelCard:
-        """The model."""
-        return self.shape.model
-
-    @property
-    def traits(self) -> Traits:
-        """How the blocks of its family differ."""
-        return FAMILIES[self.card.family]
-
-    @property
-    def trained(self) -> bool:
-        """True if the matrices are trained."""
-        return self.shape.method is Method.FULL
-
-    @property
-    def size(self) -> float:
-        """Bytes of a number of the residual stream."""
-        return BYTES[self.shape.activations]
-
-    @property
-    def product(self) -> float:
-        """Bytes of a number of a matrix product."""
-        return BYTES[self.shape.products]
 
     @property
     def hidden(self) -> float:
@@ -142,11 +132,6 @@ class _Parts:
             return self.inner
         shared = self.product * self.card.intermediate_size * (self.card.shared_experts or 0) / self.shape.tensor_parallel
         return max(shared, (self.inner - shared) / (self.card.experts or 1))
-
-    @property
-    def heads(self) -> Heads:
-        """The heads of its attention."""
-        return heads_of(self.card, self.place)
 
     @property
     def queries(self) -> float:
@@ -205,11 +190,6 @@ class _Parts:
         # Gemma also norms the outputs of attention and feed-forward; those feed no matrix.
         results = 2 * self.hidden if self.trained else 0
         return per_layer * self.hidden / self.size * once + results + extra
-
-    @property
-    def keeps_state(self) -> bool:
-        """True for a block with the gated delta rule."""
-        return keeps_state(self.card, self.place)
 
     @property
     def in_state(self) -> float:
@@ -354,19 +334,7 @@ COPIES: dict[str, tuple[float, float]] = {"plain": (3, 0), "upcast": (1, 3), "in
 
 
 def head_line(shape: TrainingShape) -> MemoryLine:
-    """Return the peak bytes of logits, their copies and their gradients.
-
-    - `plain`: three tensors in the format of the logits: log-probabilities, gradient of the picked ones, gradient of the logits.
-    - `upcast`: the logits, which loops hold on to, and those three in fp32 (transformers' loss casts first). The Trainer frees the logits
-      before the backward pass; until January 2025 its forward pass held a shifted copy instead (transformers, pull request 35646).
-    - `inplace`: the logits, and two in fp32: the gradient overwrites the log-probabilities.
-    - `chunked`: the logits; for one chunk of them the gradient, and without torch.compile the three in fp32; and if the head is
-      trained, its gradient so far and that of the chunk.
-    - `fused`: one chunk of logits at a time, as in Liger Kernel: as many chunks as the vocabulary is wider than the model.
-    - `streamed`: the same with chunks of a fixed number of logits, and the gradient of the head in its own format.
-
-    Softly capped logits keep one more.
-    """
+    """Return the peak bytes of logits, their copies and their gradients; see `vocabulary.Loss`. Softly capped logits keep one more."""
     card, size = shape.model, BYTES[shape.logits]
     if shape.labels or FAMILIES[card.family].encoder:
         return MemoryLine(

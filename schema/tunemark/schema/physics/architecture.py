@@ -353,9 +353,9 @@ class Linear:
     active: int = 1
     """Copies used by one token."""
 
-    def times(self, frozen: int = 0) -> int:
-        """Return the number of blocks that have it, without the first `frozen` ones."""
-        return sum(1 for place in self.blocks if place >= frozen) if frozen else len(self.blocks)
+    def times(self) -> int:
+        """Return the number of blocks that have it."""
+        return len(self.blocks)
 
     @property
     def weights(self) -> int:

@@ -2,10 +2,6 @@
 
 One multiplication and one addition are two FLOPs. Element-wise operations, norms and dequantisation are not counted.
 See definitions#model-flops.
-
-Format history:
-
-- `flops/1`: first format.
 """
 
 from collections.abc import Iterable
@@ -22,6 +18,11 @@ VERSION: Literal["flops/1"] = "flops/1"
 STATE_CHUNK = 64
 """Tokens of a chunk of the gated delta rule: in transformers and in flash-linear-attention."""
 
+RECOMPUTED = {
+    Checkpointing.NONE: "nothing is recomputed",
+    Checkpointing.SELECTIVE: "selective checkpointing keeps the results of matrix products and of attention",
+    Checkpointing.FULL: "forward of every block once more: forward_matmul + forward_attention + its adapters",
+}
 Pairs = Literal["exact", "square"]
 Class = Literal[
     "forward_matmul",
@@ -95,29 +96,32 @@ def flops_ledger(shape: TrainingShape, pairs: Pairs = "exact") -> FlopsLedger:
     `exact` pairs are the query-key pairs that the mask allows (definitions#model-flops). `square` counts all s^2 of each document, as
     kernels without mask skipping and torch's FlopCounterMode do.
     """
-    matmul, head, attention = _block_matmul(shape), _head(shape), _attention(shape, pairs)
+    matmul, attention, (pooler, outputs) = _block_matmul(shape), _attention(shape, pairs), _heads(shape)
     in_blocks = (
         2 * shape.tokens * shape.lora_rank * sum((each.inputs + each.outputs) * each.active * each.times() for each in shape.adapted)
     )
-    adapters = in_blocks + 2 * shape.tokens * _adapter_of_tokens(shape)
-    tokens, live, width = shape.tokens, _live_blocks(shape), _width(shape.model)
-    live_matmul, trained = _block_matmul(shape, shape.frozen_blocks), live if shape.method is Method.FULL else 0
-    not_needed = _first_inputs(shape)
-    exact = not_needed if shape.method is Method.FULL else 0
-    backward_head, head_formula = _backward_head(shape)
+    # The first matrix of an adapter on the embedding is a look-up.
+    adapters = in_blocks + (2 * shape.tokens * shape.lora_rank * shape.model.hidden_size if shape.tokens_adapted else 0)
+    tokens, width, full, layers = shape.tokens, _width(shape.model), shape.method is Method.FULL, shape.model.layers
+    # A classifier is trained under LoRA too.
+    head_weights = (outputs if full or shape.labels else 0) + (pooler if full else 0)
+    of_head = "forward_head for the input gradient" + (" and once more for the weights" if head_weights else "; its weights are frozen")
+    recomputed = matmul + attention + in_blocks if shape.checkpointing is Checkpointing.FULL else 0
     lines = (
-        FlopsLine("forward_matmul", matmul, f"2 x {matmul // (2 * tokens):,} x {tokens:,}: the matrices of {shape.model.layers} blocks"),
+        FlopsLine("forward_matmul", matmul, f"2 x {matmul // (2 * tokens):,} x {tokens:,}: the matrices of {layers} blocks"),
         FlopsLine("forward_attention", attention, f"2 x {width:,} x {attention // (2 * width):,} pairs"),
-        FlopsLine("forward_head", head, "2 x weights of the head x tokens with an output"),
+        FlopsLine("forward_head", pooler + outputs, "2 x weights of the head x tokens with an output"),
         FlopsLine("forward_adapters", adapters, f"2 x {adapters // (2 * tokens):,} x {tokens:,}"),
-        FlopsLine("backward_input", live_matmul - exact, f"as forward_matmul, in {live} blocks that gradients pass through"),
-        FlopsLine("backward_weight", live_matmul if trained else 0, f"as forward_matmul, in {trained} blocks whose weights are trained"),
-        FlopsLine("backward_head", backward_head, head_formula),
-        FlopsLine("backward_attention", 2 * attention * live // shape.model.layers, "2 x forward_attention"),
+        FlopsLine("backward_input", matmul, f"as forward_matmul, in {layers} blocks that gradients pass through"),
+        FlopsLine(
+            "backward_weight", matmul if full else 0, f"as forward_matmul, in {layers if full else 0} blocks whose weights are trained"
+        ),
+        FlopsLine("backward_head", pooler + outputs + head_weights, of_head),
+        FlopsLine("backward_attention", 2 * attention, "2 x forward_attention"),
         FlopsLine("backward_adapters", 2 * adapters, "2 x forward_adapters: input and weight gradients"),
-        _recompute(shape, live_matmul, attention * live // shape.model.layers, in_blocks),
+        FlopsLine("recompute", recomputed, RECOMPUTED[shape.checkpointing]),
     )
-    return FlopsLedger(lines, tokens, 0 if shape.method is Method.FULL else not_needed)
+    return FlopsLedger(lines, tokens, _first_inputs(shape))
 
 
 def palm_flops(shape: TrainingShape) -> int:
@@ -172,71 +176,25 @@ def _delta_rule(card: ModelCard) -> int:
     return heads * (8 * STATE_CHUNK * width + 6 * width * width)
 
 
-def _block_matmul(shape: TrainingShape, frozen: int = 0) -> int:
-    """Return the forward FLOPs of the matrices of all blocks but the first `frozen`."""
-    return 2 * shape.tokens * sum(linear.active_weights * linear.times(frozen) for linear in block_linears(shape.model))
-
-
-def _adapter_of_tokens(shape: TrainingShape) -> int:
-    """Return the weights of an embedding adapter that tokens are multiplied with: its first matrix is a look-up."""
-    return shape.lora_rank * shape.model.hidden_size if shape.tokens_adapted else 0
-
-
-def _live_blocks(shape: TrainingShape) -> int:
-    """Return the number of blocks through which gradients flow back."""
-    return shape.model.layers - shape.frozen_blocks
+def _block_matmul(shape: TrainingShape) -> int:
+    """Return the forward FLOPs of the matrices of all blocks."""
+    return 2 * shape.tokens * sum(linear.active_weights * linear.times() for linear in block_linears(shape.model))
 
 
 def _first_inputs(shape: TrainingShape) -> int:
-    """Return the input gradients of the first live block that no layer before it needs.
+    """Return the input gradients of the first block that no layer before it needs.
 
-    Full fine-tuning trains the norm before a decoder's first matrices, so that those need input gradients; an encoder
-    norms after the block. With checkpointing, peft makes the output of the embeddings require a gradient.
+    Full fine-tuning trains the embeddings before it. With checkpointing, peft makes their output require a gradient.
     """
-    full, encoder = shape.method is Method.FULL, FAMILIES[shape.model.family].encoder
-    if shape.embeddings_train or shape.tokens_adapted or not _live_blocks(shape) or (full and not encoder):
+    if shape.method is Method.FULL or shape.tokens_adapted or shape.checkpointing is not Checkpointing.NONE:
         return 0
-    if not full and shape.checkpointing is not Checkpointing.NONE:
-        return 0
-    place = shape.frozen_blocks
-    first = sum(linear.active_weights for linear in block_linears(shape.model) if linear.after_norm and place in linear.blocks)
-    adapters = sum(shape.lora_rank * linear.inputs for linear in shape.adapted if linear.after_norm and place in linear.blocks)
+    first = sum(linear.active_weights for linear in block_linears(shape.model) if linear.after_norm and 0 in linear.blocks)
+    adapters = sum(shape.lora_rank * linear.inputs for linear in shape.adapted if linear.after_norm and 0 in linear.blocks)
     return 2 * shape.tokens * (first + adapters)
 
 
-def _head(shape: TrainingShape) -> int:
-    return _pooler(shape) + _outputs(shape)
-
-
-def _pooler(shape: TrainingShape) -> int:
-    """Return the forward FLOPs of an encoder's pooler, which processes one token per document."""
-    encoder = FAMILIES[shape.model.family].encoder
-    return 2 * len(shape.documents) * shape.model.hidden_size**2 if encoder else 0
-
-
-def _outputs(shape: TrainingShape) -> int:
+def _heads(shape: TrainingShape) -> tuple[int, int]:
+    """Return the forward FLOPs of an encoder's pooler and of the outputs. An encoder has them for one token per document."""
     card, encoder = shape.model, FAMILIES[shape.model.family].encoder
-    outputs = shape.labels or (0 if encoder else card.vocabulary)
-    return 2 * (len(shape.documents) if encoder else shape.tokens) * card.hidden_size * outputs
-
-
-def _backward_head(shape: TrainingShape) -> tuple[int, str]:
-    """Return input and weight gradients of the head. A classifier is trained under LoRA too; a tied head only together with the embedding."""
-    full = shape.method is Method.FULL
-    outputs, pooler = _outputs(shape), _pooler(shape)
-    tied = shape.model.tied_embeddings and shape.labels is None
-    trained = outputs if (full and (shape.embeddings_train or not tied)) or shape.labels else 0
-    inputs = outputs + pooler if full or _live_blocks(shape) else 0
-    weights = trained + (pooler if full else 0)
-    return inputs + weights, "forward_head for the input gradient" + (
-        " and once more for the weights" if weights else "; its weights are frozen"
-    )
-
-
-def _recompute(shape: TrainingShape, block: int, attention: int, adapters: int) -> FlopsLine:
-    if shape.checkpointing is Checkpointing.FULL:
-        flops = block + attention + adapters
-        return FlopsLine("recompute", flops, "forward of every block once more: forward_matmul + forward_attention + its adapters")
-    if shape.checkpointing is Checkpointing.SELECTIVE:
-        return FlopsLine("recompute", 0, "selective checkpointing keeps the results of matrix products and of attention")
-    return FlopsLine("recompute", 0, "nothing is recomputed")
+    inputs = 2 * (len(shape.documents) if encoder else shape.tokens) * card.hidden_size
+    return inputs * card.hidden_size if encoder else 0, inputs * (shape.labels or (0 if encoder else card.vocabulary))

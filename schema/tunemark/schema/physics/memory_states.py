@@ -202,8 +202,8 @@ def count_weights(shape: TrainingShape) -> Weights:
     card, ranks = shape.model, shape.tensor_parallel
     count = count_parameters(card)
     matrices = count.attention + count.feed_forward
-    quantised = matrices if shape.packed else 0
-    return Weights(quantised // ranks, (count.total - quantised) // ranks, shape.adapter_weights // ranks, _trained(shape) // ranks)
+    quantised, trained = matrices if shape.packed else 0, count.total if shape.method is Method.FULL else 0
+    return Weights(quantised // ranks, (count.total - quantised) // ranks, shape.adapter_weights // ranks, trained // ranks)
 
 
 def state_lines(shape: TrainingShape) -> tuple[MemoryLine, ...]:
@@ -223,14 +223,6 @@ def block_weights(shape: TrainingShape) -> int:
 def divided(shape: TrainingShape, what: str) -> int:
     """Return the divisor of a kind of state over the data-parallel devices."""
     return shape.world_size if what in SHARDED[shape.sharding] else 1
-
-
-def _trained(shape: TrainingShape) -> int:
-    if shape.method is not Method.FULL:
-        return 0
-    count, linears = count_parameters(shape.model), block_linears(shape.model)
-    frozen = sum(linear.weights * (linear.times() - linear.times(shape.frozen_blocks)) for linear in linears)
-    return count.total - frozen - (0 if shape.embeddings_train else count.embedding)
 
 
 def _model(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]:
@@ -285,7 +277,7 @@ def _narrow(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]:
 
 def _gradients(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]:
     if shape.optimizer_in_backward:
-        widest = max(count_parameters(shape.model).embedding if shape.embeddings_train else 0, *_widths(shape))
+        widest = max(count_parameters(shape.model).embedding if shape.method is Method.FULL else 0, *_widths(shape))
         one = int(widest * BYTES[shape.parameters])
         return (MemoryLine("gradients", "training", one, f"{widest:,} x {BYTES[shape.parameters]:g} bytes: one matrix", LATE),)
     share = divided(shape, "gradients")
@@ -361,4 +353,4 @@ def _factored(shape: TrainingShape) -> float:
     if shape.method is not Method.FULL:
         return 4.0 * sum((each.inputs + each.outputs + 2 * shape.lora_rank) * each.times() for each in shape.adapted)
     linears = block_linears(shape.model)
-    return 4.0 * sum((each.inputs + each.outputs) * each.copies * each.times(shape.frozen_blocks) for each in linears)
+    return 4.0 * sum((each.inputs + each.outputs) * each.copies * each.times() for each in linears)

@@ -4,13 +4,14 @@ Properties of the harness that a plan does not state are set here: checkpointing
 master weights of 16-bit ones, and AdamW is fused where torch has it.
 """
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, get_args
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Literal, cast, get_args
 
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.physics.architecture import Linear, adapted_linears, adapts_tokens, all_linears
-from tunemark.schema.records.plan import OptimizerName, Plan
+from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import (
     COMPILED_UPDATE,
     DEEPSPEED,
@@ -45,6 +46,13 @@ BYTES: dict[Dtype, float] = {
 Attention = Literal["sdpa", "flash", "eager"]
 Sharding = Literal["single", "ddp", "zero1", "zero2", "zero3", "fsdp1", "fsdp2"]
 OptimizerKind = Literal["adamw", "adamw-fused", "adamw-8bit", "paged-adamw", "paged-adamw-8bit", "sgd", "adafactor"]
+CHOICES = {
+    "attention": get_args(Attention),
+    "loss": get_args(Loss),
+    "sharding": get_args(Sharding),
+    "optimizer": get_args(OptimizerKind),
+}
+"""Field -> its values."""
 ALL_LINEAR = ("all-linear",)
 
 
@@ -74,10 +82,6 @@ class TrainingShape:
     """Names of the linear layers with an adapter."""
     lora_dropout: float = 0.0
     """Dropout of the adapters; above zero each adapter keeps a copy of its input."""
-    frozen_embeddings: bool = False
-    """Full fine-tuning with frozen embeddings (and a frozen head if it is tied to them)."""
-    frozen_blocks: int = 0
-    """Number of first blocks frozen in full fine-tuning; the embeddings are then frozen too."""
 
     checkpointing: Checkpointing = Checkpointing.NONE
     """Which activations are recomputed. `selective` keeps the results of matrix products and attention."""
@@ -138,69 +142,52 @@ class TrainingShape:
 
     def __post_init__(self) -> None:
         """Raise TunemarkError for values that cannot be trained with."""
-        for field in ("sequence_length", "micro_batch", "gradient_accumulation", "lora_rank", "world_size", "tensor_parallel"):
-            if getattr(self, field) < 1:
-                raise TunemarkError(field, getattr(self, field), "must be 1 or more")
-        if self.method is Method.PEFT:
-            raise TunemarkError("method", self.method.value, "the trained weights of other methods are unknown; use full, lora or qlora")
-        _one_of("attention", self.attention, ("sdpa", "flash", "eager"))
-        _one_of("loss", self.loss, get_args(Loss))
-        _one_of("sharding", self.sharding, ("single", "ddp", "zero1", "zero2", "zero3", "fsdp1", "fsdp2"))
-        _one_of("optimizer", self.optimizer, get_args(OptimizerKind))
-        if not 0 <= self.frozen_blocks <= self.model.layers:
-            raise TunemarkError("frozen_blocks", self.frozen_blocks, f"{self.model.name} has {self.model.layers} blocks")
-        if self.sharding == "single" and self.world_size > 1:
-            raise TunemarkError("sharding", self.sharding, f"{self.world_size} devices need ddp, zero1 to zero3, fsdp1 or fsdp2")
-        if self.method is not Method.FULL and (self.frozen_blocks or self.frozen_embeddings):
-            raise TunemarkError("frozen_blocks", self.frozen_blocks, f"with {self.method.value} all base weights are frozen already")
-        self._check_formats()
-        self._check_levers()
-        if self.document_lengths is not None:
-            self._check_documents(self.document_lengths)
+        for problems in (self._of_step(), self._of_formats(), self._of_levers()):
+            for field, fix in problems:
+                raise TunemarkError(field, getattr(self, field), fix)
         _ = self.adapted
 
-    def _check_formats(self) -> None:
-        """Raise TunemarkError for a number format that is not used in training for activations, autocast or weights."""
+    def _of_step(self) -> Iterator[tuple[str, str]]:
+        """Yield each field that cannot have its value, with the fix."""
+        for field in ("sequence_length", "micro_batch", "gradient_accumulation", "lora_rank", "world_size", "tensor_parallel"):
+            if getattr(self, field) < 1:
+                yield field, "must be 1 or more"
+        if self.method is Method.PEFT:
+            yield "method", "the trained weights of other methods are unknown; use full, lora or qlora"
+        for field, known in CHOICES.items():
+            if getattr(self, field) not in known:
+                yield field, did_you_mean(getattr(self, field), known)
+        if self.sharding == "single" and self.world_size > 1:
+            yield "sharding", f"{self.world_size} devices need ddp, zero1 to zero3, fsdp1 or fsdp2"
+
+    def _of_formats(self) -> Iterator[tuple[str, str]]:
+        """Yield number formats that are not used in training for activations, autocast or weights."""
         for field, value in (("activations", self.activations), ("autocast", self.autocast), ("parameters", self.parameters)):
             if value in {Dtype.NF4, Dtype.INT8, Dtype.FP4} or (value is Dtype.FP8 and field != "parameters"):
-                raise TunemarkError(field, value.value, "must be fp32, bf16 or fp16; for 4-bit weights use qlora")
+                yield field, "must be fp32, bf16 or fp16; for 4-bit weights use qlora"
         if self.block_format is not None and self.block_format not in {Dtype.FP8, Dtype.FP4}:
-            raise TunemarkError(
-                "block_format", self.block_format.value, "must be fp8 or fp4; wider products have the format of the activations"
-            )
+            yield "block_format", "must be fp8 or fp4; wider products have the format of the activations"
         if self.block_format is not None and self.method is Method.QLORA:
-            raise TunemarkError(
-                "block_format", self.block_format.value, "has no effect with qlora: its frozen weights are in 4 bits already"
-            )
+            yield "block_format", "has no effect with qlora: its frozen weights are in 4 bits already"
         if self.autocast in {Dtype.FP32, Dtype.TF32}:
-            raise TunemarkError("autocast", self.autocast.value, "must be bf16 or fp16, the format that matrix products are cast to")
+            yield "autocast", "must be bf16 or fp16, the format that matrix products are cast to"
         if self.autocast is not None and BYTES[self.activations] < BYTES[self.autocast]:
-            raise TunemarkError("autocast", self.autocast.value, f"activations are in {self.activations.value} already; leave autocast out")
+            yield "autocast", f"activations are in {self.activations.value} already; leave autocast out"
 
-    def _check_levers(self) -> None:
+    def _of_levers(self) -> Iterator[tuple[str, str]]:
         if self.offload and self.sharding == "single":
-            raise TunemarkError("offload", value=True, fix="parameters are offloaded by a sharding strategy; choose fsdp1, fsdp2 or zero3")
+            yield "offload", "parameters are offloaded by a sharding strategy; choose fsdp1, fsdp2 or zero3"
         if not 0 <= self.lora_dropout < 1:
-            raise TunemarkError("lora_dropout", self.lora_dropout, "must be at least 0 and below 1")
+            yield "lora_dropout", "must be at least 0 and below 1"
         if self.optimizer_in_backward and self.gradient_accumulation > 1:
-            raise TunemarkError(
-                "gradient_accumulation",
-                self.gradient_accumulation,
-                "must be 1: an optimizer in the backward pass cannot accumulate gradients",
-            )
+            yield "gradient_accumulation", "must be 1: an optimizer in the backward pass cannot accumulate gradients"
         if self.optimizer_in_backward and self.sharding in {"ddp", "zero1", "zero2"}:
-            raise TunemarkError(
-                "optimizer_in_backward", value=True, fix=f"{self.sharding} reduces whole gradients first; choose fsdp1, fsdp2 or one device"
-            )
+            yield "optimizer_in_backward", f"{self.sharding} reduces whole gradients first; choose fsdp1, fsdp2 or one device"
         if self.activation_offload and self.checkpointing is not Checkpointing.FULL:
-            raise TunemarkError(
-                "activation_offload", value=True, fix="offloads the inputs of checkpointed blocks; set checkpointing to full"
-            )
-
-    def _check_documents(self, lengths: tuple[int, ...]) -> None:
+            yield "activation_offload", "offloads the inputs of checkpointed blocks; set checkpointing to full"
+        lengths = self.document_lengths or ()
         if any(not 0 < length <= self.sequence_length for length in lengths) or sum(lengths) > self.slots:
-            fix = f"documents are 1 to {self.sequence_length} tokens long and fit into {self.slots} slots"
-            raise TunemarkError("document_lengths", lengths, fix)
+            yield "document_lengths", f"documents are 1 to {self.sequence_length} tokens long and fit into {self.slots} slots"
 
     @property
     def packed(self) -> Dtype | None:
@@ -270,28 +257,11 @@ class TrainingShape:
         ranks = 2 if self.fused_experts and linear.part == "experts" and "gate_up_proj" in linear.path else 1
         return ranks * self.lora_rank * (linear.inputs + linear.outputs) * linear.copies * linear.times()
 
-    @property
-    def embeddings_train(self) -> bool:
-        """True if the embeddings get gradients."""
-        return self.method is Method.FULL and not self.frozen_embeddings and not self.frozen_blocks
-
-
-def _one_of(field: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise TunemarkError(field, value, did_you_mean(value, known))
-
 
 FUSED_ADAMW = frozenset(Backend) - {Backend.NEURON, Backend.NEURON_XLA, Backend.TPU}
 """Backends for which torch has a kernel that updates many weights at once, without a workspace. The harness asks torch."""
 MOST_DOCUMENTS = 65_536
 """Larger micro-batches are represented by this many documents."""
-OPTIMIZERS: dict[OptimizerName, OptimizerKind] = {
-    "adamw": "adamw",
-    "adamw_8bit": "adamw-8bit",
-    "paged_adamw_8bit": "paged-adamw-8bit",
-    "adafactor": "adafactor",
-    "sgd": "sgd",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +270,7 @@ class Work:
 
     steps: int
     seconds: float
-    """Their wall time."""
+    """Their wall time; what follows are columns of the trace."""
     slot_tokens: int
     """Tensor elements."""
     real_tokens: int
@@ -325,15 +295,8 @@ class Work:
 def work_in(trace: "StepTrace", window: "SteadyWindow") -> Work:
     """Return the work of the steps of a window."""
     part = slice(window.first, window.stop)
-    return Work(
-        steps=window.steps,
-        seconds=sum(trace.step_times_s[part]),
-        slot_tokens=sum(trace.slot_tokens[part]),
-        real_tokens=sum(trace.real_tokens[part]),
-        supervised_tokens=sum(trace.supervised_tokens[part]),
-        documents=sum(trace.documents[part]),
-        rows=sum(trace.rows[part]),
-    )
+    counts = {column.name: sum(getattr(trace, column.name)[part]) for column in fields(Work)[2:]}
+    return Work(steps=window.steps, seconds=sum(trace.step_times_s[part]), **counts)
 
 
 def shape_of_plan(plan: Plan, card: ModelCard) -> TrainingShape:
@@ -391,20 +354,14 @@ def measured_shape(plan: Plan, card: ModelCard, work: Work) -> TrainingShape:
     return replace(shape_of_plan(plan, card), micro_batch=documents, document_lengths=lengths)
 
 
-def unlike_the_card(plan: Plan) -> str | None:
-    """Return the difference between the model that ran and its card, or None."""
-    if plan.data.tokenizer == "word-level" and plan.model.task is Task.CAUSAL_LM:
-        return "its vocabulary was made of the training rows, and the record does not hold its size"
-    return None
-
-
 def shape_problem(plan: Plan, card: ModelCard) -> str | None:
     """Return the reason why the physics of a plan cannot be computed, or None."""
     try:
         shape_of_plan(plan, card)
     except TunemarkError as error:
         return str(error)
-    return unlike_the_card(plan)
+    unlike_its_card = plan.data.tokenizer == "word-level" and plan.model.task is Task.CAUSAL_LM
+    return "its vocabulary was made of the training rows, and the record does not hold its size" if unlike_its_card else None
 
 
 def _attention(plan: Plan) -> Attention:
@@ -418,7 +375,7 @@ def _loss(plan: Plan) -> Loss:
 
 
 def _optimizer(plan: Plan) -> OptimizerKind:
-    kind = OPTIMIZERS[plan.optimizer.name]
+    kind = cast("OptimizerKind", plan.optimizer.name.replace("_", "-"))
     fused = plan.device.backend in FUSED_ADAMW or plan.optimizer_rounds_stochastically
     return "adamw-fused" if kind == "adamw" and fused else kind
 

@@ -4,7 +4,6 @@ A figure that cannot be computed is null with its reason. The peak of another ch
 See definitions#mfu, definitions#hfu and definitions#energy.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -31,11 +30,6 @@ class Known:
     value: float | None
     reason: str
     """The formula in words; for an unknown figure, what is missing."""
-
-
-def known_times(figure: Known, combine: Callable[[float], float], formula: str) -> Known:
-    """Return a figure derived from this one. An unknown figure stays unknown, with its reason."""
-    return figure if figure.value is None else Known(combine(figure.value), f"{formula}: {figure.reason}")
 
 
 def peak_flop_per_s(
@@ -151,10 +145,16 @@ def probed_flop_per_s(submission: Submission) -> Known:
     return Known(count * reached, formula)
 
 
-MFU = "model FLOPs of a step / (time of a step x sum of dense peaks)"
-PALM = "(6 N_mm + 12 layers x heads x head_dim x tokens in a row) per slot / (time x sum of dense peaks), as PaLM counts"
-HFU = "model FLOPs and recomputed ones / (time of a step x sum of dense peaks)"
-MAFU = "model FLOPs of a step / (time of a step x matrix rate that the devices reached in the better probe, before or after training)"
+UTILISATION = {
+    "model_flop_per_s": "model FLOPs of a step / time of a step, over all devices",
+    "mfu": "model FLOPs of a step / (time of a step x sum of dense peaks)",
+    "mfu_palm": "(6 N_mm + 12 layers x heads x head_dim x tokens in a row) per slot / (time x sum of dense peaks), as PaLM counts",
+    "hfu": "model FLOPs and recomputed ones / (time of a step x sum of dense peaks)",
+    "mafu": "model FLOPs of a step / (time of a step x matrix rate that the devices reached in the better probe, before or after training)",
+}
+"""Figure -> its formula in words."""
+ENERGY = {"energy_per_step_j": "steps", "energy_per_sample_j": "samples", "energy_per_1k_tokens_j": "thousands of real tokens"}
+"""Figure, of all devices and with idle power -> what it is per."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,22 +164,9 @@ class Physics:
     flops: FlopsLedger | None
     """The ledger of the mean step, over all replicas."""
     reason: str | None
-    model_flop_per_s: Known
-    """Over all devices."""
-    mfu: Known
-    mfu_palm: Known
-    hfu: Known
-    mafu: Known
-    energy_per_step_j: Known
-    """Of all devices, including idle power."""
-    energy_per_sample_j: Known
-    energy_per_1k_tokens_j: Known
-    """Per thousand real tokens."""
-
-    def figures(self) -> dict[str, Known]:
-        """Return all figures by the key of their quantity."""
-        names = ("model_flop_per_s", "mfu", "mfu_palm", "hfu", "mafu", "energy_per_step_j", "energy_per_sample_j", "energy_per_1k_tokens_j")
-        return {name: getattr(self, name) for name in names}
+    """Why there is none."""
+    figures: dict[str, Known]
+    """By the key of their quantity: those of `UTILISATION` and `ENERGY`."""
 
 
 def physics(submission: Submission, derived: Derived, model: ModelCard | None, accelerator: AcceleratorCard | None) -> Physics:
@@ -191,28 +178,19 @@ def physics(submission: Submission, derived: Derived, model: ModelCard | None, a
     energy = _energy(submission, work)
     reason = _no_ledger(submission, work, model)
     if reason is not None or work is None or model is None:
-        none = Known(None, reason or "")
-        return Physics(None, reason, none, none, none, none, none, *energy)
+        return Physics(None, reason, dict.fromkeys(UTILISATION, Known(None, reason or "")) | energy)
     ledger = step_flops(submission, model, work)
     step_s = work.seconds / work.steps
     peak, hardware_peak = (peak_flop_per_s(submission, accelerator, ledger, recomputed=recomputed) for recomputed in (False, True))
-    palm = _palm(submission, model, work) / work.steps
-
-    def over(flops: float, rate: Known, formula: str) -> Known:
-        return known_times(rate, lambda per_s: flops / (step_s * per_s), formula)
-
-    return Physics(
-        flops=ledger,
-        reason=None,
-        model_flop_per_s=Known(ledger.model_flops / step_s, "model FLOPs of a step / time of a step, over all devices"),
-        mfu=over(ledger.model_flops, peak, MFU),
-        mfu_palm=over(palm, peak, PALM),
-        hfu=over(ledger.hardware_flops, hardware_peak, HFU),
-        mafu=over(ledger.model_flops, probed_flop_per_s(submission), MAFU),
-        energy_per_step_j=energy[0],
-        energy_per_sample_j=energy[1],
-        energy_per_1k_tokens_j=energy[2],
-    )
+    figures = {"model_flop_per_s": Known(ledger.model_flops / step_s, UTILISATION["model_flop_per_s"])}
+    for name, flops, rate in (
+        ("mfu", ledger.model_flops, peak),
+        ("mfu_palm", _palm(submission, model, work) / work.steps, peak),
+        ("hfu", ledger.hardware_flops, hardware_peak),
+        ("mafu", ledger.model_flops, probed_flop_per_s(submission)),
+    ):
+        figures[name] = Known(flops / (step_s * rate.value), f"{UTILISATION[name]}: {rate.reason}") if rate.value is not None else rate
+    return Physics(ledger, None, figures | energy)
 
 
 def step_flops(submission: Submission, model: ModelCard, work: Work) -> FlopsLedger:
@@ -240,18 +218,16 @@ def _palm(submission: Submission, model: ModelCard, work: Work) -> float:
     return palm_flops(row) / width * work.slot_tokens
 
 
-def _energy(submission: Submission, work: Work | None) -> tuple[Known, Known, Known]:
+def _energy(submission: Submission, work: Work | None) -> dict[str, Known]:
     """Return joules per step, per sample and per thousand tokens of the window."""
     used = submission.utilisation.energy if submission.utilisation else None
     reason = "no steady step was measured" if work is None else "energy was not measured" if used is None else used.reason
     if work is None or used is None or used.joules is None or not used.window_s:
-        none = Known(None, reason or "the time between the two readings is not known")
-        return none, none, none
+        return dict.fromkeys(ENERGY, Known(None, reason or "the time between the two readings is not known"))
     # Readings are not taken exactly at the steps, so convert them to watts first.
     joules = used.joules / used.window_s * work.seconds
     source = "the hardware's counter" if used.source == "counter" else "power integrated over time"
-
-    def each(amount: float, what: str) -> Known:
-        return Known(joules / amount, f"mean power from {source} x time / {what}") if amount else Known(None, f"no {what} were counted")
-
-    return each(work.steps, "steps"), each(work.documents, "samples"), each(work.real_tokens / 1_000, "thousands of real tokens")
+    return {
+        name: Known(joules / amount, f"mean power from {source} x time / {what}") if amount else Known(None, f"no {what} were counted")
+        for (name, what), amount in zip(ENERGY.items(), (work.steps, work.documents, work.real_tokens / 1_000), strict=True)
+    }

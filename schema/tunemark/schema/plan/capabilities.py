@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import Field
 
-from tunemark.schema.facts.cards import DEEPSEEK, HYBRID, ModelCard
+from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.physics.architecture import FAMILIES, block_linears, heads_of
 from tunemark.schema.records.base import Bytes, Frozen, Pattern
 from tunemark.schema.records.plan import DeviceChoice, Plan
@@ -159,8 +159,6 @@ HEAD_MULTIPLE = 8
 """FlashAttention's heads have a width that is a multiple of this."""
 WIDEST_HEAD = 256
 """And at most this one."""
-WITHOUT_LIGER = ("gpt2", "bert", "apertus", "seed_oss", "ministral3", "minimax_m2", *DEEPSEEK)
-"""Model families that Liger 0.8.5 has no kernels for: it silently leaves them unchanged."""
 PROCESSES_PER_CORE = 4
 """More processes on each core only measure waiting, and exhaust the machine's memory."""
 
@@ -169,8 +167,7 @@ def unsupported_reason(plan: Plan, model: ModelCard, machine: Machine, generatio
     """Return the first reason why a plan cannot run on this machine, or None. `generation` is what its devices lack."""
     facts = {"plan": plan, "card": model, "traits": FAMILIES[model.family]}
     checks = (
-        device_conflicts(plan.device),
-        _too_few_devices(plan.device, machine),
+        _numbers_of_devices(plan.device, machine),
         _missing_features(plan, machine, generation),
         (row.why.format(packages=machine.packages, **facts) for row in CONFLICTS if row.excludes(facts, machine.packages)),
         _missing_packages(plan, machine),
@@ -179,7 +176,9 @@ def unsupported_reason(plan: Plan, model: ModelCard, machine: Machine, generatio
     return next((reason for check in checks for reason in check), None)
 
 
-def _too_few_devices(device: DeviceChoice, machine: Machine) -> Iterator[str]:
+def _numbers_of_devices(device: DeviceChoice, machine: Machine) -> Iterator[str]:
+    if device.count % (group := device.tensor_parallel * device.pipeline_parallel):
+        yield f"{device.count} devices: tensor x pipeline parallel is {group}; give a multiple of it"
     if (missing := missing_devices(device.count, device.nodes, machine)) is not None:
         yield f"{device.count} devices{f' on {device.nodes} nodes' * (device.nodes > 1)}: {missing}"
 
@@ -227,18 +226,6 @@ def _missing_packages(plan: Plan, machine: Machine) -> Iterator[str]:
 
 
 # Settings that exclude each other on any machine, or with a model
-
-
-def device_conflicts(device: DeviceChoice) -> Iterator[str]:
-    """Yield numbers of devices that a strategy or a group of devices does not allow."""
-    several = [strategy.value for strategy in Strategy if strategy is not Strategy.SINGLE]
-    group = device.tensor_parallel * device.pipeline_parallel
-    if device.count == 1 and device.strategy is not Strategy.SINGLE:
-        yield f"{device.strategy.value} needs at least two devices; leave --sharding out, or give --devices 2"
-    if device.count > 1 and device.strategy is Strategy.SINGLE:
-        yield f"single: {device.count} devices need one of {', '.join(several)}"
-    if device.count % group:
-        yield f"{device.count} devices: tensor x pipeline parallel is {group}; give a multiple of it"
 
 
 class Conflict(NamedTuple):
@@ -301,8 +288,6 @@ def conflicts_with_model(plan: Plan, card: ModelCard) -> Iterator[str]:
     if FAMILIES[card.family].learned_positions and plan.data.sequence_length > card.context_length:
         yield f"{card.key} has positions for {card.context_length} tokens, data.sequence_length is {plan.data.sequence_length}"
     yield from _attention_conflicts(plan, card)
-    if plan.model.fused_kernels == "liger" and card.family in WITHOUT_LIGER:
-        yield f"Liger has no kernels for {card.family}; use fused_kernels=none"
     sides = {side for linear in block_linears(card) for side in (linear.inputs, linear.outputs)} if plan.model.fp8_products else set()
     if odd := next((side for side in sorted(sides) if side % FP8_LAYER_MULTIPLE), None):
         yield f"{card.key} has a matrix with a side of {odd}, but fp8 products need multiples of {FP8_LAYER_MULTIPLE}; {WITHOUT_FP8}"
@@ -317,9 +302,6 @@ def _attention_conflicts(plan: Plan, card: ModelCard) -> Iterator[str]:
     elif plan.model.attention == VARLEN and (heads.width % HEAD_MULTIPLE or heads.width > WIDEST_HEAD):
         limits = f"multiples of {HEAD_MULTIPLE} up to {WIDEST_HEAD}"
         yield f"{card.key} has heads of width {heads.width}, and varlen attention takes {limits}; use attention=sdpa"
-    if card.family in HYBRID and plan.data.packing and plan.data.document_borders:
-        cause = "layers with the gated delta rule carry their state from one packed document to the next"
-        yield f"{card.key}: {cause}; use data.packing=false, or data.document_borders=false"
     if FAMILIES[card.family].chunked and plan.data.packing and plan.data.sequence_length > (card.sliding_window or 0):
         chunk = f"{card.key} attends within chunks of {card.sliding_window} tokens, and data.sequence_length is {plan.data.sequence_length}"
         yield f"{chunk}: packing has no mask for chunks yet; use data.packing=false, or rows of at most one chunk"

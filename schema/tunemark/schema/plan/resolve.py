@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
-from tunemark.schema.errors import TunemarkError, did_you_mean, must_be
+from tunemark.schema.errors import TunemarkError, did_you_mean, problem_of
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.names import CORE_OF_CHIP, names_cpu_model
@@ -20,6 +20,7 @@ from tunemark.schema.physics.architecture import targets_in
 from tunemark.schema.plan.capabilities import FEATURE_OF_FORMAT, Feature, Generation, Machine, unsupported_reason
 from tunemark.schema.records.base import flattened
 from tunemark.schema.records.plan import (
+    SETTINGS,
     Attention,
     Batch,
     DataChoice,
@@ -432,27 +433,7 @@ def missing_card(name: str, backend: Backend) -> str:
 
 # `--set`: the card validates the value, and the submission declares the change
 
-ALIASES = {
-    name: field
-    for field, names in {
-        "batch.micro_batch": "batch_size micro_batch batch",
-        "batch.gradient_accumulation": "gradient_accumulation accumulation",
-        "data.sequence_length": "length max_length seq seq_len sequence_length",
-        "data.packing": "packing",
-        "data.padding": "padding",
-        "optimizer.learning_rate": "learning_rate lr",
-        "optimizer.name": "optim optimizer",
-        "optimizer.layer_decay": "layer_decay",
-        "lora.rank": "rank lora_rank",
-        "lora.alpha": "lora_alpha",
-        "gradient_checkpointing": "checkpointing",
-        "compute": "precision",
-        "devices.count": "devices",
-        "devices.strategy": "sharding",
-        "devices.offload": "offload",
-    }.items()
-    for name in names.split()
-}
+ALIASES = {other: name for name, row in SETTINGS.items() for other in row.get("names", ())}
 """Common name of a setting -> its field in the workload card."""
 IDENTITY = ("key", "title", "description", "source", "tier", "not_stated", "axes", "points")
 """Fields of the card that describe it and are not settings."""
@@ -492,10 +473,9 @@ def apply_overrides(card: WorkloadCard, assignments: tuple[str, ...]) -> tuple[W
     try:
         return WorkloadCard.model_validate(content), overrides
     except ValidationError as error:
-        problem = error.errors()[0]
-        place, fix = ".".join(map(str, problem["loc"])), must_be(problem["msg"])
+        place, value, fix = problem_of(error.errors()[0], WorkloadCard)
         if place:
-            raise TunemarkError(f"--set {place}", problem.get("input"), fix) from error
+            raise TunemarkError(f"--set {place}", value, fix) from error
         # A rule over several settings names no field, so the message lists those that were set.
         values = ", ".join(json.dumps(override.run) for override in overrides)
         raise TunemarkError(f"--set {', '.join(override.field for override in overrides)}", values, fix) from error

@@ -1,9 +1,5 @@
 """A converted result: raw values read from the logs of another harness. Statistics are derived, never stored.
 
-Format history:
-
-- `tunemark.converted/1`: first format; later with the status `missed`, `power` and `scaling_factor`, which no earlier file has.
-
 Field docstrings name the key of the MLPerf log (`:::MLLOG` lines) that a value comes from.
 """
 
@@ -198,28 +194,18 @@ class TimeToTarget:
 
 def time_to_target(result: ConvertedResult) -> TimeToTarget:
     """Return the time to target of an entry in seconds, from the raw values of its runs."""
-    times = sorted(run.time_to_target_s for run in result.runs if run.time_to_target_s is not None)
-    middle = median_interval([*times, *[math.inf] * (len(result.runs) - len(times))])
-    unscaled = mlperf_score([run.time_to_target_s for run in result.runs])
+    # A run that did not reach the target counts as the slowest: with two of them, or fewer than three runs, there is no score (MLPerf Training
+    # rules, "Benchmark results").
+    ranked = sorted(math.inf if run.time_to_target_s is None else run.time_to_target_s for run in result.runs)
+    times, kept, middle = [time for time in ranked if math.isfinite(time)], ranked[1:-1], median_interval(ranked)
     return TimeToTarget(
-        runs=len(result.runs),
+        runs=len(ranked),
         reached=len(times),
-        score_s=None if unscaled is None else unscaled * (result.scaling_factor or 1.0),
+        score_s=sum(kept) / len(kept) * (result.scaling_factor or 1.0) if kept and math.isfinite(kept[-1]) else None,
         median=middle if math.isfinite(middle.value) else None,
         fastest_s=times[0] if times else None,
         slowest_s=times[-1] if times else None,
     )
-
-
-def mlperf_score(times: list[float | None]) -> float | None:
-    """Return the mean of the runs without the fastest and the slowest, before scaling.
-
-    A run that did not reach the target (None) counts as the slowest. With two such runs, or fewer than three
-    runs, there is no score (MLPerf Training rules, "Benchmark results").
-    """
-    ranked = sorted(math.inf if time is None else time for time in times)
-    kept = ranked[1:-1]
-    return sum(kept) / len(kept) if kept and math.isfinite(kept[-1]) else None
 
 
 def median_interval(values: list[float]) -> Interval:

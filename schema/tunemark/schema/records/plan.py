@@ -1,8 +1,10 @@
 """The request of a run, its frozen plan with the reason for each derived value, and the division that follows from its overrides."""
 
 import math
+import tomllib
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -463,21 +465,8 @@ def needless_rounding(parameters: Dtype, strategy: Strategy, *, master_weights: 
 
 Value = Annotated[str, Field(max_length=2_000)] | float | int | bool | None
 
-FREE_SETTINGS = {
-    setting: what
-    for what, settings in {
-        "attention kernel": "attention sdpa_kernel",
-        "fused kernels": "fused_kernels loss",
-        "gradient checkpointing": "gradient_checkpointing",
-        "compilation": "compile compile_mode",
-        "compiler level": "neuron.optimisation_level",
-        "split of the global batch": "batch.micro_batch batch.gradient_accumulation devices.count",
-        "sharding": "devices.strategy devices.tensor_parallel devices.pipeline_parallel",
-        "offload": "devices.offload",
-        "format of frozen weights": "frozen_weights quantisation.format quantisation.double",
-    }.items()
-    for setting in settings.split()
-}
+SETTINGS: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("settings.toml").read_text(encoding="utf-8"))
+FREE_SETTINGS: dict[str, str] = {name: row["free"] for name, row in SETTINGS.items() if "free" in row}
 """Settings of a card that a run of the tuned division may change -> what they choose. A changed split keeps the global batch."""
 MEANING = {
     Division.STANDARD: "the workload card unchanged",

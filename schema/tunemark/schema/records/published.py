@@ -1,10 +1,4 @@
-"""A published result: what a document claims, in the words and digits in which it was printed.
-
-Format history:
-
-- `tunemark.published/1`: first format. Statements may have an `assertion`, documents further dates.
-- `tunemark.published-set/1`: the results of one table in one file, as importers write them.
-"""
+"""A published result: what a document claims, in the words and digits in which it was printed."""
 
 import json
 from collections.abc import Iterator

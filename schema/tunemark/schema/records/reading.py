@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from tunemark.schema.errors import did_you_mean, must_be
+from tunemark.schema.errors import did_you_mean, problem_of
 from tunemark.schema.records import converted, published, submission
 from tunemark.schema.safe_text import terminal
 
@@ -102,34 +102,10 @@ def shown_value(value: object) -> str:
 
 
 def _problem(detail: Any, model: type[BaseModel]) -> Problem:  # noqa: ANN401 - pydantic's own dictionary
-    path = [str(part) for part in detail["loc"]]
-    field = ".".join(path) or "record"
-    value = shown_value(detail.get("input"))
-    shown = value if len(value) <= 80 else f"{value[:77]}..."  # noqa: PLR2004 - one line of a terminal
-    if detail["type"] == "missing":
-        return Problem(field, "", "is missing; every record has it")
-    if detail["type"] == "extra_forbidden":
-        return Problem(field, shown, f"is not a field; {did_you_mean(path[-1], _siblings(model, path[:-1]))}")
-    return Problem(field, "" if not path or detail["type"] == "value_error" else shown, must_be(detail["msg"]))
-
-
-def _siblings(model: type[BaseModel], path: list[str]) -> list[str]:
-    """Return the field names of the record in which the path ends."""
-    current: Any = model
-    for part in path:
-        if isinstance(current, type) and issubclass(current, BaseModel) and part in current.model_fields:
-            current = _model_in(current.model_fields[part].annotation)
-    return list(current.model_fields) if isinstance(current, type) and issubclass(current, BaseModel) else []
-
-
-def _model_in(annotation: Any) -> Any:  # noqa: ANN401 - any type expression
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    for inner in getattr(annotation, "__args__", ()):
-        model = _model_in(inner)
-        if model is not None:
-            return model
-    return None
+    field, value, fix = problem_of(detail, model)
+    shown = shown_value(value)
+    shown = shown if len(shown) <= 80 else f"{shown[:77]}..."  # noqa: PLR2004 - one line of a terminal
+    return Problem(field or "record", "" if not field or detail["type"] in {"missing", "value_error"} else shown, fix)
 
 
 def _refuse_constant(name: str) -> float:

@@ -321,36 +321,33 @@ class Compared(NamedTuple):
 
 
 def compared(plan: Plan, effective: Effective, trace: StepTrace) -> Iterator[Compared]:
-    """Yield each setting of a run. Null fields are left out."""
-    yield _attention(plan, effective)
-    yield _same("fused_kernels", plan.model.fused_kernels, effective.fused_kernels)
-    if effective.loss is not None:
-        yield _same("loss", plan.model.loss, effective.loss)
-    yield _same("gradient_checkpointing", plan.model.gradient_checkpointing.value, effective.gradient_checkpointing)
-    yield _same("processes", str(plan.device.count), str(effective.processes))
-    yield Compared("compile", plan.model.compile, effective.compile, plan.model.compile == effective.compile.partition(",")[0])
-    if effective.compute is not None:
-        yield _same("compute_format", plan.precision.compute.value, effective.compute)
+    """Yield each setting of a run. Null fields are left out. A CPU has one place for parameters and states."""
+    model, four_bit, device = plan.model, plan.quantisation, DEVICE_TYPES.get(plan.device.backend)
     stored, trained = plan.trained.value, [short(name) for name in effective.trainable_dtypes]
-    yield Compared("trained_format", stored, ", ".join(trained) or "none", trained == [stored])
-    if effective.quantisation is not None:
-        requested = plan.quantisation
-        unpacked = "fp8" if plan.model.frozen_weights == "fp8" else "none"
-        name = f"{requested.format}{', double' if requested.double else ''}" if requested else unpacked
-        yield _same("quantisation", name, effective.quantisation)
-    if effective.fp8_training is not None:
-        yield _same("fp8_training", plan.model.fp8_training, effective.fp8_training)
-    yield Compared("optimizer", plan.optimizer.name, effective.optimizer, _optimizer_agrees(plan, effective))
-    yield from _packing(plan, trace)
-    yield from _places(plan, effective)
-    if effective.stochastic_rounding is not None:
-        yield _same("stochastic_rounding", str(plan.rounds_stochastically).lower(), str(effective.stochastic_rounding).lower())
-    if effective.sharding or plan.device.count > 1:
-        yield Compared("sharding", plan.device.strategy.value, effective.sharding or "none", None)
-    if effective.gradient_reduction is not None:
-        yield _same("gradient_reduction", "fp32", effective.gradient_reduction)
-    if effective.process_group or plan.device.count > 1:
-        yield Compared("process_group", "automatic", effective.process_group or "none", None)
+    quantised = f"{four_bit.format}{', double' if four_bit.double else ''}" if four_bit else "none"
+    offload, rounded, several = plan.device.offload, effective.stochastic_rounding, plan.device.count > 1
+    parameters, states = (", ".join(places) if device else None for places in (effective.parameters_on, effective.optimizer_states_on))
+    rows = (
+        _attention(plan, effective),
+        _same("fused_kernels", model.fused_kernels, effective.fused_kernels),
+        _same("loss", model.loss, effective.loss),
+        _same("gradient_checkpointing", model.gradient_checkpointing.value, effective.gradient_checkpointing),
+        _same("processes", str(plan.device.count), str(effective.processes)),
+        Compared("compile", model.compile, effective.compile, model.compile == effective.compile.partition(",")[0]),
+        _same("compute_format", plan.precision.compute.value, effective.compute),
+        Compared("trained_format", stored, ", ".join(trained) or "none", trained == [stored]),
+        _same("quantisation", "fp8" if model.frozen_weights == "fp8" else quantised, effective.quantisation),
+        _same("fp8_training", model.fp8_training, effective.fp8_training),
+        Compared("optimizer", plan.optimizer.name, effective.optimizer, _optimizer_agrees(plan, effective)),
+        _packing(plan, trace),
+        _same("parameters_on", "cpu" if offload == "all" else str(device), parameters),
+        _same("optimizer_states_on", str(device) if offload == "none" else "cpu", states),
+        _same("stochastic_rounding", str(plan.rounds_stochastically).lower(), "" if rounded is None else str(rounded).lower()),
+        Compared("sharding", plan.device.strategy.value, effective.sharding or "none", None) if effective.sharding or several else None,
+        _same("gradient_reduction", "fp32", effective.gradient_reduction),
+        Compared("process_group", "automatic", effective.process_group or "none", None) if effective.process_group or several else None,
+    )
+    yield from filter(None, rows)
 
 
 def short(name: str) -> str:
@@ -359,8 +356,8 @@ def short(name: str) -> str:
     return SHORT_NAMES.get(bare, bare)
 
 
-def _same(setting: str, requested: str, effective: str) -> Compared:
-    return Compared(setting, requested, effective, requested == effective)
+def _same(setting: str, requested: str, effective: str | None) -> Compared | None:
+    return Compared(setting, requested, effective, requested == effective) if effective else None
 
 
 def _attention(plan: Plan, effective: Effective) -> Compared:
@@ -394,23 +391,9 @@ def optimizer_class(plan: Plan) -> str:
     return OPTIMIZER_CLASSES[plan.optimizer.name]
 
 
-def _packing(plan: Plan, trace: StepTrace) -> Iterator[Compared]:
-    """Yield whether rows held several packed documents, observed from unlabelled first tokens."""
-    if not plan.data.packing or not sum(trace.rows):
-        return
+def _packing(plan: Plan, trace: StepTrace) -> Compared | None:
+    """Return the documents in a row of a packed run, observed from unlabelled first tokens."""
     pieces, rows = sum(trace.real_tokens) - sum(trace.supervised_tokens), sum(trace.rows)
-    yield Compared("packing", "several documents per row", f"{pieces / rows:.1f} documents or parts per row", pieces > rows)
-
-
-def _places(plan: Plan, effective: Effective) -> Iterator[Compared]:
-    """Yield where parameters and optimizer states are stored. A CPU has no other place."""
-    device = DEVICE_TYPES.get(plan.device.backend)
-    if device is None:
-        return
-    offload = plan.device.offload
-    for what, places, moved in (
-        ("parameters_on", effective.parameters_on, offload == "all"),
-        ("optimizer_states_on", effective.optimizer_states_on, offload in {"all", "optimizer"}),
-    ):
-        if places:
-            yield _same(what, "cpu" if moved else device, ", ".join(places))
+    if not plan.data.packing or not rows:
+        return None
+    return Compared("packing", "several documents per row", f"{pieces / rows:.1f} documents or parts per row", pieces > rows)

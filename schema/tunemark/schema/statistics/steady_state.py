@@ -103,12 +103,6 @@ def _noise(residuals: Floats) -> float:
     return math.sqrt(max(between, float(residuals.var(ddof=2))))
 
 
-def _correlation_factor(residuals: Floats) -> float:
-    """Return the factor by which correlated neighbours raise a standard error, as in an AR(1) process."""
-    correlation = lag_one(residuals)
-    return math.sqrt((1 + correlation) / (1 - correlation))
-
-
 def drift(times: Floats) -> float:
     """Return the drift of step times over the window relative to their median, or 0 if it may be due to chance.
 
@@ -116,7 +110,9 @@ def drift(times: Floats) -> float:
     neighbours, excludes zero.
     """
     slope = theil_sen(times)
-    wider = _correlation_factor(times - slope.value * np.arange(len(times)))
+    # Correlated neighbours raise a standard error by this factor, as in an AR(1) process.
+    correlation = lag_one(times - slope.value * np.arange(len(times)))
+    wider = math.sqrt((1 + correlation) / (1 - correlation))
     if slope.value - (slope.value - slope.low) * wider <= 0 <= slope.value + (slope.high - slope.value) * wider:
         return 0.0
     return slope.value * len(times) / float(np.median(times))
