@@ -3,28 +3,17 @@
 import json
 import re
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 from duckdb import CatalogException, DuckDBPyConnection
 
 from tunemark.schema.comparability import configuration
-from tunemark.schema.facts.cards import ModelCard
-from tunemark.schema.formats import GIB
-from tunemark.schema.option_rates import TRAINED
 from tunemark.schema.owned_hardware import OwnedHardware
-from tunemark.schema.physics.memory import estimate_memory
-from tunemark.schema.physics.stacks import USUAL_STACK, on_stack
-from tunemark.schema.physics.training_shape import TrainingShape
-from tunemark.schema.plan_search import RANK
 from tunemark.schema.statistics import intervals
 from tunemark.schema.statistics.comparison import paired_change
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
-from tunemark.schema.vocabulary import FITS, Checkpointing
 from tunemark.site import wording
 
-DEVICE_GIB = (6, 8, 12, 16, 24, 32, 48, 80, 96, 141, 180, 192, 288)
-"""Memory of the devices that people train on."""
 ENOUGH = 3
 """Values from which an interval for one more is given."""
 FIGURE = re.compile(r"\d[\d,]*(\.\d+)?")
@@ -48,11 +37,6 @@ def add_to(connection: DuckDBPyConnection) -> None:
             (break_even_hours, ["double", "double", "double", "double", "double"], "double"),
             (rounded_half, ["varchar"], "double"),
             (configuration_of_any_software, ["json"], "varchar"),
-            (
-                memory_by_method,
-                ["json"],
-                "struct(method varchar, sequence_length bigint, least_bytes bigint, kept_bytes bigint, device_gib bigint)[]",
-            ),
         ):
             connection.create_function(function.__name__, function, parameters, returned, null_handling="special")
 
@@ -139,30 +123,3 @@ def rounded_half(printed: str | None) -> float | None:
 def configuration_of_any_software(row: str) -> str | None:
     """Return the name of a run's configuration, equal for all versions of the software; NULL without a comparability group."""
     return configuration(json.loads(row), any_software=True)
-
-
-def memory_by_method(model: str) -> list[dict[str, Any]]:
-    """Return the memory that each method needs on one device of a usual GPU, for one row of the usual length and the usual software stack.
-
-    `least_bytes` are with recomputation, `kept_bytes` without, and `device_gib` is the smallest memory on which it is expected to run with
-    recomputation; NULL if none of one device is enough.
-    """
-    row = json.loads(model)
-    card, rows = ModelCard.model_construct(**row | {"aliases": (), "key": row["model"]}), []
-    for method in TRAINED:
-        step = TrainingShape(card, method, card.usual_length, lora_rank=RANK, attention="sdpa")
-        kept, least = (
-            estimate_memory(on_stack(replace(step, checkpointing=each), USUAL_STACK["plain"]))
-            for each in (Checkpointing.NONE, Checkpointing.FULL)
-        )
-        device = next((size for size in DEVICE_GIB if least.fit_on(size * GIB) in FITS), None)
-        rows.append(
-            {
-                "method": method.value,
-                "sequence_length": card.usual_length,
-                "least_bytes": least.needed,
-                "kept_bytes": kept.needed,
-                "device_gib": device,
-            }
-        )
-    return rows

@@ -1,7 +1,9 @@
-"""Predicted memory compared with measured memory, line by line, and with published memory, row by row."""
+"""Predicted memory: of each model and method, and compared with measured memory, line by line, and with published memory, row by row."""
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import product
 
 from tunemark.collector.audit.published_shape import expected_bytes, published_shape
 from tunemark.collector.store.database import Row
@@ -12,10 +14,30 @@ from tunemark.schema.formats import GIB
 from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.memory_states import MemoryLedger, divided
-from tunemark.schema.physics.training_shape import shape_of_plan, shape_problem
+from tunemark.schema.physics.stacks import USUAL_STACK, on_stack
+from tunemark.schema.physics.training_shape import TrainingShape, shape_of_plan, shape_problem
 from tunemark.schema.records.published import Claim, PublishedResult
 from tunemark.schema.records.submission import Submission
-from tunemark.schema.vocabulary import Method, PublishedStatus
+from tunemark.schema.vocabulary import FITS, Checkpointing, Method, PublishedStatus
+
+# Models ---------------------------------------------------------------------------------------------
+
+DEVICE_GIB = (6, 8, 12, 16, 24, 32, 48, 80, 96, 141, 180, 192, 288)
+"""Memory of the devices that people train on."""
+
+
+def memory_needs(facts: FactBase) -> Iterator[Row]:
+    """Yield the rows of `memory_needs`: a step of one row of the usual length on one device, for each model and method."""
+    for model, method in product(facts.models.values(), (Method.FULL, Method.LORA, Method.QLORA)):
+        step = TrainingShape(model, method, model.usual_length, lora_rank=16, attention="sdpa")
+        kept, least = (
+            estimate_memory(on_stack(replace(step, checkpointing=each), USUAL_STACK["plain"]))
+            for each in (Checkpointing.NONE, Checkpointing.FULL)
+        )
+        device = next((size for size in DEVICE_GIB if least.fit_on(size * GIB) in FITS), None)
+        needs = {"least_bytes": least.needed, "kept_bytes": kept.needed, "device_gib": device}
+        yield {"model": model.key, "method": method.value, "sequence_length": model.usual_length} | needs
+
 
 # Measured memory -----------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from tunemark.collector.gate.fact_files import count_problem
 from tunemark.collector.gate.read import CONVERTED, DOCUMENT, PUBLISHED, SUBMISSIONS, records_in, shown_path
 from tunemark.collector.predict.calibration_rows import CalibrationOutcome, calibrate, calibration_outcome, unused_rows
 from tunemark.collector.predict.derived_figures import Derivation, add_derived_figures
-from tunemark.collector.predict.predicted_vs_measured import memory_errors
+from tunemark.collector.predict.predicted_vs_measured import memory_errors, memory_needs
 from tunemark.collector.store.database import Row, Rows, arrow_schemas, as_arrow, build_database, columns_of, merge
 from tunemark.collector.store.fact_rows import fact_rows
 from tunemark.collector.store.measured_rows import measured_rows
@@ -113,7 +113,8 @@ def collect(root: Path, database: Path, as_of: date | None = None) -> Collected:
     rows["audit_rules"] = [columns_of("audit_rules", each) for each in rules]
     rows["findings"] = [columns_of("findings", each) | {"finding": number} for number, each in enumerate(findings, start=1)]
     add_derived_figures(rows, Derivation(calibration.by_result, calibration.refused, evidence, findings))
-    merge(rows, throughput_rows(fitted, held_out, trust, findings) | {"memory_errors": list(memory_errors(facts, evidence.records))})
+    memory = {"memory_errors": list(memory_errors(facts, evidence.records)), "memory_needs": list(memory_needs(facts))}
+    merge(rows, throughput_rows(fitted, held_out, trust, findings) | memory)
     problems = [*undescribed, *accepted.problems]
     complete = not problems and not accepted.notes
     inputs = inputs_sha256(root)

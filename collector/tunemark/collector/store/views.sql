@@ -866,6 +866,20 @@ comment on column memory_errors.reading is 'How the document''s figures are read
 comment on column memory_errors.master_weights is 'True if a copy of the weights in fp32 is updated.';
 comment on column memory_errors.shards is 'Devices over which the parameters are divided.';
 
+create table memory_needs (
+    model varchar not null,
+    method varchar not null,
+    sequence_length integer not null,
+    least_bytes bigint not null,
+    kept_bytes bigint not null,
+    device_gib integer,
+    primary key (model, method)
+);
+comment on table memory_needs is 'Predicted memory of each model and method on one device: one row of tokens, adapters of rank 16, transformers'' Trainer with peft.';
+comment on column memory_needs.least_bytes is 'With gradient checkpointing.';
+comment on column memory_needs.kept_bytes is 'Without gradient checkpointing.';
+comment on column memory_needs.device_gib is 'Smallest usual memory of a device on which it is expected to run with gradient checkpointing; NULL if no single device has enough.';
+
 create view rule_errors as
 with memory as (
     select 'Tunemark' as rule, 'tunemark estimate' as formula, 'guide/definitions' as source, predicted_bytes as predicted, e.* from memory_errors e
