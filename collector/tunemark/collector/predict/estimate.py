@@ -23,7 +23,7 @@ from tunemark.schema.option_rates import EVIDENCE_TABLES, Evidence, KnownRate, P
 from tunemark.schema.physics.memory import StackedMemory, memory_on
 from tunemark.schema.physics.work import Missing
 from tunemark.schema.plan_search import Asked, best_plan, division_of, step_on
-from tunemark.schema.recommendation import NODES, Rate
+from tunemark.schema.recommendation import LEVELS, NODES, Rate
 from tunemark.schema.throughput import Combination, Range, architecture_of, generation_of, interval_of
 from tunemark.schema.throughput import predict as predicted
 from tunemark.schema.vocabulary import FITS, Method, SoftwareLevel
@@ -215,8 +215,8 @@ def estimates(
     of_level, of_tuned = (
         {
             (rate.accelerator, rate.devices): rate
-            for rate in option_rates(model, length, places, evidence, (software,), how)
-            if rate.method == method.value
+            for rate in option_rates(model, length, places, evidence, LEVELS if software == "tuned" else (software,), how)
+            if (rate.method, rate.software) == (method.value, software)
         }
         for software, how in ((level, asked), ("tuned", replace(asked, loop="", release="")))
     )
