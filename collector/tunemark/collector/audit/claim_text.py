@@ -51,7 +51,7 @@ DEVICES = re.compile(
 )
 FROM_TO = re.compile(rf"\bfrom {COUNT}(?: {READ}| ?GPUs?| devices?)? to $", re.IGNORECASE)
 FIRST = re.compile(
-    r"(?:from|of|between|was)?[ ~]*((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[kKMB]\b)?)(?: ?[A-Za-z/%]+)? ?(?:up to|down to|to|->|→) $"
+    r"(?:from|of|between|was)?[ ~]*((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[kKMB]\b)?)(?: ?[A-Za-z/%]+)? ?(?:up to|down to|to|->|→|vs\.?|versus|against|compared (?:to|with)|instead of) $"
 )
 """The figure before another one of the same kind: `from 12.5k to ` before `20k tokens/s`."""
 SIZE = re.compile(r"[ -]?(?:with |\(|of )?(\d{1,4})[ -]?Gi?B\b\)?(?! (?:peak|of (?:peak|memory use)|use|used|max|in use))", re.IGNORECASE)
