@@ -44,12 +44,14 @@ COUNT = rf"(?<![\w.,-])(\d{{1,5}}|{'|'.join(CLAIMS['numbers'])})"
 NAMES_BEFORE = r"(?:free|used|rented|nvidia|amd|intel|google|aws|apple|spot|separate|consumer|gpus?|tesla|our|the|of|x|\*|standard|local|old|cloud|card|mac(?:book)?(?: pro)?)"
 BEFORE = re.compile(rf"{COUNT}[ -]?(?:{NAMES_BEFORE}[ -]?)*$", re.IGNORECASE)
 NODES = re.compile(rf"{COUNT}[ -](?:\w+ )?(?:nodes?|machines|servers|hosts)\b", re.IGNORECASE)
-AFTER = re.compile(r"^(?: ?(?:x|\*) ?(\d{1,5})\b(?![.,]\d)|:(\d{1,4})\b(?![.,]\d)|-(\d{1,4})\b(?! ?G))", re.IGNORECASE)
+AFTER = re.compile(r"^(?: ?(?:x|\*) ?(\d{1,5})\b(?![.,]\d)|:(\d{1,4})\b(?![.,]\d)|-(\d{1,4})\b(?! ?Gi?B\b))", re.IGNORECASE)
 DEVICES = re.compile(
     rf"{COUNT}[ -](?:(?!per\b)[\w-]+ )?(?:GPUs?|devices?|HPUs?|chips?|accelerators?|cards?|workers?|ranks)\b(?![ -]?(?:hours?|hrs?|h)\b)",
     re.IGNORECASE,
 )
 FROM_TO = re.compile(rf"\bfrom {COUNT}(?: {READ}| ?GPUs?| devices?)? to $", re.IGNORECASE)
+FEWEST = 8
+"""Tokens that a sample has at least."""
 FIRST = re.compile(
     r"(?:from|of|between|was)?[ ~]*((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[kKMB]\b)?)(?: ?[A-Za-z/%]+)? ?(?:up to|down to|to|->|→|vs\.?|versus|against|compared (?:to|with)|instead of) $"
 )
@@ -134,7 +136,7 @@ def read_claim(facts: FactBase, text: str) -> ClaimText:
     found, scan = _named(text), _Scan(text)
     models, (devices, counts) = _models(facts, scan), _devices(facts, scan)
     memory, used_on = scan.take(NAMELESS), _date(scan)
-    figures = tuple(sorted(_figures(scan, text), key=lambda each: each.place))
+    figures = tuple(sorted(_of_rows(list(_figures(scan, text))), key=lambda each: each.place))
     size, sized = None if models else SIZE_OF_MODEL.search(text), tuple[ModelCard, ...]()
     if size is not None:
         # No known model may have about this size.
@@ -296,6 +298,15 @@ def _figures(scan: _Scan, text: str) -> Iterator[Stated]:
                     yield replace(stated, value=_interval(first[1], earlier) * scale, printed=first[1], place=begin)
                 yield stated
                 scan.read(begin, match.end())
+
+
+def _of_rows(figures: list[Stated]) -> Iterator[Stated]:
+    """Yield the figures, with tokens that are too few for all samples of a text as those of each."""
+    kinds = {each.kind for each in figures}
+    rows = max((each.value.value for each in figures if each.kind == "samples"), default=0.0)
+    for each in figures:
+        alone = each.kind == "tokens" and "sequence_length" not in kinds and each.value.value < FEWEST * rows
+        yield replace(each, kind="sequence_length") if alone else each
 
 
 def _stated(kind: str, match: re.Match[str], text: str) -> Stated | None:

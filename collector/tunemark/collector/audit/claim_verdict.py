@@ -15,7 +15,7 @@ from tunemark.collector.audit.claim_text import ClaimText
 from tunemark.collector.audit.evidence import AuditedResult, Evidence
 from tunemark.collector.audit.load import audited_record
 from tunemark.collector.audit.rule import WORST_FIRST, Finding, audit
-from tunemark.collector.audit.token_rates import token_rates
+from tunemark.collector.audit.token_rates import plain_rate, token_rates
 from tunemark.collector.predict.estimate import range_of, read_evidence
 from tunemark.schema.facts.cards import APPLE, AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
@@ -103,10 +103,9 @@ def _judged(facts: FactBase, record: PublishedResult, known: Callable[[], KnownR
 def _predicted(run: AuditedResult, model: ModelCard, card: AcceleratorCard, fitted: KnownRates) -> Predicted:
     """Compare the rate and the memory of a reading with those of a step of usual settings."""
     claim, memory, stated = run.claims.get("tokens_per_s"), run.claims.get("peak_memory_bytes"), run.conditions
-    tokens, time = run.claims.get("tokens"), run.claims.get("train_time_s")
-    if by_time := claim is None and tokens is not None and time is not None:
-        rate = tokens.value / time.value
-        claim = Claim(value=rate, printed=f"{significant(rate)} tokens/s")
+    derived = plain_rate(run) if claim is None else None
+    if derived is not None:
+        claim = Claim(value=derived.tokens_per_s.value, printed=f"{significant(derived.tokens_per_s.value)} tokens/s")
     length, settings = stated.sequence_length or model.usual_length, stated.settings
     asked = Asked({"micro_batch": stated.micro_batch} if stated.micro_batch else {})
     if memory:
@@ -128,9 +127,11 @@ def _predicted(run: AuditedResult, model: ModelCard, card: AcceleratorCard, fitt
         ends = f"{significant(likely.low)} to {significant(likely.high)}, the 90% interval"
         nearest = ", the nearest level" if len(known) > 1 else ""
         reason = "; ".join(filter(None, (above, f"{claim.printed} is {side} {ends} predicted for {software} software{nearest}")))
-        # Other software than the model knows may be faster, and a whole time may hold twice that of training.
+        # Other software than the model knows may be faster, a whole time may hold twice that of training, and rows may be shorter.
         other = side == "above" and software == "plain" and "software" in settings
-        other = other or (side == "below" and by_time and claim.value > likely.low / LOOSE["time"][1])
+        other = other or (side == "below" and derived is not None and claim.value > likely.low / LOOSE["time"][1])
+        if derived is not None and derived.quantity != "tokens" and side != "within":
+            return Predicted(reason=reason, doubted=bool(above))
         return Predicted(reason=reason, expected=None if other else (claim.value, likely), doubted=bool(above), compared=True)
     if misfit:
         lacking = gib(plan.needed_bytes - card.usable_bytes)
