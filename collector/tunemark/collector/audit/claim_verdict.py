@@ -132,6 +132,8 @@ def _predicted(run: AuditedResult, model: ModelCard, card: AcceleratorCard, fitt
         other = other or (side == "below" and derived is not None and claim.value > likely.low / LOOSE["time"][1])
         if derived is not None and derived.quantity != "tokens" and side != "within":
             return Predicted(reason=reason, doubted=bool(above))
+        if other and side == "below":
+            reason += ", and a whole time holds more than training"
         return Predicted(reason=reason, expected=None if other else (claim.value, likely), doubted=bool(above), compared=True)
     if misfit:
         lacking = gib(plan.needed_bytes - card.usable_bytes)
