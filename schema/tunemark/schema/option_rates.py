@@ -41,6 +41,8 @@ from tunemark.schema.vocabulary import FITS, METHODS, Dtype, Method, SoftwareLev
 TRAINED = (Method.FULL, Method.LORA, Method.QLORA)
 TRITON = ("NVIDIA", "AMD", "Intel")
 """Vendors whose GPUs run kernels in Triton."""
+DELTA_RULE = "flash-linear-attention"
+"""The package whose kernels of the gated delta rule predicted speeds assume."""
 SAME_LENGTH = 1.1
 """Results with rows that are longer or shorter by at most this factor count as direct evidence."""
 NARROWEST = 1e-6
@@ -145,10 +147,9 @@ def unmeasured(results: Sequence[KnownRate], model: ModelCard, method: Method, c
 
 def _unsupported(model: ModelCard, card: AcceleratorCard) -> str | None:
     """Return the reason why the blocks of a model do not run on an accelerator as fast as is predicted, or None."""
-    traits = FAMILIES[model.family]
-    if traits.kernels and (card.vendor not in TRITON or card.architecture == "Gaudi"):
-        return f"speeds of {model.name} assume the kernels of {traits.kernels}, which are in Triton, and {card.name} runs none"
-    if not (traits.overflows_fp16 and not has_bf16(card)):
+    if model.linear_value_heads and (card.vendor not in TRITON or card.architecture == "Gaudi"):
+        return f"speeds of {model.name} assume the kernels of {DELTA_RULE}, which are in Triton, and {card.name} runs none"
+    if not FAMILIES[model.family].overflows_fp16 or has_bf16(card):
         return None
     why = f"activations of {model.name} exceed the range of fp16, and {card.name} has no bf16"
     return f"{why}; Unsloth computes them in fp32 there, and no result says how fast"
@@ -265,8 +266,7 @@ def cautions(model: ModelCard, length: int) -> str:
     too_long = _too_long(length, model)
     if too_long is not None:
         raise TunemarkError("sequence_length", length, too_long)
-    kernels = FAMILIES[model.family].kernels
-    assumed = f"Predicted speeds of {model.name} assume that {kernels} is installed." if kernels else ""
+    assumed = f"Predicted speeds of {model.name} assume that {DELTA_RULE} is installed." if model.linear_value_heads else ""
     if length <= model.context_length:
         return assumed
     longer = f"{length:,} tokens are more than the context of {model.name}, {model.context_length:,}: it needs scaled positions for them, such as YaRN."

@@ -45,8 +45,6 @@ class Traits:
     """The router scales its input by a vector, and the experts by a number each."""
     gated_attention: bool = False
     """The product for the queries gives a gate of the output of attention, too."""
-    kernels: str = ""
-    """The package of Triton kernels that predicted speeds assume."""
     overflows_fp16: bool = False
     """Activations of its trained weights exceed the range of fp16 (unsloth.ai/blog/gemma3)."""
     capped_logits: bool = False
@@ -71,7 +69,7 @@ FAMILIES: dict[str, Traits] = {
     "glm4": Traits(norms_per_layer=4, query_key_value_bias=True),
     "llama4_text": Traits(query_key_norm="unit", chunked=True, every_expert=True),
     "gpt_oss": Traits(linear_bias=True, sinks=True, eager=True),
-    "qwen3_5_text": Traits(norms_scaled_in_fp32=True, query_key_norm="head", gated_attention=True, kernels="flash-linear-attention"),
+    "qwen3_5_text": Traits(norms_scaled_in_fp32=True, query_key_norm="head", gated_attention=True),
     **dict.fromkeys(
         ("qwen3_next", "qwen3_5_moe_text"),
         Traits(norms_scaled_in_fp32=True, query_key_norm="head", gated_attention=True, gated_expert=True),
