@@ -13,6 +13,7 @@ from tunemark.collector.predict import cross_validation
 from tunemark.collector.predict.cross_validation import throughput_rows
 from tunemark.collector.predict.estimate import read_evidence as READ_EVIDENCE  # noqa: N812 - before a fixture replaces it
 from tunemark.collector.predict.fit import fit
+from tunemark.collector.predict.predicted_vs_measured import memory_needs
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.option_rates import cautions
 
@@ -91,6 +92,14 @@ def test_devices_in_the_name_stacks_and_settings_without_effect_on_the_rate_are_
 @pytest.mark.parametrize(("claim", "verdict"), AS_TYPED["claims"])
 def test_a_claim_in_words_is_judged_in_one_sentence(tunemark: Tunemark, claim: str, verdict: str) -> None:
     assert tunemark("audit", claim).out.startswith(verdict)
+
+
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "gpt-oss-20b"])
+def test_the_memory_on_the_page_of_a_model_is_that_of_an_estimate(tunemark: Tunemark, model: str) -> None:
+    [row] = [each for each in memory_needs(FACTS) if (each["model"], each["method"]) == (model, "lora")]
+    step = ("estimate", "-m", model, "-a", "H100", "--micro-batch", 1, "--json", "--checkpointing")
+    needed = [json.loads(tunemark(*step, kind).out)["needed_bytes"] for kind in ("full", "none")]
+    assert needed == [row["least_bytes"], row["kept_bytes"]]
 
 
 def test_rows_longer_than_the_context_are_a_warning(tunemark: Tunemark) -> None:

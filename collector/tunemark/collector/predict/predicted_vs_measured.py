@@ -11,25 +11,32 @@ from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.world_facts import MemoryConvention
 from tunemark.schema.formats import GIB
+from tunemark.schema.option_rates import TRAINED
 from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.memory_states import MemoryLedger, divided
 from tunemark.schema.physics.stacks import USUAL_STACK, on_stack
-from tunemark.schema.physics.training_shape import TrainingShape, shape_of_plan, shape_problem
+from tunemark.schema.physics.training_shape import shape_of_plan, shape_problem
+from tunemark.schema.plan_search import step_on
 from tunemark.schema.records.published import Claim, PublishedResult
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.vocabulary import FITS, Checkpointing, Method, PublishedStatus
 
 # Models ---------------------------------------------------------------------------------------------
 
+USUAL_DEVICE = "nvidia-h100-80gb-sxm"
+"""The device whose formats count; its memory does not."""
 DEVICE_GIB = (6, 8, 12, 16, 24, 32, 48, 80, 96, 141, 180, 192, 288)
-"""Memory of the devices that people train on."""
+"""Memory of devices for training, as the names of cards have it. A choice: one of each step."""
 
 
 def memory_needs(facts: FactBase) -> Iterator[Row]:
     """Yield the rows of `memory_needs`: a step of one row of the usual length on one device, for each model and method."""
-    for model, method in product(facts.models.values(), (Method.FULL, Method.LORA, Method.QLORA)):
-        step = TrainingShape(model, method, model.usual_length, lora_rank=16, attention="sdpa")
+    card = facts.accelerators.get(USUAL_DEVICE)
+    if card is None:
+        return
+    for model, method in product(facts.models.values(), TRAINED):
+        step = step_on(card, model, method, model.usual_length, 1)
         kept, least = (
             estimate_memory(on_stack(replace(step, checkpointing=each), USUAL_STACK["plain"]))
             for each in (Checkpointing.NONE, Checkpointing.FULL)
