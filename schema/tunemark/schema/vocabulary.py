@@ -255,10 +255,13 @@ VENDOR_PACKAGES = ("torch-xla", "torch-neuronx", "neuronx-cc", "neuronx-distribu
 """The same of a vendor's stack; they are not reported as missing elsewhere."""
 
 
+BACKENDS: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("backends.toml").read_text(encoding="utf-8"))
+"""What torch and a monitor offer on each family of devices."""
+
+
 def _of_backends(name: str) -> dict[Backend, Any]:
-    """Return a column of backends.toml; families without it are left out."""
-    rows = tomllib.loads(Path(__file__).with_name("backends.toml").read_text(encoding="utf-8"))
-    return {Backend(family): row[name] for family, row in rows.items() if name in row}
+    """Return a column of the families; those without it are left out."""
+    return {Backend(family): row[name] for family, row in BACKENDS.items() if name in row}
 
 
 NATIVE, STATIC_SHAPES, COMPILED_UPDATE = (tuple(_of_backends(name)) for name in ("native", "static_shapes", "compiled_update"))
