@@ -23,7 +23,7 @@ from tunemark.schema.option_rates import EVIDENCE_TABLES, Evidence, KnownRate, P
 from tunemark.schema.physics.memory import StackedMemory, memory_on
 from tunemark.schema.physics.work import Missing
 from tunemark.schema.plan_search import Asked, best_plan, division_of, step_on
-from tunemark.schema.recommendation import LEVELS, NODES, Rate
+from tunemark.schema.recommendation import NODES, Rate
 from tunemark.schema.throughput import Combination, Range, architecture_of, generation_of, interval_of
 from tunemark.schema.throughput import predict as predicted
 from tunemark.schema.vocabulary import FITS, Method, SoftwareLevel
@@ -212,20 +212,20 @@ def estimates(
     if places and not places[0][0].usable_bytes:
         raise TunemarkError("--accelerator", places[0][0].key, f"has no memory that is known: {no_training(*places[0])}")
     # The comparison is with any tuned loop, also for the loop of a document.
-    of_level, of_tuned = (
-        {
-            (rate.accelerator, rate.devices): rate
-            for rate in option_rates(model, length, places, evidence, LEVELS if software == "tuned" else (software,), how)
-            if (rate.method, rate.software) == (method.value, software)
-        }
-        for software, how in ((level, asked), ("tuned", replace(asked, loop="", release="")))
-    )
+    any_loop = replace(asked, loop="", release="")
+
+    def rates(levels: Iterable[SoftwareLevel], how: Asked) -> dict[tuple[str, str, int], Rate]:
+        found = option_rates(model, length, places, evidence, tuple(levels), how)
+        return {(rate.software, rate.accelerator, rate.devices): rate for rate in found if rate.method == method.value}
+
+    of_any = rates(dict.fromkeys(("plain", "tuned", level)), any_loop)
+    of_level = of_any if asked == any_loop else rates((level,), asked)
     for card, devices in places:
         plan, verdict = best_plan(evidence.effects, card, step_on(card, model, method, length, devices, asked), level, asked)
         memory, size, rate = (
             memory_on(plan.shape, asked.stack, plan.fixed, level, card.vendor),
             card.usable_bytes,
-            of_level[card.key, devices],
+            of_level[level, card.key, devices],
         )
         speed = range_of(rate)
         seconds = None if tokens is None or speed is None else speed.under(tokens)
@@ -241,7 +241,7 @@ def estimates(
             None if asked.stack or verdict in FITS else memory.leanest(plan.other_stacks(card)),
             rate,
             speed,
-            of_tuned[card.key, devices],
+            of_any["tuned", card.key, devices],
             unseen(evidence.results, card, model, level),
             seconds,
             usd,
