@@ -4,9 +4,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from factories import CHECKOUT, calibration_of_checkout, copy_data, evidence_of_checkout
+from factories import CHECKOUT, calibration_of_checkout, copy_data
 
-from tunemark.collector.predict import calibration_rows, estimate
+from tunemark.collector.predict import calibration_rows
 
 
 @pytest.fixture
@@ -22,7 +22,6 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def calibrated_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands predict with the fit to the rows of this checkout, which is computed once."""
     monkeypatch.setattr(calibration_rows, "calibrate", lambda _root, _facts: calibration_of_checkout())
-    monkeypatch.setattr(estimate, "read_evidence", lambda *_: evidence_of_checkout())
 
 
 @pytest.fixture

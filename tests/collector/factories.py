@@ -25,7 +25,6 @@ from tunemark.collector.predict.cross_validation import HeldOut
 from tunemark.collector.predict.fit import Fit, fit
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.schema.derive import RANDOM_WEIGHTS
-from tunemark.schema.option_rates import Evidence
 from tunemark.schema.records.base import canonical_json
 from tunemark.schema.records.published import PublishedResult
 from tunemark.schema.records.submission import Submission, submission_name
@@ -152,11 +151,6 @@ def calibration_of_checkout() -> Calibration:
 def fit_of_checkout() -> Fit:
     """Return the fit to these rows."""
     return fit(calibration_of_checkout().rows)
-
-
-def evidence_of_checkout() -> Evidence:
-    """Return the evidence of this fit."""
-    return Evidence(fit_of_checkout().effects, fit_of_checkout().known)
 
 
 CALIBRATE = calibration_rows.calibrate

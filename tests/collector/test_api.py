@@ -42,7 +42,6 @@ def test_an_invalid_file_is_an_error_to_load_and_a_problem_to_validate(tmp_path:
     assert not tunemark.validate(RANKABLE).problems
 
 
-@pytest.mark.usefixtures("calibrated_once")
 def test_an_estimate_has_memory_fit_speed_time_and_cost() -> None:
     small, large = tunemark.estimate("llama-3.1-8b", accelerators=["H100 80GB", "L4"], tokens=10_000_000, checkpointing=Checkpointing.NONE)
     assert (small.accelerator, large.accelerator) == ("nvidia-l4", "nvidia-h100-80gb-sxm")
@@ -58,7 +57,6 @@ def test_the_number_of_devices_has_one_source(settings: dict[str, int], said: st
         tunemark.estimate("llama-3.1-8b", accelerators=["H100 80GB"], **settings)
 
 
-@pytest.mark.usefixtures("calibrated_once")
 def test_a_recommendation_keeps_its_limits() -> None:
     answer = tunemark.recommend("llama-3.1-8b", "10M", budget_usd=5.0, objective="fastest")
     assert answer.best.usd_high <= 5.0
