@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -277,24 +278,30 @@ def fresh(folder: Path) -> dict[str, str]:
     }
 
 
+@dataclass(frozen=True)
+class _Stop:
+    """A handler of signals that sets an event."""
+
+    stopped: threading.Event
+
+    def __call__(self, *_: object) -> None:
+        self.stopped.set()
+
+
 @contextmanager
 def stop_signals() -> Iterator[threading.Event]:
     """Turn Ctrl-C, SIGTERM and a closed terminal into an event, so that no signal interrupts the writing of a record.
 
     A nested call returns the same event: a request that arrives as a series starts its next run ends that run too.
     """
-    stopped = getattr(signal.getsignal(signal.SIGINT), "stopped", None) or threading.Event()
+    current = signal.getsignal(signal.SIGINT)
+    stop = current if isinstance(current, _Stop) else _Stop(threading.Event())
     if threading.current_thread() is not threading.main_thread():
-        yield stopped
+        yield stop.stopped
         return
-
-    def stop(*_: object) -> None:
-        stopped.set()
-
-    stop.stopped = stopped  # type: ignore[attr-defined]
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
-        yield stopped
+        yield stop.stopped
     finally:
         for number, previous in before.items():
             signal.signal(number, previous)
