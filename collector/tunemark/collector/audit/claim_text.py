@@ -229,12 +229,11 @@ def _variants(facts: FactBase, name: str, before: str) -> tuple[AcceleratorCard,
 
 def _devices(facts: FactBase, scan: _Scan) -> tuple[tuple[tuple[AcceleratorCard, ...], ...], tuple[int, ...]]:
     """Return the devices with their variants, and their numbers: beside their names, else those of GPUs in general."""
-    instances = {row.instance.lower(): row for row in facts.prices}
     found, counts = dict[int, tuple[AcceleratorCard, ...]](), list[int]()
     nodes = NODES.search(scan.rest)
     for start, end in scan.runs():
         name, before = scan.rest[start:end], scan.rest[:start]
-        row = instances.get(name.lower()) if "." in name else None
+        row = facts.by_instance.get(name.lower()) if "." in name else None
         variants = (facts.accelerators[row.accelerator],) if row else _variants(facts, name, before)
         if variants:
             number, begin, until = _beside(before, scan.rest[end:], variants[0])
@@ -312,13 +311,12 @@ def _of_rows(figures: list[Stated]) -> Iterator[Stated]:
 def _stated(kind: str, match: re.Match[str], text: str) -> Stated | None:
     """Return a figure in the unit of its kind, or None for one that is something else. A rate of one device is a kind of its own."""
     number, before, after = match["n"].strip(), text[max(0, match.start() - 40) : match.start()], text[match.end() : match.end() + 24]
-    value = (
-        duration(number.rstrip(", ").replace(",", "").replace("-", " "))
-        if kind == "train_time_s" and not match.groupdict().get("t")
-        else _number(number)
-    )
-    if kind == "sequence_length" and re.fullmatch(r"\d+ ?k", number, re.IGNORECASE):
+    if kind == "train_time_s" and not match.groupdict().get("t"):
+        value = duration(number.rstrip(", ").replace(",", "").replace("-", " "))
+    elif kind == "sequence_length" and re.fullmatch(r"\d+ ?k", number, re.IGNORECASE):
         value = 1024.0 * int(number[:-1])
+    else:
+        value = _number(number)
     clause = re.split("[;.,]", before)[-1][-20:]
     if not value or (kind == "peak_memory_bytes" and words("not_of_device").search(f"{clause} {re.split('[,(;.]', after)[0][:16]}")):
         return None

@@ -141,7 +141,7 @@ def named_accelerators(facts: FactBase, names: Iterable[str], option: str = ACCE
     found = list[tuple[AcceleratorCard, int | None]]()
     for text in dict.fromkeys(names):
         count, name = facts.counted(text, option)
-        instance = next((row for row in facts.prices if row.instance.lower() == name.strip().lower()), None)
+        instance = facts.by_instance.get(name.strip().lower())
         if instance is not None and instance.accelerator_count.is_integer():
             count, name = (count or 1) * int(instance.accelerator_count), instance.accelerator
             say(f"tunemark: {option}: {text!r} is read as its {count} x {facts.accelerators[name].name}, at any provider")

@@ -116,6 +116,11 @@ class FactBase:
         return tuple(row for _, row in read_prices(self.root / "prices" / "prices.csv"))
 
     @cached_property
+    def by_instance(self) -> dict[str, PriceRow]:
+        """The last price of each instance by its name in lower case."""
+        return {row.instance.lower(): row for row in self.prices}
+
+    @cached_property
     def price_basis(self) -> PriceBasis:
         """The default basis of costs."""
         return read_facts(self.root / "prices" / BASIS_FILE, PriceBasis)

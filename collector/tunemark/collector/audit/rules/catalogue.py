@@ -56,10 +56,9 @@ def instances(evidence: Evidence) -> Iterator[Finding]:
         else:
             continue
         yield Finding(verdict, tuple(records), f"instance {name!r}", words, conditions=("instance",))
-    rows = {row.instance.lower(): row for row in facts.prices}
     for result in evidence.results:
         name = result.labels.get("instance", result.conditions.instance or "")
-        row = rows.get(name.lower()) or rows.get((result.conditions.instance or "").lower())
+        row = facts.by_instance.get(name.lower()) or facts.by_instance.get((result.conditions.instance or "").lower())
         if row is None or result.accelerator is None:
             continue
         card, count = facts.accelerators.get(row.accelerator), result.conditions.accelerator_count or 0
