@@ -324,16 +324,15 @@ def consistent(rates: Sequence[Rate]) -> list[Rate]:
             for one, beside in changing:
                 merged = replace(one, tokens_per_s=speed, tokens_per_s_low=low, tokens_per_s_high=high, merged=beside.method)
                 changed[(one.method, *same)] = merged
-    for method, level, accelerator, devices in [key for key in changed if key[1] == "tuned"]:
-        tuned, plain = changed[(method, level, accelerator, devices)], changed.get((method, "plain", accelerator, devices))
-        if plain and plain.memory != "no" and tuned.tokens_per_s is not None and (plain.tokens_per_s or 0.0) > tuned.tokens_per_s:
-            low, high = (
-                max(tuned.tokens_per_s_low or 0.0, plain.tokens_per_s_low or 0.0),
-                max(tuned.tokens_per_s_high or 0.0, plain.tokens_per_s_high or 0.0),
-            )
-            changed[(method, level, accelerator, devices)] = replace(
-                tuned, tokens_per_s=plain.tokens_per_s, tokens_per_s_low=low, tokens_per_s_high=high
-            )
+    for key, tuned in changed.items():
+        method, level, accelerator, devices = key
+        plain = changed.get((method, "plain", accelerator, devices))
+        if level != "tuned" or plain is None or plain.memory == "no" or tuned.tokens_per_s is None:
+            continue
+        if (plain.tokens_per_s or 0.0) > tuned.tokens_per_s:
+            low = max(tuned.tokens_per_s_low or 0.0, plain.tokens_per_s_low or 0.0)
+            high = max(tuned.tokens_per_s_high or 0.0, plain.tokens_per_s_high or 0.0)
+            changed[key] = replace(tuned, tokens_per_s=plain.tokens_per_s, tokens_per_s_low=low, tokens_per_s_high=high)
     return list(changed.values())
 
 

@@ -125,8 +125,9 @@ def plans_with_work(effects: Effects, config: Combination, asked: Asked) -> list
 def best_of(card: AcceleratorCard, plans: Sequence[Candidate]) -> tuple[Candidate, MemoryVerdict]:
     """Return the fastest of plans among those that fit or probably fit on an accelerator, else one that is tight, else the smallest.
 
-    One that fits is preferred to one that probably fits and is less than 5% faster. Of the smallest ones it is that with recomputation, which is the smallest on any software stack. Plans whose times differ by less than
-    1% keep their order. Without figures on the card nothing is predicted, and all keep it.
+    One that fits is preferred to one that probably fits and is less than 5% faster. Of the smallest ones it is that with recomputation,
+    which is the smallest on any software stack. Plans whose times differ by less than 1% keep their order. Without figures on the card
+    nothing is predicted, and all keep it.
     """
     limits = limits_of(plans[0].shape, card)
     if not isinstance(limits, Missing):
@@ -137,9 +138,9 @@ def best_of(card: AcceleratorCard, plans: Sequence[Candidate]) -> tuple[Candidat
     tried: list[tuple[Candidate, MemoryVerdict]] = []
     fastest = None
     for plan in apart or plans:
-        verdict = plan.fit_on(card.usable_bytes)
         if fastest and (isinstance(limits, Missing) or plan.seconds(limits) > WORTH_RISK * fastest[0].seconds(limits)):
             break
+        verdict = plan.fit_on(card.usable_bytes)
         if verdict == "fits":
             return plan, verdict
         if verdict in FITS and not fastest:

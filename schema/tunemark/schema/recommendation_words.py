@@ -248,9 +248,11 @@ def _nothing(question: Question, answer: Answer) -> str:
     if answer.unpriced:
         return "No offer to rent can be recommended; the time on your own hardware is known."
     if not answer.offers:
-        kinds = " or ".join(kind.replace("_", " ") for kind in answer.other_kinds)
-        why = f"No offer matches at this kind of price, and there are offers at {kinds} prices: allow {' or '.join(f'`--kind {kind}`' for kind in answer.other_kinds)}."
-        if not kinds:
+        if answer.other_kinds:
+            kinds = " or ".join(kind.replace("_", " ") for kind in answer.other_kinds)
+            allowed = " or ".join(f"`--kind {kind}`" for kind in answer.other_kinds)
+            why = f"No offer matches at this kind of price, and there are offers at {kinds} prices: allow {allowed}."
+        else:
             why = "No offer matches these providers, kinds of price, accelerators and numbers of devices. Allow more of one of them."
         return f"{why} Hardware without a price has a time as your own, and in `tunemark estimate`."
     if answer.too_large and not answer.no_data:

@@ -62,15 +62,16 @@ def time_and_cost_svg(ranked: Sequence[Option]) -> str:
         parts.append(f'<text x="{LEFT - 6}" y="{y(value)}" dy="4" text-anchor="end">{dollars(value)}</text>')
     parts.append(f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end">time, start-up included</text>')
     parts.append(f'<text x="{LEFT - 6}" y="{HEIGHT - 6}" text-anchor="end">cost</text>')
-    line = " ".join(f"{x(option.seconds)},{y(option.usd)}" for option in front(options))
+    best = front(options)
+    line = " ".join(f"{x(option.seconds)},{y(option.usd)}" for option in best)
     parts.append(f'<polyline class="tm-front" points="{line}"/>')
     for option in options:
         kind = "tm-proven" if option.rate.evidence in PROVEN else "tm-predicted"
         words = f"{hardware(option)} ({place(option)}): {estimated_duration(option.seconds)}, {estimated_usd(option.usd)}"
         parts.append(f'<circle class="{kind}" cx="{x(option.seconds)}" cy="{y(option.usd)}" r="4"><title>{escape(words)}</title></circle>')
-    ends = front(options)
-    outer = {id(ends[0]), id(ends[-1])}
-    for option in named(options):
+    outer = {id(best[0]), id(best[-1])}
+    # The fastest, the cheapest and the one that is ranked first have a name.
+    for option in {id(option): option for option in (best[0], best[-1], options[0])}.values():
         # Beside its point is the name of an option between the ends, above or below that of an end.
         text_x, inner = float(x(option.seconds)), id(option) not in outer
         anchor = "end" if text_x > WIDTH * (0.7 if inner else 0.5) else "start"
@@ -87,12 +88,6 @@ def drawn(ranked: Sequence[Option]) -> list[Option]:
     first = list(ranked[:MOST])
     shown = {id(option) for option in first}
     return [*first, *(option for option in front(ranked) if id(option) not in shown)]
-
-
-def named(options: Sequence[Option]) -> list[Option]:
-    """Return the options with a name in the chart: the fastest, the cheapest and the one that is ranked first."""
-    ends = front(options)
-    return list({id(option): option for option in (ends[0], ends[-1], options[0])}.values())
 
 
 def short(seconds: float) -> str:

@@ -127,14 +127,14 @@ def _predicted(run: AuditedResult, model: ModelCard, card: AcceleratorCard, fitt
         ends = f"{significant(likely.low)} to {significant(likely.high)}, the 90% interval"
         nearest = ", the nearest level" if len(known) > 1 else ""
         reason = "; ".join(filter(None, (above, f"{claim.printed} is {side} {ends} predicted for {software} software{nearest}")))
-        # Other software than the model knows may be faster, a whole time may hold twice that of training, and rows may be shorter.
-        other = side == "above" and software == "plain" and "software" in settings
-        other = other or (side == "below" and derived is not None and claim.value > likely.low / LOOSE["time"][1])
         if derived is not None and derived.quantity != "tokens" and side != "within":
-            return Predicted(reason=reason, doubted=bool(above))
-        if other and side == "below":
-            reason += ", and a whole time holds more than training"
-        return Predicted(reason=reason, expected=None if other else (claim.value, likely), doubted=bool(above), compared=True)
+            return Predicted(reason=reason, doubted=bool(above))  # rows may be shorter
+        # Other software than the model knows may be faster, and a whole time may hold twice that of training.
+        faster = side == "above" and software == "plain" and "software" in settings
+        longer = side == "below" and derived is not None and claim.value > likely.low / LOOSE["time"][1]
+        reason += ", and a whole time holds more than training" if longer else ""
+        expected = None if faster or longer else (claim.value, likely)
+        return Predicted(reason=reason, expected=expected, doubted=bool(above), compared=True)
     if misfit:
         lacking = gib(plan.needed_bytes - card.usable_bytes)
         reason = f"a step of usual settings, without offload to the host, does not fit: each device lacks {lacking} by the memory model"

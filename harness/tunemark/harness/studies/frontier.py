@@ -133,7 +133,7 @@ class Search:
             self._add_edge(lambda rows, each=each: (each, rows), start, self.most, lambda rows: formats.counted(rows, "row"))  # type: ignore[misc]
 
     def _add_edge(self, at: Callable[[int], tuple[int, int]], start: int, most: int, words: Callable[[int], str]) -> int | None:
-        """Add the edge along numbers from 1 to `most`, `at` each of which there are tokens and rows; return the largest that fits."""
+        """Add the edge along numbers from 1 to `most`, of which `at` gives the sequence length and the rows; return the largest that fits."""
         before = len(self.series.done)
         fits, fails = find_largest(lambda number: self._fits(self._point(*at(number))), start, most, self.within)
         (length, rows), name, peak = at(fits or 1), self._point(*at(fits)).text if fits else None, None

@@ -19,6 +19,8 @@ COUNTED = re.compile(r"(?:(\d{1,4})\s*[x\xd7*]\s*(?=\S))?(.+?)(?:(?:(?<=[\s\d])[
 """A number of devices before the name of an accelerator, as in `8 x H100`, or after it, as in `H100:8`."""
 MACHINE = re.compile(r"\b(mac ?book (pro|air)|mac (studio|mini|pro)|imac|nvl\d+|free|(google )?colab( pro)?|kaggle)\b")
 """Machines that an accelerator is built into, or where it is used."""
+DEVICE_WORD = re.compile(r"(?:rtx|gtx|rx)(?=\d)|\d{4}(?=ti|super|xtx?|ada|laptop)|ti(?=super)|[0-9a-z]+")
+"""A word in the name of an accelerator in lower case, also where no space follows it, as in `rtx4070tisuper`."""
 MODELS_APART = frozenset(("max", "pro", "ultra", "ti", "super", "xt", "xtx", "gre", "mini", "laptop"))
 """Words that tell models of one number apart: a name without them is not theirs."""
 APART = r"[ae]?(\d+x)?\d+(\.\d+)?[bm]|.*(draft|eagle|embed|mamba|medusa|minitron|moe|omni|prune|specul|vision).*|vl"
@@ -87,11 +89,7 @@ def key_of_model(keys: Mapping[str, str], name: str) -> str | None:
 
 def words_of_device(name: str) -> set[str]:
     """Return the words of the name of an accelerator in lower case, without its memory and the machine around it."""
-    return set(
-        re.findall(
-            r"(?:rtx|gtx|rx)(?=\d)|\d{4}(?=ti|super|xtx?|ada|laptop)|ti(?=super)|[0-9a-z]+", MACHINE.sub(" ", MEMORY.sub(" ", name.lower()))
-        )
-    )
+    return set(DEVICE_WORD.findall(MACHINE.sub(" ", MEMORY.sub(" ", name.lower()))))
 
 
 def memory_in(name: str) -> float | None:
