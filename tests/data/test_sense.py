@@ -31,5 +31,6 @@ def test_what_cannot_be_faster_is_not_for_a_few_models() -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(3600)
 def test_what_cannot_be_faster_is_not_for_any_model() -> None:
     assert violated(()) == {}

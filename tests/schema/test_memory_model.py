@@ -14,9 +14,9 @@ from tiny_models import tiny_card
 from tunemark.schema.facts.cards import HYBRID, ModelCard
 from tunemark.schema.formats import GIB
 from tunemark.schema.physics.activations import block_activations
-from tunemark.schema.physics.architecture import group
+from tunemark.schema.physics.architecture import count_parameters, group
 from tunemark.schema.physics.memory import estimate_memory
-from tunemark.schema.physics.memory_states import MemoryLedger, state_lines
+from tunemark.schema.physics.memory_states import MemoryLedger, count_weights, state_lines
 from tunemark.schema.physics.stacks import on_stack
 from tunemark.schema.physics.training_shape import OptimizerKind, TrainingShape, shape_of_plan
 from tunemark.schema.records.submission import Submission
@@ -192,6 +192,18 @@ def test_the_peak_of_a_step_with_fused_experts_is_that_of_its_live_tensors(check
     for weight in trained:
         weight.data = weight.data.float()
     assert without_states(shape) == pytest.approx(live_peak(model, shape), rel=0.12)
+
+
+def test_bitsandbytes_quantises_the_linear_layers_of_a_mixture_and_not_its_experts(tmp_path: Path) -> None:
+    from bitsandbytes.nn import Params4bit
+    from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+
+    card = small("mixtral")
+    _build(card, Method.FULL, "sdpa").save_pretrained(tmp_path)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path, quantization_config=BitsAndBytesConfig(load_in_4bit=True))
+    packed = sum(2 * weight.numel() for weight in model.parameters() if isinstance(weight, Params4bit))
+    as_loaded, packs_all = (TrainingShape(card, Method.QLORA, 64, 2, fused_experts=fused) for fused in (True, False))
+    assert count_weights(as_loaded).quantised == packed == count_weights(packs_all).quantised - count_parameters(card).experts
 
 
 @pytest.mark.parametrize("path", RUNS_ON_GPUS, ids=lambda path: path.stem)

@@ -134,6 +134,11 @@ class CpuFacts(Frozen):
         return max(1.0, *factors) if len(factors) == len(clocks) else None
 
 
+DRIVER_KEEPS = (0.991, 0.2)
+"""Of the memory of an NVIDIA GPU a process gets this share, less GiB: within 0.2 GiB of what torch says of it, which is 14.56 GiB (T4), 22.06 (A10G),
+23.53 (RTX 4090), 31.36 (RTX 5090), 44.4 (L40S), 39.4 and 79.2 (A100), 79.2 (H100), 139.8 (H200) and 178.4 (B200). AMD's have all (191.98, MI300X)."""
+
+
 def metal_bytes(memory: int) -> int:
     """Return the bytes that Metal recommends a process to use at most on a Mac of this memory."""
     return int(memory * 3 / 4 if memory > LARGE_MAC_BYTES else memory * 2 / 3)
@@ -189,7 +194,9 @@ class AcceleratorCard(Frozen):
     @property
     def usable_bytes(self) -> int:
         """The part of `device_bytes` that one process may use."""
-        return metal_bytes(self.device_bytes) if self.vendor == APPLE else self.device_bytes
+        if self.vendor == APPLE:
+            return metal_bytes(self.device_bytes)
+        return max(0, int(DRIVER_KEEPS[0] * self.device_bytes - DRIVER_KEEPS[1] * GIB)) if self.vendor == "NVIDIA" else self.device_bytes
 
     @property
     def remarks(self) -> str | None:

@@ -216,9 +216,10 @@ class _Parts:
             base += self.queries + self.keys
         if self.shape.attention != "eager":
             return base
-        casts = 0 if self.product == FP32 else self.product
+        casts = 0 if self.attended == FP32 else self.attended
         capped = self.product if card.family == "gemma2" else 0
-        return base + heads * self.shape.sequence_length * (FP32 + casts + capped)
+        mask = MASK if self.traits.norm_bias else 0  # of the dropout of the scores
+        return base + heads * self.shape.sequence_length * (FP32 + casts + capped + mask)
 
     @property
     def feed_forward(self) -> float:

@@ -101,6 +101,8 @@ class ParameterCount:
     """Weights of all feed-forward layers, every expert of a mixture."""
     active_feed_forward: int
     """Weights of the feed-forward layers used by one token."""
+    experts: int
+    """Those of the feed-forward layers that are experts."""
     router: int
     """Weights of the expert router."""
     head: int
@@ -135,6 +137,7 @@ def count_parameters(card: ModelCard) -> ParameterCount:
         attention=sum(linear.weights * linear.times() for linear in linears if linear.part == "attention"),
         feed_forward=sum(linear.weights * linear.times() for linear in feed_forward),
         active_feed_forward=sum(linear.active_weights * linear.times() for linear in feed_forward),
+        experts=sum(linear.weights * linear.times() for linear in linears if linear.part == "experts"),
         router=sum(linear.weights * linear.times() for linear in linears if linear.part == "router"),
         head=hidden * hidden if traits.encoder else embedding,
         tied_head=card.tied_embeddings and not traits.encoder,

@@ -143,7 +143,7 @@ def _gathered(shape: TrainingShape) -> tuple[MemoryLine, ...]:
     block = max(each.inputs * each.outputs for each in block_linears(shape.model)) if shape.matrix_units else block_weights(shape)
     held: tuple[Moment, ...] = ALL_BUT_UPDATE if outermost else ("loss",)
     alive: tuple[Moment, ...] = BEFORE if outermost else ("loss",)
-    each = BYTES[shape.packed] if shape.packed else size
+    each = BYTES[shape.packed] if shape.packed and shape.packs_experts else size
     # DeepSpeed keeps gathered parameters up to this number.
     blocks = min(shape.model.layers * block, max(2 * block, LIVE_PARAMETERS)) if shape.sharding == "zero3" else 2 * block
     # Offloaded shards are on the device too; FSDP 1 has them twice: as stored, and in the format in which they are gathered.

@@ -156,8 +156,8 @@ def kept(*lines: MemoryLine) -> tuple[MemoryLine, ...]:
     return tuple(line for line in lines if line.bytes)
 
 
-MXFP4 = "; the hub's are in MXFP4, which is not trainable (transformers 5.23): with qlora they are in 4 bits"
-FOUR_BIT_EXPERTS = ", experts included: with Unsloth or transformers 4; bitsandbytes leaves those of transformers 5 in 16 bits"
+MXFP4 = "; the hub's experts are in MXFP4, which is not trainable (transformers 5.23)"
+WHOLE_EXPERTS = "; bitsandbytes does not quantise the experts of transformers 5 (its issue 1849), Unsloth and axolotl do"
 NF4_BLOCK = 64
 """Weights per scale (Dettmers et al. 2023, QLoRA, section 3)."""
 FP4_BLOCK = 16
@@ -197,11 +197,12 @@ class Weights:
 def count_weights(shape: TrainingShape) -> Weights:
     """Return the numbers of quantised, plain, adapter and trained weights on one tensor-parallel rank.
 
-    Quantisation applies to the matrices of the blocks. Embeddings, head, router, norms and biases stay plain.
+    Quantisation applies to the matrices of the blocks, in 4 bits not to experts that are one parameter. Embeddings, head, router, norms and
+    biases stay plain.
     """
     card, ranks = shape.model, shape.tensor_parallel
     count = count_parameters(card)
-    matrices = count.attention + count.feed_forward
+    matrices = count.attention + count.feed_forward - (0 if shape.packs_experts else count.experts)
     quantised, trained = matrices if shape.packed else 0, count.total if shape.method is Method.FULL else 0
     return Weights(quantised // ranks, (count.total - quantised) // ranks, shape.adapter_weights // ranks, trained // ranks)
 
@@ -233,12 +234,12 @@ def _model(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]:
     scale = 1 / NF4_BLOCK + 4 / (NF4_BLOCK * SCALES_BLOCK) if shape.double_quantisation else 4 / NF4_BLOCK
     scales = f"(1/{NF4_BLOCK} + 4/({NF4_BLOCK} x {SCALES_BLOCK}))" if shape.double_quantisation else f"4/{NF4_BLOCK}"
     adapter, four_bit = BYTES[shape.adapters], weights.quantised if shape.packed is Dtype.NF4 else 0
-    shipped, experts = MXFP4 if shape.model.family == "gpt_oss" and not four_bit else "", FOUR_BIT_EXPERTS if shape.model.experts else ""
+    note = WHOLE_EXPERTS if not shape.packs_experts else MXFP4 if shape.model.family == "gpt_oss" and not four_bit else ""
     adapted = f"{weights.adapters:,} x {adapter:g} bytes{by}: {_adapted(shape)}"
     return (
-        MemoryLine("weights", "model", int(here * weights.plain * size / share), f"{weights.plain:,} x {size:g} bytes{by}{shipped}"),
+        MemoryLine("weights", "model", int(here * weights.plain * size / share), f"{weights.plain:,} x {size:g} bytes{by}{note}"),
         *_narrow(shape, weights),
-        MemoryLine("4-bit weights", "model", int(here * four_bit * BYTES[Dtype.NF4] / share), f"{four_bit:,} x 0.5 bytes{by}{experts}"),
+        MemoryLine("4-bit weights", "model", int(here * four_bit * BYTES[Dtype.NF4] / share), f"{four_bit:,} x 0.5 bytes{by}"),
         # Scales are attributes of the weights, not parameters: no strategy divides them.
         MemoryLine("4-bit scales", "model", int(four_bit * scale), f"{four_bit:,} x {scales} bytes"),
         MemoryLine("adapters", "model", int(here * weights.adapters * adapter / share), adapted),

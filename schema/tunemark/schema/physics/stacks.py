@@ -21,7 +21,7 @@ FP32_SHARDS: Fields = {"parameters": Dtype.FP32}
 """Weights in fp32, gathered in bf16."""
 MASTER: Fields = {"master_weights": True}
 FUSED: Fields = {"fused_experts": True}
-"""Experts in 16 bits; those in 4 bits are matrices of their own, since bitsandbytes reads no others (its issue 1849)."""
+"""Experts as transformers 5 has them. Unsloth (unsloth-zoo 527) and axolotl (its pull request 3439) quantise them in QLoRA."""
 GPUS = ("NVIDIA", "AMD")
 
 
@@ -74,26 +74,31 @@ _ALL = (
         "hf",
         f"transformers' Trainer in mixed precision: trained weights in fp32, products in bf16, logits in fp32. {ACCELERATE}. {KBIT}. Before "
         "version 5, transformers checkpointed re-entrantly by default",
-        {"": {"reentrant": True}, "adapters whole": BF16_PRODUCTS, "qlora whole": AUTOCAST, "lora": FUSED}
-        | {"full": FUSED, "full whole": AUTOCAST, "full fsdp": FP32_SHARDS, "full zero": MASTER},
+        {"": {"reentrant": True} | FUSED, "adapters whole": BF16_PRODUCTS, "qlora whole": AUTOCAST}
+        | {"full whole": AUTOCAST, "full fsdp": FP32_SHARDS, "full zero": MASTER},
     ),
     Stack(
         "hf-pure-bf16",
         f"transformers with weights loaded in bf16, which is the default from version 5, and without fp32 copies of trained weights. {KBIT}",
-        {"": {"reentrant": True}, "full zero": MASTER, "adapters whole": BF16_PRODUCTS, "qlora whole": AUTOCAST}
-        | {"lora": FUSED, "full": FUSED},
+        {"": {"reentrant": True} | FUSED, "full zero": MASTER, "adapters whole": BF16_PRODUCTS, "qlora whole": AUTOCAST},
+    ),
+    Stack(
+        "hf-4",
+        "the Trainer with transformers 4 (models/*/modeling_*.py): experts are matrices of their own, which bitsandbytes quantises; otherwise as hf",
+        {"": {"reentrant": True}, "adapters whole": BF16_PRODUCTS, "qlora whole": AUTOCAST}
+        | {"full whole": AUTOCAST, "full fsdp": FP32_SHARDS, "full zero": MASTER},
+        families=("mixtral", "qwen3_moe", "qwen3_next", "deepseek_v2", "deepseek_v3", "glm4_moe", "minimax_m2"),
     ),
     Stack(
         "trl",
         "TRL f2cd577 (create_model_from_path in trainer/utils.py, trainer/sft_trainer.py): loads weights in fp32, frozen ones included, unless a "
         "dtype is given, with products in bf16; a loss that never holds all logits; adapters of quantised models in bf16",
-        {"": {"loss": "fused"}, "whole": AUTOCAST, "fsdp": FP32_SHARDS, "full zero": MASTER, "qlora": {"adapters": Dtype.BF16}}
-        | {"lora": FUSED, "full": FUSED},
+        {"": {"loss": "fused"} | FUSED, "whole": AUTOCAST, "fsdp": FP32_SHARDS, "full zero": MASTER, "qlora": {"adapters": Dtype.BF16}},
     ),
     Stack(
         "fms",
         "fms-acceleration (source 010): frozen weights and norms of QLoRA stay in bf16; shards of full fine-tuning as in accelerate",
-        {"": {"reentrant": True}, "full fsdp": FP32_SHARDS, "full zero": MASTER, "adapters whole": BF16_PRODUCTS},
+        {"": {"reentrant": True}, "full fsdp": FP32_SHARDS, "full zero": MASTER, "adapters whole": BF16_PRODUCTS, "qlora": FUSED},
         vendors=GPUS,
     ),
     Stack(
@@ -114,8 +119,8 @@ _ALL = (
         "llama-factory",
         "LLaMA-Factory (_setup_full_tuning in model/adapter.py): casts trained weights to fp32 unless pure_bf16 is set; quantised models keep "
         "norms in bf16; checkpoints re-entrantly",
-        {"": {"reentrant": True}, "full whole": AUTOCAST, "full fsdp": FP32_SHARDS, "full zero": MASTER}
-        | {"adapters whole": BF16_PRODUCTS, "lora": FUSED, "full": FUSED},
+        {"": {"reentrant": True} | FUSED, "full whole": AUTOCAST, "full fsdp": FP32_SHARDS, "full zero": MASTER}
+        | {"adapters whole": BF16_PRODUCTS},
         vendors=GPUS,
     ),
     Stack(

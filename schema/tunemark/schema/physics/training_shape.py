@@ -195,6 +195,11 @@ class TrainingShape:
         return Dtype.NF4 if self.method is Method.QLORA else self.block_format if self.method is Method.LORA else None
 
     @property
+    def packs_experts(self) -> bool:
+        """False if experts of QLoRA stay as they are loaded: bitsandbytes quantises matrices of linear layers, no other parameters."""
+        return not (self.method is Method.QLORA and self.fused_experts and self.model.experts)
+
+    @property
     def products(self) -> Dtype:
         """Format of the results of matrix products; those of 4-bit matrices have the format of their input."""
         return self.activations if self.autocast is None or self.method is Method.QLORA else self.autocast
@@ -317,6 +322,7 @@ def shape_of_plan(plan: Plan, card: ModelCard) -> TrainingShape:
         lora_dropout=lora.dropout if lora else 0.0,
         checkpointing=settings.gradient_checkpointing,
         attention=_attention(plan),
+        fused_experts=plan.method is Method.QLORA,
         compiled=settings.compile != "none",
         loss=_loss(plan),
         parameters=plan.precision.parameters,
