@@ -93,10 +93,13 @@ def test_the_fit_of_all_results_comes_to_rest(monkeypatch: pytest.MonkeyPatch) -
     assert np.abs(moved).max() < 0.1
 
 
-def test_no_interval_passes_the_peak_of_the_matrix_products() -> None:
-    uncertain = LogPrediction(math.log(1e-3), 1.0, least=0.8e-3)
-    assert interval_of(uncertain, 2).high == pytest.approx(2 / 0.8e-3)
-    assert interval_of(replace(uncertain, least=0.0), 2).high > 2 / 0.8e-3
+@pytest.mark.parametrize("seconds", [1e-2, 1e-3, 0.5e-3])
+def test_no_interval_passes_the_peak_of_the_matrix_products(seconds: float) -> None:
+    uncertain = LogPrediction(math.log(seconds), 1.0, least=0.8e-3)
+    free, below = interval_of(replace(uncertain, least=0.0), 2), interval_of(uncertain, 2)
+    assert (free.value, free.high) == pytest.approx((2 / seconds, free.value**2 / free.low))
+    assert below.low < below.value < below.high < 2 / 0.8e-3
+    assert (below.low <= free.low, below.value <= free.value, below.high <= free.high) == (True, True, True)
 
 
 def test_a_small_step_takes_as_long_as_its_host_needs_and_says_nothing_about_the_device() -> None:

@@ -27,6 +27,8 @@ LEVEL = 0.90
 """Probability that a measured rate is within the interval of its prediction."""
 QUANTILE = 1.6449
 """Quantile of the standard normal distribution, two-sided at that level."""
+ODDS = 19
+"""Odds of the upper end of that interval: 95 to 5."""
 
 # Combinations --------------------------------------------------------------------------------------
 
@@ -132,7 +134,7 @@ FACTORS: dict[Term, Prior] = {
 }
 """Term -> prior of its factor, how many times longer than at the limit it takes."""
 PRODUCTS: tuple[Term, ...] = ("matmul", "narrow", "attention")
-"""Terms that no software does faster than at `ATTAINABLE` of the limit."""
+"""Terms that no software does faster than at the limit."""
 ATTAINABLE = 0.85
 """Share of the dense peak that matrix products reach, as `attainable-utilisation` of the practices; a faster rate is no evidence."""
 EFFECTS: dict[str, float] = {
@@ -268,7 +270,7 @@ class LogPrediction:
     sd: float
     """Standard deviation of one further row: parameters, unseen levels, and noise."""
     least: float = 0.0
-    """Device-seconds per token of the matrix products alone at the attainable share of the dense peak: nothing is faster."""
+    """Device-seconds per token of the matrix products alone at the dense peak: nothing is faster."""
     own_spread: float = 1.0
     """Factor from the middle to an end of the interval without what it shares with predictions for other devices and the same software."""
 
@@ -296,11 +298,18 @@ class Range:
 
 
 def interval_of(estimate: LogPrediction, devices: int) -> Range:
-    """Return the rate of all devices with its interval, which ends at what the devices attain if the middle is below it."""
+    """Return the rate of all devices with its interval: the median and the ends of the part of the distribution below the peak.
+
+    The distribution is logistic in log space, whose quantiles are known; its 90% interval is that of the normal one.
+    """
     width = QUANTILE * estimate.sd
-    middle, low, high = (devices * math.exp(-estimate.log_seconds + shift) for shift in (0, -width, width))
-    at_peak = devices / estimate.least if estimate.least else high
-    return Range(middle, low, min(high, at_peak) if at_peak > middle else high)
+    room = (-math.log(estimate.least) + estimate.log_seconds) / width if estimate.least else math.inf
+    below = 1 / (1 + ODDS**-room)
+    value, low, high = (
+        devices * math.exp(-estimate.log_seconds + width * math.log(share * below / (1 - share * below)) / math.log(ODDS))
+        for share in (0.5, (1 - LEVEL) / 2, (1 + LEVEL) / 2)
+    )
+    return Range(value, low, high)
 
 
 def factor_of(effects: Effects, config: Combination, term: Term) -> float:
@@ -323,7 +332,7 @@ def predict(effects: Effects, config: Combination, work: Iterable[float] | None 
     total, weights = sum(part for _, part in parts), effects_of(config)
     of_factors = [(name, part / total) for term, part in parts for name in factors_of(config, term)]
     log_seconds = math.log(total) + sum(weight * effects.mean_of(name) for name, weight in weights.items())
-    least = sum(part / factor_of(effects, config, term) for term, part in parts if term in PRODUCTS) / ATTAINABLE
+    least = sum(part / factor_of(effects, config, term) for term, part in parts if term in PRODUCTS)
     host = host_seconds(config)
     if host > math.exp(log_seconds):
         sd = math.sqrt(HOST_SD**2 + ROW_VARIANCE)
