@@ -88,7 +88,7 @@ def test_on_a_terminal_of_any_width_no_figure_is_broken(
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("TERM", "dumb")
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    row = ("H100 80GB", "54.9 GiB of 80.0 GiB", 7260, "4,000 to 13,200", "$0.876", "$0.482 to $1.59", "predicted; within error of QLoRA")
+    row = ("H100 80GB", "54.9 GiB of 79.1 GiB", 7260, "4,000 to 13,200", "$0.876", "$0.482 to $1.59", "predicted; within error of QLoRA")
     headings = ["hardware", "needs", "tokens/s", "90% interval", "usd", "90% interval", "evidence"]
     print_table(headings, [row], title="Options")
     printed = capsys.readouterr().out

@@ -134,13 +134,13 @@ def test_no_other_plan_that_fits_is_predicted_to_be_more_than_a_percent_faster(
         other = replace(step, micro_batch=rows, checkpointing=kept, sharding=sharding)
         if kept is not Checkpointing.SELECTIVE and not (sharding == "ddp" and method is Method.FULL):
             slower = seconds(card, devices, other) > 0.99 * seconds(card, devices, best.shape)
-            assert slower or memory_on(other, "hf").ledger.fit_on(card.usable_bytes) in {"tight", "no"}
+            assert slower or memory_on(other, "hf").ledger.fit_on(card.usable_bytes) in {"unsure", "no"}
 
 
 def test_without_a_plan_that_fits_the_one_that_is_tight_is_shown_or_what_the_smallest_lacks() -> None:
     large, small = FACTS.accelerators[H100], FACTS.accelerators["nvidia-rtx-4090"]
     plan, verdict = best_plan(FITTED.effects, large, step_on(large, LARGE, Method.FULL, 4096, 16), "plain")
-    assert (plan.shape.sharding, verdict) == ("fsdp1", "tight")
+    assert (plan.shape.sharding, verdict) == ("fsdp1", "unsure")
     assert best_plan(FITTED.effects, small, step_on(small, LARGE, Method.FULL, 2048, 8), "plain")[1] == "no"
 
 

@@ -42,7 +42,7 @@ def test_the_answer_comes_first_with_time_cost_and_evidence(tunemark: Tunemark) 
     assert lines[0] == "Llama 3.1 8B, LoRA, 10M tokens, sequence length 2,048"
     assert lines[2].startswith("Rent ")
     assert "Best with results: A100" in done.out
-    assert "No data: " in done.out
+    assert "No answer for " in done.out
     assert "To measure one of these: tunemark run trainer-8k-llama-3.1-8b-lora" in done.out
     assert "With tuned software: " in done.out
     assert lines[-1].startswith("Includes an assumed 5 min of start-up.")
@@ -77,10 +77,10 @@ def test_a_mac_has_the_memory_that_its_owner_names(tunemark: Tunemark) -> None:
     assert "32.7 GiB of 36.0 GiB" in shown, "the part that Metal gives to a process"
 
 
-def test_a_plan_with_tight_memory_names_the_software_and_the_methods_that_fit(tunemark: Tunemark) -> None:
+def test_a_plan_with_unsure_memory_names_the_software_and_the_methods_that_fit(tunemark: Tunemark) -> None:
     shown = tunemark("recommend", "-m", "qwen3-8b", "--tokens", "1M", "--method", "full", "--own", "H200").out
-    assert "Memory tight" in shown
-    assert "With another software stack it fits: hf-pure-bf16" in shown
+    assert "Memory unsure" in shown
+    assert re.search("With another software stack it fits: .*hf-pure-bf16", shown), "the leanest first"
     assert "LoRA and QLoRA fit. If it runs: about" in shown
 
 

@@ -46,13 +46,13 @@ def test_an_option_without_a_rate_is_never_ranked_and_says_why() -> None:
     answer = recommend(QUESTION, RATES, OFFERS)
     assert [one.accelerator for one in answer.no_data] == ["new"]
     assert answer.no_data[0].reason == "no accepted result on it"
-    assert words.unknown(answer) == "No data: NEW (no accepted result on it)."
+    assert words.unknown(answer) == "No answer for NEW (no accepted result on it)."
 
 
 def test_an_accelerator_that_has_offers_at_other_kinds_of_price_only_is_named() -> None:
     offers = [*OFFERS, replace(offer("rare", 1.0), kind="spot")]
     answer = recommend(replace(QUESTION, accelerators=("fast", "rare")), [*RATES, rate("rare", 1_000.0)], offers)
-    assert words.unknown(answer) == "No data: RARE (offers only at spot prices)."
+    assert words.unknown(answer) == "No answer for RARE (offers only at spot prices)."
 
 
 def test_an_answer_says_its_speed_and_what_a_million_tokens_cost_without_start_up() -> None:
@@ -90,7 +90,7 @@ def test_a_budget_is_kept_by_the_upper_end_of_the_interval() -> None:
 
 
 def test_what_does_not_fit_is_never_ranked_and_tight_memory_stands_apart() -> None:
-    rates = [rate("slow", None, memory="no", reason="does not fit: 2 GiB short"), rate("fast", 8_000.0, memory="tight"), *RATES[2:]]
+    rates = [rate("slow", None, memory="no", reason="does not fit: 2 GiB short"), rate("fast", 8_000.0, memory="unsure"), *RATES[2:]]
     answer = recommend(QUESTION, rates, OFFERS)
     assert [one.accelerator for one in answer.too_large] == ["slow"]
     assert [option.limits for option in answer.may_exceed] == [("memory",)]
@@ -118,7 +118,7 @@ def test_an_accelerator_without_any_result_is_not_first_if_another_one_is_within
     answer = recommend(QUESTION, rates, [offer("unseen", 1.0), offer("known", usd_per_hour)])
     assert answer.best.rate.accelerator == first
     cheapest = [line for line in words.alternatives(QUESTION, answer) if line.startswith("Cheapest, fastest, best value: UNSEEN")]
-    reason = "; no result of a model of this kind is of this accelerator."
+    reason = "; it comes later, since no result on it is of a model of this kind."
     assert [line.endswith(reason) for line in cheapest] == [True] * (first == "known")
 
 
@@ -189,7 +189,7 @@ def test_what_would_change_the_answer_is_the_price_at_which_the_next_option_wins
 def test_missing_data_names_the_software_that_has_rates() -> None:
     rates = [*RATES, rate("new", 900.0, software="vendor"), rate("new", 900.0, software="tuned"), rate("new", None, software="other")]
     reason = "no accepted result on it; there are rates with tuned or vendor software"
-    assert words.unknown(recommend(QUESTION, rates, OFFERS)) == f"No data: NEW ({reason})."
+    assert words.unknown(recommend(QUESTION, rates, OFFERS)) == f"No answer for NEW ({reason})."
     question = replace(QUESTION, own=(offer("new", 0.5, provider=OWN),))
     assert words.own_hardware(question, recommend(question, rates, OFFERS)) == [
         f"Your NEW {TIMES} 1: it fits (16.0 GiB of 32.0 GiB), and its speed is not known: {reason}."
@@ -202,7 +202,7 @@ def test_missing_data_is_listed_by_reason() -> None:
     missing = [Without(f"a{number}", f"A{number}", "lora", 1, "one reason") for number in range(8)]
     missing += [Without(f"b{number}", f"B{number}", "lora", 1, f"reason {number}") for number in range(7)]
     assert words.unknown(Answer(no_data=tuple(missing))) == (
-        "No data: A0, A1, A2, A3, A4, A5 and 2 more (one reason); B0 (reason 0); B1 (reason 1); "
+        "No answer for A0, A1, A2, A3, A4, A5 and 2 more (one reason); B0 (reason 0); B1 (reason 1); "
         "B2 (reason 2); B3 (reason 3); B4 (reason 4); B5, B6 (other reasons)."
     )
 

@@ -208,7 +208,7 @@ def test_page_and_python_answer_random_questions_alike(script_alone: Callable[[s
         assert theirs[1] == pytest.approx([value or 0.0 for each in figures for value in each], rel=1e-12)
         kinds |= {name for name in KINDS_OF_ANSWER if getattr(answer, name)} | {(rate.evidence, rate.memory) for rate in rates}
     assert {*KINDS_OF_ANSWER, "error", "error of a configuration"} <= kinds
-    assert {("direct", "fits"), ("near", "fits"), ("predicted", "fits"), ("predicted", "tight"), ("none", "no")} <= kinds
+    assert {("direct", "fits"), ("near", "fits"), ("predicted", "fits"), ("predicted", "unsure"), ("none", "no")} <= kinds
 
 
 def test_the_front_has_no_option_that_another_beats() -> None:
@@ -297,7 +297,7 @@ def test_only_accelerators_with_the_memory_and_the_name_that_are_wanted_are_offe
 
 def test_an_accelerator_without_data_is_linked_to_its_page(browser: Browser, address: str) -> None:
     with Visit(browser, address, "index.html?trust=measured&kind=on_demand") as visit:
-        visit.page.wait_for_selector("#tm-answer li:has-text('No data')")
+        visit.page.wait_for_selector("#tm-answer li:has-text('No answer')")
         links = "li a[href^='accelerators/']"
         found = visit.page.eval_on_selector_all(f"#tm-answer {links}", "(all) => all.map((a) => a.getAttribute('href'))")
         assert found

@@ -86,14 +86,11 @@ class Candidate:
         return self if self.shape.world_size <= workers else replace(self, shape=replace(self.shape, world_size=workers))
 
     def other_stacks(self, card: AcceleratorCard) -> tuple[str, ...]:
-        """Return the software stacks, other than vendors' own, with which it is expected to run on an accelerator."""
-        return tuple(
-            name
-            for name, stack in STACKS.items()
-            if name != USUAL_STACK["vendor"]
-            and stack.runs(self.shape, card.vendor)
-            and any(verdict in FITS and card.usable_bytes >= least for verdict, least in memory_needed(self.shape, name, self.fixed)[1])
-        )
+        """Return the software stacks, other than vendors' own, with which it is expected to run on an accelerator, the leanest first."""
+        running = [name for name, stack in STACKS.items() if name != USUAL_STACK["vendor"] and stack.runs(self.shape, card.vendor)]
+        needed = {name: memory_needed(self.shape, name, self.fixed) for name in running}
+        fitting = [name for name in running if any(verdict in FITS and card.usable_bytes >= least for verdict, least in needed[name][1])]
+        return tuple(sorted(fitting, key=lambda name: needed[name][0]))
 
     def seconds(self, limits: Iterable[float]) -> float:
         """Return device-seconds per token at the limits of a device, without the effects that are the same for all plans."""
@@ -123,7 +120,7 @@ def plans_with_work(effects: Effects, config: Combination, asked: Asked) -> list
 
 
 def best_of(card: AcceleratorCard, plans: Sequence[Candidate]) -> tuple[Candidate, MemoryVerdict]:
-    """Return the fastest of plans among those that fit or probably fit on an accelerator, else one that is tight, else the smallest.
+    """Return the fastest of plans among those that fit or probably fit on an accelerator, else one that is unsure, else the smallest.
 
     One that fits is preferred to one that probably fits and is less than 5% faster. Of the smallest ones it is that with recomputation,
     which is the smallest on any software stack. Plans whose times differ by less than 1% keep their order. Without figures on the card
@@ -148,7 +145,7 @@ def best_of(card: AcceleratorCard, plans: Sequence[Candidate]) -> tuple[Candidat
         tried.append((plan, verdict))
     if fastest:
         return fastest
-    return min(tried, key=lambda pair: (pair[1] != "tight", pair[0].needed_bytes, pair[0].shape.checkpointing is not Checkpointing.FULL))
+    return min(tried, key=lambda pair: (pair[1] != "unsure", pair[0].needed_bytes, pair[0].shape.checkpointing is not Checkpointing.FULL))
 
 
 def best_plan(

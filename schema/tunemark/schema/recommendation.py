@@ -91,7 +91,7 @@ class Rate:
     own_spread: float = 1.0
     """Factor from the middle to an end of the interval without what all rates of the same software share: options are compared by it."""
     memory: str | None = None
-    """fits | probably | tight | no; None without any similar result."""
+    """fits | probably | unsure | no; None without any similar result."""
     other_stacks: tuple[str, ...] = ()
     """Software stacks whose memory the plan fits in, where it does not fit with the usual one."""
     needed_bytes: int | None = None
@@ -207,7 +207,7 @@ class Option:
     """First and last place that the intervals allow; 0 for an option that is not ranked."""
     rank_high: int = 0
     fitting: tuple[str, ...] = ()
-    """Other methods that fit on these devices, if the memory is tight."""
+    """Other methods that fit on these devices, if the memory is unsure."""
 
     @property
     def devices(self) -> int:
@@ -248,7 +248,7 @@ class Answer:
     ranked: tuple[Option, ...] = ()
     """Options that meet all limits at the pessimistic end of their interval, best first."""
     may_exceed: tuple[Option, ...] = ()
-    """Options that meet the limits only at the middle of their interval, or with tight memory."""
+    """Options that meet the limits only at the middle of their interval, or with unsure memory."""
     exceeding: tuple[Option, ...] = ()
     """Options over a limit."""
     too_large: tuple[Without, ...] = ()
@@ -336,7 +336,10 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
         first = max(near, key=lambda option: (option.rate.seen, option.instances == 1))
         ranked = [first, *(option for option in ranked if option is not first)]
     proven = next((number for number, option in enumerate(ranked) if option.rate.evidence in PROVEN), None)
-    picks: dict[str, int] = {objective: ranked.index(in_order(ranked, objective)[0]) for objective in OBJECTIVES} if ranked else {}
+    # Several instances that save minutes are no better value than one.
+    alone = [option for option in ranked if option.instances == 1] or ranked
+    pools = {objective: alone if objective == "value" else ranked for objective in OBJECTIVES}
+    picks: dict[str, int] = {objective: ranked.index(in_order(pool, objective)[0]) for objective, pool in pools.items() if pool}
     allowed = sum(_few_enough(question, offer.devices) for offer in chosen)
     return Answer(
         tuple(ranked),
@@ -369,7 +372,7 @@ def _found(question: Question, rates: Sequence[Rate], offers: Sequence[Offer], m
                 continue
             missing = _why_missing(known, question.trust)
             if missing is None:
-                fitting = _fitting(table, offer.accelerator, known.devices) if known.memory == "tight" else ()
+                fitting = _fitting(table, offer.accelerator, known.devices) if known.memory == "unsure" else ()
                 yield _option(question, known, offer, instances, fitting)
             elif known.memory == "no":
                 fitting = _fitting(table, offer.accelerator, known.devices)
@@ -456,7 +459,7 @@ def _option(question: Question, rate: Rate, offer: Offer, instances: int, fittin
     limited = (("deadline", question.deadline_s, middle, high), ("budget", question.budget_usd, middle * usd_per_s, high * usd_per_s))
     limits = [name for name, limit, _, pessimistic in limited if limit is not None and pessimistic > limit]
     exceeds = [name for name, limit, likely, _ in limited if limit is not None and likely > limit]
-    if rate.memory == "tight":
+    if rate.memory == "unsure":
         limits.append("memory")
     usd, usd_low, usd_high = (each * usd_per_s for each in (middle, low, high))
     return Option(rate, offer, instances, middle, low, high, usd, usd_low, usd_high, tuple(limits), tuple(exceeds), fitting=fitting)

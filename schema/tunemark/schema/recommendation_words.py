@@ -82,7 +82,7 @@ def costs(option: Option) -> str:
 def evidence(option: Option) -> str:
     """Return the evidence for the rate of an option in a sentence."""
     rate = option.rate
-    same = f" Its speed is within error of {METHODS[rate.merged]}." if rate.merged else ""
+    same = f" The results do not tell its speed from that of {METHODS[rate.merged]}." if rate.merged else ""
     if rate.evidence not in EVIDENCE:
         what = (
             "of this model and method on this accelerator with this software"
@@ -260,7 +260,7 @@ def _nothing(question: Question, answer: Answer) -> str:
     trusted = "" if question.trust == "predicted" else " at this level of trust; allow predictions to see more"
     if answer.too_large:
         return f"Training does not fit in the memory of some of these accelerators, and there is no similar result for the others{trusted}.{_instead(answer)}"
-    return f"No data: there is no similar result for any accelerator that the question allows{trusted}.{_instead(answer)}"
+    return f"No answer: there is no similar result for any accelerator that the question allows{trusted}.{_instead(answer)}"
 
 
 def _what_fits(answer: Answer) -> str:
@@ -365,7 +365,7 @@ def alternatives(question: Question, answer: Answer) -> list[str]:
 
 def unseen(option: Option) -> str:
     """Return the reason why an option comes behind others within error; empty without one."""
-    return "" if option.rate.seen else "no result of a model of this kind is of this accelerator"
+    return "" if option.rate.seen else "it comes later, since no result on it is of a model of this kind"
 
 
 def with_tuned(question: Question, answer: Answer, tuned: Answer | None, experts: int | None) -> str:
@@ -379,13 +379,19 @@ def with_tuned(question: Question, answer: Answer, tuned: Answer | None, experts
     for number in dict.fromkeys([0, tuned.picks.get("proven", 0)]):
         option = tuned.ranked[number]
         if best is None or option.usd < best.usd or option.seconds < best.seconds:
-            parts.append(f"{offered(question, option)}, {time_and_cost(option)}{_as_measured(question, option)}")
-    why = " Plain software computes the experts of a block one after another, and tuned software together." if experts else ""
+            parts.append(f"{offered(question, option)}, {_as_measured(question, option)}{time_and_cost(option)}")
+    why = (
+        " It computes the chosen experts together; plain software computes one after another, or all of them for each token."
+        if experts
+        else ""
+    )
+    if parts and best is not None and tuned.ranked[0].devices < best.devices and not experts:
+        why = " It needs less memory, above all for the logits of long sequences, and so fewer devices."
     return f"With tuned software: {'; '.join(parts)}.{why}" if parts else ""
 
 
 def _as_measured(question: Question, option: Option) -> str:
-    """Return time and cost at the rates of an option's direct results, as the end of a sentence; empty without any."""
+    """Return time and cost at the rates of an option's direct results, before those that are predicted for any plan; empty without any."""
     rate = option.rate
     if rate.measured_low is None or rate.measured_high is None:
         return ""
@@ -394,7 +400,7 @@ def _as_measured(question: Question, option: Option) -> str:
         " to ".join(dict.fromkeys(words))
         for words in (map(estimated_duration, seconds), [estimated_usd(option.usd * each / option.seconds) for each in seconds])
     )
-    return f" (as fast as its results, with plans of their own at {measured_rates(rate)} tokens/s: {times}, {costs})"
+    return f"{times} and {costs} with the plans of its results ({measured_rates(rate)} tokens/s), with others "
 
 
 def changes(question: Question, answer: Answer) -> Iterator[str]:
@@ -421,7 +427,7 @@ def unknown(answer: Answer) -> str:
         reasons.setdefault(reason, []).append(name)
     parts = [f"{_listed(names)} ({reason})" for reason, names in list(reasons.items())[:REASONS]]
     others = [name for names in list(reasons.values())[REASONS:] for name in names]
-    return f"No data: {'; '.join(parts)}{f'; {_listed(others)} (other reasons)' if others else ''}." if parts else ""
+    return f"No answer for {'; '.join(parts)}{f'; {_listed(others)} (other reasons)' if others else ''}." if parts else ""
 
 
 def not_used(question: Question, model: str, unused: Iterable[UnusedRate]) -> str:

@@ -146,7 +146,11 @@ def named_accelerators(facts: FactBase, names: Iterable[str], option: str = ACCE
             count, name = (count or 1) * int(instance.accelerator_count), instance.accelerator
             say(f"tunemark: {option}: {text!r} is read as its {count} x {facts.accelerators[name].name}, at any provider")
         card, whole = facts.accelerator(name, option, usual=True), memory_in(name) is None
-        most = f" with {card.memory_gib:g} GB; with less, give it as in '{name} 64GB'" if card.vendor == APPLE and whole else ""
+        most = (
+            f" with {card.memory_gib:g} GB; another size is given as in '{name} {(card.memory_gib or 0) / 2:g}GB'"
+            if card.vendor == APPLE and whole
+            else ""
+        )
         if most or facts.recognise_accelerator(name) is None:
             say(f"tunemark: {option}: {name!r} is read as {card.name}{most}")
         found.append((card, count))

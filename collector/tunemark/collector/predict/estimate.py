@@ -159,7 +159,7 @@ class Estimate:
     memory_bytes: int
     """Memory of a device; 0 if it is not known."""
     fit: str
-    """`fits`, `probably`, `tight` or `no`, by the interval of the estimate; `ran` if a result shows it."""
+    """`fits`, `probably`, `unsure` or `no`, by the interval of the estimate; `ran` if a result shows it."""
     with_stack: str | None
     """Unless the step fits, the leanest other software stack with which it does."""
     rate: Rate
@@ -238,7 +238,7 @@ def estimates(
             memory,
             size,
             rate.memory or verdict,
-            None if asked.stack or verdict in FITS else memory.leanest(plan.other_stacks(card)),
+            None if asked.stack or verdict in FITS else next(iter(plan.other_stacks(card)), None),
             rate,
             speed,
             of_any["tuned", card.key, devices],

@@ -1,6 +1,5 @@
 """The memory of a training step, predicted from shapes: states, activations, logits, gathered shards and framework."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -190,10 +189,6 @@ class StackedMemory:
     def needed_interval(self) -> tuple[int, int]:
         """The 90% interval of the bytes of a device that are needed with this stack."""
         return self.ledger.needed_low, self.ledger.needed_high
-
-    def leanest(self, stacks: Iterable[str]) -> str | None:
-        """Return the one of some stacks on which the step needs the least memory, or None of none."""
-        return min(stacks, key=lambda name: self.ledgers[name].needed_high, default=None)
 
 
 def memory_on(

@@ -15,7 +15,7 @@ MOMENTS: tuple[Moment, ...] = ("loss", "backward begins", "backward ends", "opti
 
 LATE: tuple[Moment, ...] = ("backward ends", "optimizer")
 
-MemoryVerdict = Literal["fits", "probably", "tight", "no"]
+MemoryVerdict = Literal["fits", "probably", "unsure", "no"]
 ERROR, SHARDED_ERROR = (0.90, 1.05), (0.90, 1.17)
 """True / predicted peak of live tensors: 90% of the published rows of the table `memory_errors` are between these.
 
@@ -132,11 +132,11 @@ class MemoryLedger:
 
         - `fits`: there is room for all that the allocator would reserve, and for the upper end of the interval.
         - `probably`: the upper end of the interval fits.
-        - `tight`: the lower end fits.
+        - `unsure`: the lower end fits.
         - `no`: not even that.
         """
         fits = max(self.needed_high, self.peak_reserved + self.outside)
-        return {"fits": fits, "probably": self.needed_high, "tight": self.needed_low}
+        return {"fits": fits, "probably": self.needed_high, "unsure": self.needed_low}
 
     def fit_on(self, device_bytes: int) -> MemoryVerdict:
         """Return the verdict on a device of this memory; see `fit_limits`."""
