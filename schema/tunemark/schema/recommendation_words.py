@@ -251,7 +251,7 @@ def _nothing(question: Question, answer: Answer) -> str:
         if answer.other_kinds:
             kinds = " or ".join(kind.replace("_", " ") for kind in answer.other_kinds)
             allowed = " or ".join(f"`--kind {kind}`" for kind in answer.other_kinds)
-            why = f"No offer matches at this kind of price, and there are offers at {kinds} prices: allow {allowed}."
+            why = f"No offer matches at this kind of price, and there are offers at {kinds} prices: allow these ({allowed})."
         else:
             why = "No offer matches these providers, kinds of price, accelerators and numbers of devices. Allow more of one of them."
         return f"{why} Hardware without a price has a time as your own, and in `tunemark estimate`."

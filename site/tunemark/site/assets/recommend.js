@@ -40,7 +40,7 @@
       const sized = model_of_size(Object.values(index.models), text), key = key_of_model(index.keys, text.trim());
       if (sized) return { ...sized, name: size_in_words(sized, text) };
       const why = not_modelled(text) && `${not_modelled(text)}; ${instead_of(text)}`;
-      if (key === null) throw new Error(`The model is "${text}", ${why || `which no card has; choose one from the list, or give a size such as 13B or its ${CONFIG}`}`);
+      if (key === null) throw new Error(`The model "${text}": ${why || `no card has it; choose one from the list, or give a size such as 13B or its ${CONFIG}`}`);
       return index.models[key];
     } catch ({ field: place, value, message }) {
       const known = value == null ? "" : `${JSON.stringify(value)}: `;
