@@ -46,7 +46,7 @@ def audit(
     ] = None,
     *,
     source: Annotated[list[str] | None, option("--source", "A document (`004`), `measured` results or a round (`mlperf-v5.1`).")] = None,
-    rule: Annotated[list[str] | None, typer.Option("--rule", help="Show findings of a rule. Repeatable.")] = None,
+    rule: Annotated[list[str] | None, option("--rule", "Show findings of a rule. Repeatable.")] = None,
     verdict: Annotated[list[str] | None, option("--verdict", "Only impossible, inconsistent, suspicious or ambiguous ones.")] = None,
     rules: Annotated[bool, option("--rules", "List the rules without an audit; with --rule or --json, also their reasons.")] = False,
     as_json: AsJson = False,
@@ -62,13 +62,9 @@ def audit(
     Examples
     --------
     - `tunemark audit "Qwen3 8B LoRA on H100: 9,000 tokens/s, seq 2048"`
-
     - `tunemark audit --source 004`
-
     - `tunemark audit --verdict impossible --json`
-
     - `tunemark audit data/published/003/003-002.json`
-
     - `tunemark audit --rules --rule identity`
     """
     from tunemark.collector.audit.evidence import source_of

@@ -36,9 +36,7 @@ def collect(
     Examples
     --------
     - `tunemark collect`
-
     - `tunemark collect --db /tmp/try.duckdb --json`
-
     - `tunemark collect --as-of 2026-11-20`
     """
     # Needs duckdb, pyarrow and numpy, which --help does not.
@@ -71,8 +69,8 @@ def query(
     db: Database = None,
     *,
     as_json: AsJson = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV on standard output.")] = False,
-    views: Annotated[bool, typer.Option("--views", help="List tables and views with their columns.")] = False,
+    as_csv: Annotated[bool, option("--csv", "Print CSV on standard output.")] = False,
+    views: Annotated[bool, option("--views", "List tables and views with their columns.")] = False,
 ) -> None:
     """Query the database with SQL.
 
@@ -83,11 +81,8 @@ def query(
     Examples
     --------
     - `tunemark query "select source, count(*) from results group by 1 order by 1"`
-
     - `tunemark query "select model_name, tokens_per_s from results" --csv`
-
     - `tunemark query "select * from current_prices order by usd_per_hour"`
-
     - `tunemark query --views`
     """
     # Needs duckdb, which --help does not.

@@ -65,24 +65,24 @@ ADAPTERS = {"lora_rank", "lora_targets", "lora_dropout", "adapters"}
 @named_as(OPTIONS | OPTIONS_OF_SHAPE)
 def estimate(
     model: ModelName,
-    method: Annotated[str | None, typer.Option("--method", help="full, lora or qlora. Default: lora; full for encoders.")] = None,
+    method: Annotated[str | None, option("--method", "full, lora or qlora. Default: lora; full for encoders.")] = None,
     sequence_length: Length = None,
     micro_batch: Annotated[str | None, option("--micro-batch", "Rows of a micro-step on a device. Default: the fastest.")] = None,
     *,
     accelerator: Accelerators = None,
     devices: Annotated[int | None, option("--devices", "Data-parallel devices. Default: 1, or as in -a '8 x H100'.")] = None,
-    sharding: Annotated[str | None, typer.Option("--sharding", help="ddp, zero1 to zero3, fsdp1 or fsdp2.")] = None,
+    sharding: Annotated[str | None, option("--sharding", "ddp, zero1 to zero3, fsdp1 or fsdp2.")] = None,
     checkpointing: Annotated[str | None, option("--checkpointing", "none, selective or full. Default: full if nothing else fits.")] = None,
-    rank: Annotated[int | None, typer.Option("--rank", help="Rank of the adapters. Default: 16.", show_default=False)] = None,
+    rank: Annotated[int | None, option("--rank", "Rank of the adapters. Default: 16.")] = None,
     optimizer: Annotated[
         str, option("--optimizer", "adamw (default), adamw-fused, [paged-]adamw-8bit, paged-adamw, sgd or adafactor.")
     ] = "adamw",
     stack: StackName = None,
     tokens: Tokens = None,
     samples: Samples = None,
-    epochs: Annotated[int | None, typer.Option("--epochs", help="Passes over the data. Default: 1.", show_default=False)] = None,
+    epochs: Annotated[int | None, option("--epochs", "Passes over the data. Default: 1.")] = None,
     software: Annotated[str, typer.Option("--software", help="plain, tuned, vendor, or that of a document, such as 003.")] = "plain",
-    usd_per_hour: Annotated[float | None, typer.Option("--usd-per-hour", help="Price of all devices instead of the list price.")] = None,
+    usd_per_hour: Annotated[float | None, option("--usd-per-hour", "Price of all devices instead of the list price.")] = None,
     settings: Settings = None,
     as_json: AsJson = False,
 ) -> None:
@@ -99,11 +99,8 @@ def estimate(
     Examples
     --------
     - `tunemark estimate -m llama-3.1-8b --method lora --seq 8192`
-
     - `tunemark estimate -m llama-3.1-8b --method qlora -a "RTX 4090" -a L4 --json`
-
     - `tunemark estimate -m llama-3.1-8b --samples 10k -a "H100 80GB" -a B200`
-
     - `tunemark estimate -m llama-3.1-70b --devices 16 --set loss=fused`
     """
     facts = FactBase.of_project()

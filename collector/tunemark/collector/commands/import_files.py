@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from tunemark.collector import importers
-from tunemark.collector.commands.terminal import AsJson, Settings, named_settings
+from tunemark.collector.commands.terminal import AsJson, Settings, named_settings, option
 from tunemark.collector.importers.import_io import Request
 from tunemark.schema.errors import TunemarkError, did_you_mean
 
@@ -42,15 +42,15 @@ def import_files(
     ],
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files, or - for standard input.", show_default=False)],
     *,
-    model: Annotated[str | None, typer.Option("--model", "-m", help="A model card, by key or name.")] = None,
-    method: Annotated[str | None, typer.Option("--method", help="full, lora, qlora or peft.")] = None,
-    accelerator: Annotated[str | None, typer.Option("--accelerator", "-a", help="An accelerator, by key or name.")] = None,
-    devices: Annotated[str | None, typer.Option("--devices", help="Number of devices.")] = None,
-    micro_batch: Annotated[str | None, typer.Option("--micro-batch", help="Rows of a micro-step on a device.")] = None,
-    sequence_length: Annotated[str | None, typer.Option("--seq", help="Tokens in a row.")] = None,
-    map_file: Annotated[str | None, typer.Option("--map", metavar="TOML", help="What each column of a table means.")] = None,
+    model: Annotated[str | None, option("--model", "-m", "A model card, by key or name.")] = None,
+    method: Annotated[str | None, option("--method", "full, lora, qlora or peft.")] = None,
+    accelerator: Annotated[str | None, option("--accelerator", "-a", "An accelerator, by key or name.")] = None,
+    devices: Annotated[str | None, option("--devices", "Number of devices.")] = None,
+    micro_batch: Annotated[str | None, option("--micro-batch", "Rows of a micro-step on a device.")] = None,
+    sequence_length: Annotated[str | None, option("--seq", "Tokens in a row.")] = None,
+    map_file: Annotated[str | None, option("--map", "What each column of a table means.", metavar="TOML")] = None,
     settings: Settings = None,
-    out: Annotated[Path | None, typer.Option("--out", help="File or folder to write to.")] = None,
+    out: Annotated[Path | None, option("--out", "File or folder to write to.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Import results, logs of your own training, prices and release dates from other tools.
@@ -64,15 +64,10 @@ def import_files(
     Examples
     --------
     - `tunemark import log TRAINER_STATE.json --method lora`
-
     - `tunemark import log TRAIN.LOG CONFIG.yml`
-
     - `tunemark import mlperf LOGS.tar.xz`
-
     - `tunemark import table TABLES.md --map MAP.toml`
-
     - `tunemark import prices VMS.csv --set provider=lambda --set version=v8`
-
     - `tunemark import releases TORCH.json --out data/known/pypi.toml`
     """
     given = {

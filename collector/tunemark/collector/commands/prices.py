@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tunemark.collector.commands.terminal import AsJson, OnDay, date_option, price_kind, print_json, print_table, say
+from tunemark.collector.commands.terminal import AsJson, OnDay, date_option, option, price_kind, print_json, print_table, say
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import PriceRow, current_prices
 from tunemark.schema.facts.fact_base import FactBase
@@ -22,8 +22,8 @@ def prices(
     name: Annotated[str | None, typer.Argument(metavar="[INSTANCE|ACCELERATOR]", help="Default: all.")] = None,
     on: OnDay = None,
     *,
-    kind: Annotated[str | None, typer.Option("--kind", help="on_demand, spot, reserved or marketplace. Default: all.")] = None,
-    owned: Annotated[str | None, typer.Option("--owned", metavar="FIGURES", help=f"Compare with your own hardware: {FIGURES}.")] = None,
+    kind: Annotated[str | None, option("--kind", "on_demand, spot, reserved or marketplace. Default: all.")] = None,
+    owned: Annotated[str | None, option("--owned", f"Compare with your own hardware: {FIGURES}.", metavar="FIGURES")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the price of an instance or accelerator on a day: on-demand, spot, reserved, marketplace; cheapest accelerator-hour first.
@@ -38,9 +38,7 @@ def prices(
     Examples
     --------
     - `tunemark prices p5.48xlarge`
-
     - `tunemark prices nvidia-h100-80gb-sxm --on 2026-11-20 --json`
-
     - `tunemark prices nvidia-rtx-4090 --kind on_demand`
     """
     from tunemark.schema.owned_hardware import parse_owned  # noqa: PLC0415 - not needed for --help

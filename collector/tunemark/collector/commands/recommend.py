@@ -87,23 +87,23 @@ def recommend(
     model: ModelName,
     tokens: Tokens = None,
     samples: Samples = None,
-    method: Annotated[str | None, typer.Option("--method", help="full, lora, qlora or any. Default: lora; full for encoders.")] = None,
+    method: Annotated[str | None, option("--method", "full, lora, qlora or any. Default: lora; full for encoders.")] = None,
     sequence_length: Length = None,
     *,
     epochs: Annotated[int, typer.Option("--epochs", help="Passes over the data.")] = 1,
     objective: Annotated[str, typer.Option("--objective", help="cheapest, fastest or value: near both.")] = "cheapest",
-    deadline: Annotated[str | None, typer.Option("--deadline", help="Maximum time, such as 90min or 2h.")] = None,
-    budget: Annotated[str | None, typer.Option("--budget", help="Maximum cost, such as 20 or $20.")] = None,
+    deadline: Annotated[str | None, option("--deadline", "Maximum time, such as 90min or 2h.")] = None,
+    budget: Annotated[str | None, option("--budget", "Maximum cost, such as 20 or $20.")] = None,
     currency: Annotated[
         str | None, option("--currency", "That of all costs, with what 1 USD costs: EUR=0.92.", metavar="CODE=RATE")
     ] = None,
     software: Annotated[str, typer.Option("--software", help="plain, tuned (fused kernels) or vendor.")] = "plain",
-    provider: Annotated[list[str] | None, typer.Option("--provider", help="A cloud provider; repeatable. Default: all.")] = None,
+    provider: Annotated[list[str] | None, option("--provider", "A cloud provider; repeatable. Default: all.")] = None,
     kind: Annotated[list[str] | None, option("--kind", "on_demand, spot, reserved or marketplace; repeatable. Default: on_demand.")] = None,
     accelerator: Accelerators = None,
-    most_devices: Annotated[int | None, typer.Option("--max-devices", help="Maximum number of accelerators.")] = None,
+    most_devices: Annotated[int | None, option("--max-devices", "Maximum number of accelerators.")] = None,
     own: Annotated[list[str] | None, option("--own", "Your own accelerators, such as '2 x RTX 4090' or 'M4 Max 64GB'; repeatable.")] = None,
-    owned: Annotated[str | None, typer.Option("--owned", metavar="FIGURES", help="What they cost; else only their time is given.")] = None,
+    owned: Annotated[str | None, option("--owned", "What they cost; else only their time is given.", metavar="FIGURES")] = None,
     stack: StackName = None,
     settings: Settings = None,
     as_json: AsJson = False,
@@ -122,11 +122,8 @@ def recommend(
     Examples
     --------
     - `tunemark recommend -m llama-3.1-8b --tokens 10M`
-
     - `tunemark recommend -m qwen3-8b --tokens 100M --deadline 2h --budget 60`
-
     - `tunemark recommend -m llama-3.1-8b --tokens 10M --own "RTX 4090"`
-
     - `tunemark recommend -m llama-2-70b --tokens 100M --objective fastest --json`
     """
     facts = FactBase.of_project()

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tunemark.collector.commands.terminal import AsJson, chosen, print_json, print_table, say
+from tunemark.collector.commands.terminal import AsJson, chosen, option, print_json, print_table, say
 from tunemark.schema.errors import Exit
 from tunemark.schema.files import is_checkout, project_root, write_atomically
 from tunemark.schema.records.reading import MODELS, field_reference, schema_files
@@ -21,10 +21,9 @@ def outdated(root: Path) -> list[str]:
 
 def schema(
     *,
-    write: Annotated[bool, typer.Option("--write", help="Write schema/json. Default: only check that it is current.")] = False,
+    write: Annotated[bool, option("--write", "Write schema/json. Default: only check that it is current.")] = False,
     fields: Annotated[
-        str | None,
-        typer.Option("--fields", metavar="KIND", help="Show the fields of `submission`, `published`, `source` or `converted`."),
+        str | None, option("--fields", "Show the fields of `submission`, `published`, `source` or `converted`.", metavar="KIND")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -35,9 +34,7 @@ def schema(
     Examples
     --------
     - `tunemark schema`
-
     - `tunemark schema --write`
-
     - `tunemark schema --fields submission`
     """
     if fields is not None:

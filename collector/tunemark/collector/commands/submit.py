@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tunemark.collector.commands.terminal import AsJson, print_json, print_table, problem_json, say
+from tunemark.collector.commands.terminal import AsJson, option, print_json, print_table, problem_json, say
 from tunemark.collector.gate.read import SUBMISSIONS, find_records, git_or_none, git_text, read_valid, records_in, shown_path, submission_id
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
@@ -63,20 +63,15 @@ class Target:
 
 def submit(
     files: Annotated[
-        list[Path] | None,
-        typer.Argument(help="Submissions, or folders of them. Default: the new ones in `submissions/`."),
+        list[Path] | None, typer.Argument(help="Submissions, or folders of them. Default: the new ones in `submissions/`.")
     ] = None,
     *,
     to: Annotated[
         str | None,
-        typer.Option(
-            "--to",
-            metavar="FOLDER|OWNER/REPO",
-            help="A clone of your fork, or your fork on GitHub. Default: the current checkout.",
-        ),
+        option("--to", "A clone of your fork, or your fork on GitHub. Default: the current checkout.", metavar="FOLDER|OWNER/REPO"),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and show everything, and change nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    dry_run: Annotated[bool, option("--dry-run", "Check and show everything, and change nothing.")] = False,
+    yes: Annotated[bool, option("--yes", "-y", "Do not ask.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Send results: check them as the pull request will, show every fact that leaves this machine, ask, and push them to your fork.
@@ -90,9 +85,7 @@ def submit(
     Examples
     --------
     - `tunemark submit --dry-run`
-
     - `tunemark submit submissions/lora-8b/RUN.json --to ~/FORK`
-
     - `tunemark submit submissions/ --to YOUR_NAME/tunemark --yes`
     """
     if as_json and not (yes or dry_run):

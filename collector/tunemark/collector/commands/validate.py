@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from tunemark.collector.commands.terminal import AsJson, print_json, problem_json, say
+from tunemark.collector.commands.terminal import AsJson, option, print_json, problem_json, say
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import is_checkout, project_root
@@ -27,21 +27,17 @@ REGULAR = "submissions/ holds regular files of submissions only, which are never
 
 
 def validate(
-    paths: Annotated[
-        list[Path] | None,
-        typer.Argument(help="Files or folders. Default: `submissions/` and all of `data/`."),
-    ] = None,
+    paths: Annotated[list[Path] | None, typer.Argument(help="Files or folders. Default: `submissions/` and all of `data/`.")] = None,
     *,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse what is not a submission in `submissions/`, and audit other named records.")
+        bool, option("--strict", "Refuse what is not a submission in `submissions/`, and audit other named records.")
     ] = False,
     pull_request: Annotated[
-        str | None,
-        typer.Option("--pull-request", metavar="BASE..HEAD", help="Check what the commits of a pull request add instead."),
+        str | None, option("--pull-request", "Check what the commits of a pull request add instead.", metavar="BASE..HEAD")
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="With --pull-request, write the report as JSON.")] = None,
+    out: Annotated[Path | None, option("--out", "With --pull-request, write the report as JSON.")] = None,
     github: Annotated[
-        bool, typer.Option("--github", help="With --pull-request, print annotations for GitHub and write the summary of the job.")
+        bool, option("--github", "With --pull-request, print annotations for GitHub and write the summary of the job.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -62,18 +58,15 @@ def validate(
     Examples
     --------
     - `tunemark validate`
-
     - `tunemark validate submissions/smoke-lora/ --json`
-
     - `tunemark validate data/prices/prices.csv`
-
     - `tunemark validate --pull-request main..BRANCH`
     """
     if pull_request is not None:
         _pull_request(pull_request, out, github=github, as_json=as_json)
-    for option, given in (("--github", github), ("--out", out)):
+    for name, given in (("--github", github), ("--out", out)):
         if given:
-            raise TunemarkError(option, "", "is for --pull-request; leave it out, or add --pull-request BASE..HEAD")
+            raise TunemarkError(name, "", "is for --pull-request; leave it out, or add --pull-request BASE..HEAD")
     from tunemark.collector.commands.audit import contradictions, print_finding
 
     done = _validated(paths, strict=strict)

@@ -13,7 +13,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from tunemark.harness.commands.run import Json
+from tunemark.harness.commands.run import Json, option
 from tunemark.harness.plan.resolve import Options, StepMemory, detect, hub, resolve, step_memory
 from tunemark.harness.run.run_log import describe, judge
 from tunemark.harness.run.show import answers, print_json
@@ -40,7 +40,7 @@ BUSY_SHARE = 0.25
 def doctor(
     *,
     self_test: Annotated[
-        bool, typer.Option("--self-test/--no-self-test", help="Test torch on each device with five seconds of matrix products.")
+        bool, option("--self-test/--no-self-test", "Test torch on each device with five seconds of matrix products.")
     ] = True,
     as_json: Json = False,
 ) -> None:

@@ -54,10 +54,14 @@ EXIT_BY_STATUS = {
 
 # The options that plan, run and the studies share
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
-Out = Annotated[
-    Path | None, typer.Option("--out", metavar="FOLDER", help="Write the submissions there. Default: submissions/ of the checkout.")
-]
+
+def option(name: str, text: str, metavar: str | None = None, **settings: Any) -> Any:  # noqa: ANN401 - of typer's own class
+    """Return an option of a command: its name, its help, and the word for its value."""
+    return typer.Option(name, help=text, metavar=metavar, **settings)
+
+
+Json = Annotated[bool, option("--json", "Print JSON on standard output.")]
+Out = Annotated[Path | None, option("--out", "Write the submissions there. Default: submissions/ of the checkout.", "FOLDER")]
 Workload = Annotated[str, typer.Argument(help="A name of `tunemark workloads`, your card (.toml), or options (.yml).")]
 
 
@@ -124,7 +128,7 @@ def with_own_cards(workload: str, model: str | None, options: Options) -> tuple[
                 content |= {name: _beside(Path(workload), value)} if value else {}
         workload, model = str(content.pop("workload", "")), model or content.pop("model", None)
         given = {name: value for name, value in dict(options).items() if value != Options.model_fields[name].get_default()}
-        named = {option.name.removeprefix("--"): option.setting or name for name, option in SHARED.items()}
+        named = {shared.name.removeprefix("--"): shared.setting or name for name, shared in SHARED.items()}
         read = {named.get(name, name): str(value) for name, value in content.items()}
         request = {name: read.pop(name) for name in list(read) if name in Options.model_fields}
         asked = valid(request, OPTIONS).setting(f"{name}={value}" for name, value in read.items())
@@ -171,7 +175,7 @@ def takes_run_options(command: Callable[..., None]) -> Callable[..., None]:
     Its errors name options and settings as the user typed them.
     """
     parameters = inspect.signature(command, eval_str=True).parameters
-    shared = {name: option for name, option in SHARED.items() if name not in parameters}
+    shared = {name: known for name, known in SHARED.items() if name not in parameters}
 
     def run(**arguments: Any) -> None:  # noqa: ANN401 - what typer read
         given = {name: arguments.pop(name) for name in shared}
@@ -198,8 +202,8 @@ def takes_run_options(command: Callable[..., None]) -> Callable[..., None]:
             raise refused(error, OPTIONS) from error
 
     own = [parameters[name] for name in parameters if name != "options"]
-    for name, (option, text, metavar, kind, _, parser) in shared.items():
-        info = typer.Option(option, help=text, metavar=metavar, parser=parser, rich_help_panel="What is run", show_default=False)
+    for name, (named, text, metavar, kind, _, parser) in shared.items():
+        info = option(named, text, metavar, parser=parser, rich_help_panel="What is run", show_default=False)
         default = (Options.model_fields[name].default or None) if name in Options.model_fields else None
         own.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]))
     run.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
@@ -229,7 +233,7 @@ def plan(
     workload: Workload,
     *,
     accelerator: Annotated[
-        str | None, typer.Option("--accelerator", metavar="KEY", help="Plan for another accelerator, such as nvidia-h100-80gb-sxm.")
+        str | None, option("--accelerator", "Plan for another accelerator, such as nvidia-h100-80gb-sxm.", "KEY")
     ] = None,
     as_json: Json = False,
     options: Options,
@@ -298,16 +302,10 @@ def run(
     workload: Workload,
     *,
     out: Out = None,
-    supersedes: Annotated[
-        str | None, typer.Option("--supersedes", metavar="ID", help="Replace an earlier result of this machine, given by its id.")
-    ] = None,
-    reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why it replaces that result.")] = None,
-    repeats: Annotated[
-        int, typer.Option("--repeats", metavar="N", min=1, help="Run N times, each in a fresh process, and report median and range.")
-    ] = 1,
-    report_to: Annotated[
-        str | None, typer.Option("--report-to", metavar="NAME", help=f"Also log the finished run to {', '.join(TRACKERS)}.")
-    ] = None,
+    supersedes: Annotated[str | None, option("--supersedes", "Replace an earlier result of this machine, given by its id.", "ID")] = None,
+    reason: Annotated[str | None, option("--reason", "Why it replaces that result.", "TEXT")] = None,
+    repeats: Annotated[int, option("--repeats", "Run N times, each in a fresh process, and report median and range.", "N", min=1)] = 1,
+    report_to: Annotated[str | None, option("--report-to", f"Also log the finished run to {', '.join(TRACKERS)}.", "NAME")] = None,
     as_json: Json = False,
     options: Options,
 ) -> None:
@@ -332,9 +330,9 @@ def run(
         from tunemark.harness.studies.series import Bench  # noqa: PLC0415 - only a series needs statistics
         from tunemark.harness.studies.sweep import run_repeats  # noqa: PLC0415
 
-        for option, value in (("--supersedes", supersedes), ("--report-to", report_to)):
+        for single, value in (("--supersedes", supersedes), ("--report-to", report_to)):
             if value is not None:
-                raise TunemarkError(option, value, "is for a single run; remove --repeats")
+                raise TunemarkError(single, value, "is for a single run; remove --repeats")
         answer(run_repeats(workload, options, Bench.here(options, out), repeats), as_json=as_json)
     if report_to is not None:
         refuse_missing_tracker(report_to)
@@ -424,8 +422,7 @@ def runs(
     *,
     out: Out = None,
     remove: Annotated[
-        list[str] | None,
-        typer.Option("--remove", metavar="ID", help="Remove the run with this id, or all `tries`. What git tracks stays."),
+        list[str] | None, option("--remove", "Remove the run with this id, or all `tries`. What git tracks stays.", "ID")
     ] = None,
     as_json: Json = False,
 ) -> None:

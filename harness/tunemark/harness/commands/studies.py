@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from tunemark.harness.commands.run import Json, Out, Workload, answer, count, row_length, takes_run_options
+from tunemark.harness.commands.run import Json, Out, Workload, answer, count, option, row_length, takes_run_options
 from tunemark.harness.plan.resolve import Options, fraction
 from tunemark.harness.run.show import answers, print_json, table
 from tunemark.harness.studies.ab_test import run_ab
@@ -30,12 +30,7 @@ OVER = "Vary this setting; several form a grid. Without values: those of the car
 AGAIN = "Start again instead of resuming an earlier series of the same command."
 LIMIT = "Limit the resident host memory of a run, over all its processes. Default: 80% of host memory."
 LENGTHS = "Find the largest micro-batch at these numbers of tokens in a row."
-Again = Annotated[bool, typer.Option("--again", help=AGAIN)]
-
-
-def _study(name: str, text: str, metavar: str | None = None, **settings: object) -> typer.models.OptionInfo:
-    option: typer.models.OptionInfo = typer.Option(name, help=text, metavar=metavar, **settings)  # type: ignore[arg-type]
-    return option
+Again = Annotated[bool, option("--again", AGAIN)]
 
 
 @app.command()
@@ -43,8 +38,8 @@ def _study(name: str, text: str, metavar: str | None = None, **settings: object)
 def sweep(
     workload: Workload,
     *,
-    over: Annotated[list[str] | None, _study("--over", OVER, "FIELD[=V1,V2,..]")] = None,
-    repeats: Annotated[int, _study("--repeats", "Run each point N times, alternating between points.", "N", min=1)] = 1,
+    over: Annotated[list[str] | None, option("--over", OVER, "FIELD[=V1,V2,..]")] = None,
+    repeats: Annotated[int, option("--repeats", "Run each point N times, alternating between points.", "N", min=1)] = 1,
     out: Out = None,
     again: Again = False,
     as_json: Json = False,
@@ -74,11 +69,11 @@ def counts(text: str | tuple[int, ...]) -> tuple[int, ...]:
 def frontier(
     workload: Workload,
     *,
-    over: Annotated[Over, _study("--over", "Find the largest value of this setting.")] = Over.MICRO_BATCH,
-    seq: Annotated[Any, _study("--seq", LENGTHS, "N,N,..", parser=counts)] = (),  # noqa: ANN401 - what the parser returns
-    limit_memory: Annotated[float | None, _study("--limit-memory", LIMIT, "GIB", min=0.1)] = None,
-    most: Annotated[int, _study("--most", "Try micro-batches up to this size.", "N", parser=count)] = 65_536,
-    within: Annotated[str | None, _study("--within", "Stop within this tolerance, such as 10%. Default: exact.", "SHARE")] = None,
+    over: Annotated[Over, option("--over", "Find the largest value of this setting.")] = Over.MICRO_BATCH,
+    seq: Annotated[Any, option("--seq", LENGTHS, "N,N,..", parser=counts)] = (),  # noqa: ANN401 - what the parser returns
+    limit_memory: Annotated[float | None, option("--limit-memory", LIMIT, "GIB", min=0.1)] = None,
+    most: Annotated[int, option("--most", "Try micro-batches up to this size.", "N", parser=count)] = 65_536,
+    within: Annotated[str | None, option("--within", "Stop within this tolerance, such as 10%. Default: exact.", "SHARE")] = None,
     out: Out = None,
     again: Again = False,
     as_json: Json = False,
@@ -107,10 +102,10 @@ def tune(
     workload: Workload,
     *,
     minutes: Annotated[
-        float, _study("--minutes", "Search for at most N minutes. Earlier trials of a resumed search count.", "N", min=0.1)
+        float, option("--minutes", "Search for at most N minutes. Earlier trials of a resumed search count.", "N", min=0.1)
     ] = 30.0,
     repeats: Annotated[
-        int, _study("--repeats", "Measure the card's and the best settings N times each; a verdict needs three.", "N", min=1)
+        int, option("--repeats", "Measure the card's and the best settings N times each; a verdict needs three.", "N", min=1)
     ] = 3,
     out: Out = None,
     again: Again = False,
@@ -139,9 +134,9 @@ def tune(
 def ab(
     workload: Workload,
     *,
-    a: Annotated[str, _study("--a", "Set A, the baseline.", "FIELD=VALUE,..")],
-    b: Annotated[str, _study("--b", "Set B.", "FIELD=VALUE,..")],
-    repeats: Annotated[int, _study("--repeats", "Run each setting N times; a verdict needs three.", "N", min=FEWEST_PAIRS)] = 5,
+    a: Annotated[str, option("--a", "Set A, the baseline.", "FIELD=VALUE,..")],
+    b: Annotated[str, option("--b", "Set B.", "FIELD=VALUE,..")],
+    repeats: Annotated[int, option("--repeats", "Run each setting N times; a verdict needs three.", "N", min=FEWEST_PAIRS)] = 5,
     out: Out = None,
     again: Again = False,
     as_json: Json = False,
@@ -168,12 +163,12 @@ def predict(
         list[Path], typer.Argument(metavar="FILE...", help="The submission of a short run, or the submissions of its repeats.")
     ],
     *,
-    steps: Annotated[int | None, _study("--steps", "Optimizer steps in the job.", "N", parser=count)] = None,
-    samples: Annotated[int | None, _study("--samples", "Samples in the job's dataset, such as 50k.", "N", parser=count)] = None,
-    tokens: Annotated[int | None, _study("--tokens", "Real tokens in the job's dataset, such as 10M.", "N", parser=count)] = None,
-    epochs: Annotated[int, _study("--epochs", "Passes over the data, each with an evaluation if the run had one.", "N", parser=count)] = 1,
+    steps: Annotated[int | None, option("--steps", "Optimizer steps in the job.", "N", parser=count)] = None,
+    samples: Annotated[int | None, option("--samples", "Samples in the job's dataset, such as 50k.", "N", parser=count)] = None,
+    tokens: Annotated[int | None, option("--tokens", "Real tokens in the job's dataset, such as 10M.", "N", parser=count)] = None,
+    epochs: Annotated[int, option("--epochs", "Passes over the data, each with an evaluation if the run had one.", "N", parser=count)] = 1,
     usd_per_hour: Annotated[
-        float | None, _study("--usd-per-hour", "Price of all machines. Default: the on-demand list price in data/prices.", "USD", min=0)
+        float | None, option("--usd-per-hour", "Price of all machines. Default: the on-demand list price in data/prices.", "USD", min=0)
     ] = None,
     as_json: Json = False,
 ) -> None:
