@@ -1,8 +1,8 @@
-"""A real training with the Hugging Face Trainer: its record by `tunemark.TunemarkCallback`, and the import of its log."""
+"""A real training with the Hugging Face Trainer: the import of its log, and of that by `tunemark.TunemarkCallback`."""
 
 import json
-from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,14 +10,7 @@ from factories import Tunemark
 from peft import LoraConfig, get_peft_model
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
 
-import tunemark
-from tunemark.collector.audit.evidence import Evidence
-from tunemark.collector.audit.load import add_files
-from tunemark.collector.audit.rule import audit
-from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.records.published import PublishedResult
-from tunemark.schema.vocabulary import Method, PublishedStatus
+from tunemark import TunemarkCallback
 
 TOKENS = 16
 
@@ -54,35 +47,34 @@ def train(folder: Path, callback: object, *, adapters: bool = False, **arguments
     return trainer
 
 
-def record_in(path: Path) -> PublishedResult:
-    (record,) = tunemark.load_results(path)
-    return record
+def imported(path: Path, tunemark: Tunemark, *options: object) -> dict[str, Any]:
+    """Return the answer of `tunemark import log` to a log."""
+    said = tunemark("import", "log", path, *options, "--json")
+    assert said.code == 0, said.err
+    return json.loads(said.out)[0]
 
 
-def test_a_training_is_recorded_with_its_steps_times_tokens_and_environment(tmp_path: Path) -> None:
-    path = tmp_path / "run.json"
-    trainer = train(tmp_path, tunemark.TunemarkCallback(path, warmup_steps=4, sequence_length=TOKENS), include_num_input_tokens_seen="all")
-    record = record_in(path)
-    claims = {name: claim.value for name, claim in record.claims.items()}
-    assert claims["steps"] == 12
-    assert claims["tokens"] == trainer.state.num_input_tokens_seen == 12 * 4 * TOKENS
+def test_a_training_is_logged_with_its_steps_times_tokens_and_conditions(tmp_path: Path, tunemark: Tunemark) -> None:
+    path = tmp_path / "run.jsonl"
+    trainer = train(tmp_path, TunemarkCallback(path), max_steps=18, include_num_input_tokens_seen="all")
+    answer = imported(path, tunemark, "--seq", TOKENS)
+    record = answer["record"]
+    claims = {name: claim["value"] for name, claim in record["claims"].items()}
+    assert claims["steps"] == 18
     # The rates are those of the eight steps after the warm-up.
-    assert claims["samples_per_s"] == pytest.approx(4 / claims["step_time_s"])
     assert claims["tokens_per_s"] == pytest.approx(4 * TOKENS / claims["step_time_s"])
     assert 8 * claims["step_time_s"] < claims["wall_s"] < trainer.state.log_history[-1]["train_runtime"] + 1
-    assert claims["loss_start"] == pytest.approx(sum(entry["loss"] for entry in trainer.state.log_history[:3]) / 3)
-    assert record.status is PublishedStatus.OK
-    conditions = record.conditions
-    assert (conditions.method, conditions.micro_batch, conditions.gradient_accumulation, conditions.global_batch) == (Method.FULL, 2, 2, 4)
-    assert conditions.framework["torch"] == version("torch")
-    assert record.labels["accelerator"]
-    assert not tunemark.validate(path).problems
-    evidence, _ = add_files(Evidence((), (), FactBase.of_project()), [path])
-    assert not audit(evidence), "an honest run is accused"
+    assert claims["loss_start"] == pytest.approx(sum(entry["loss"] for entry in trainer.state.log_history[:4]) / 4)
+    conditions = record["conditions"]
+    assert (record["status"], conditions["method"], conditions["micro_batch"], conditions["gradient_accumulation"]) == ("ok", "full", 2, 2)
+    assert not answer["findings"], "an honest run is accused"
+    # A training that was killed leaves its log up to then.
+    path.write_text("\n".join(path.read_text().splitlines()[:-3]))
+    assert imported(path, tunemark, "--seq", TOKENS)["record"]["status"] == "partial"
 
 
-def test_evaluation_and_saving_do_not_count(tmp_path: Path) -> None:
-    class Slow(tunemark.TunemarkCallback):
+def test_evaluation_and_saving_do_not_count(tmp_path: Path, tunemark: Tunemark) -> None:
+    class Slow(TunemarkCallback):
         """Evaluation takes half a second longer."""
 
         def on_evaluate(self, *_: object, **__: object) -> None:
@@ -90,30 +82,22 @@ def test_evaluation_and_saving_do_not_count(tmp_path: Path) -> None:
 
             time.sleep(0.5)
 
-    path = tmp_path / "run.json"
-    train(tmp_path, Slow(path, warmup_steps=2), eval_strategy="steps", eval_steps=3)
-    claims = record_in(path).claims
-    # The last evaluation comes after the last step.
-    assert claims["wall_s"].value > 3 * 0.5
-    assert 10 * claims["step_time_s"].value < 1.0
+    path = tmp_path / "run.jsonl"
+    train(tmp_path, Slow(path), max_steps=18, eval_strategy="steps", eval_steps=6, include_num_input_tokens_seen="all")
+    claims = imported(path, tunemark)["record"]["claims"]
+    assert claims["wall_s"]["value"] > 3 * 0.5
+    assert 8 * claims["step_time_s"]["value"] < 0.5
 
 
-def test_adapters_full_rows_and_a_short_run(tmp_path: Path) -> None:
-    path = tmp_path / "run.json"
-    train(tmp_path, tunemark.TunemarkCallback(path, full_rows=True, sequence_length=TOKENS, model="llama-3.1-8b"), adapters=True)
-    record = record_in(path)
-    assert record.conditions.method is Method.LORA
-    assert record.conditions.model == "llama-3.1-8b"
-    assert record.claims["tokens_per_s"].value == pytest.approx(4 * TOKENS / record.claims["step_time_s"].value)
-    train(tmp_path, tunemark.TunemarkCallback(path), max_steps=3)
-    assert "step_time_s" not in record_in(path).claims
-
-
-def test_wrong_names_are_errors_before_the_training(tmp_path: Path) -> None:
-    with pytest.raises(TunemarkError, match="did you mean"):
-        tunemark.TunemarkCallback(tmp_path / "run.json", model="llama-3.1-8bb")
-    with pytest.raises(TunemarkError, match="give sequence_length"):
-        tunemark.TunemarkCallback(full_rows=True)
+def test_adapters_full_rows_and_a_short_run(tmp_path: Path, tunemark: Tunemark) -> None:
+    path = tmp_path / "run.jsonl"
+    full = ("--seq", TOKENS, "--set", "padding=static", "--model", "llama-3.1-8b")
+    train(tmp_path, TunemarkCallback(path), adapters=True)
+    record = imported(path, tunemark, *full)["record"]
+    assert (record["conditions"]["method"], record["conditions"]["padding"]) == ("lora", "static")
+    assert record["claims"]["step_time_s"]["value"]
+    train(tmp_path, TunemarkCallback(path), max_steps=3, logging_steps=500)
+    assert "step_time_s" not in imported(path, tunemark, *full)["record"]["claims"]
 
 
 def test_the_log_of_a_real_training_is_imported_whole(tmp_path: Path, tunemark: Tunemark) -> None:

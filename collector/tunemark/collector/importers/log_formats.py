@@ -1,4 +1,6 @@
-"""Formats of training logs: trainer_state.json, folders of LLaMA-Factory, logs of torchtune, exports of Weights & Biases; configurations of trainers.
+"""Formats of training logs: trainer_state.json, folders of LLaMA-Factory, logs of torchtune and of TunemarkCallback, exports of Weights & Biases.
+
+Also the configurations of trainers, which state conditions.
 
 A format turns its files into entries, and `gather` reads all entries with a table of columns. Everything else is read as the text that a
 trainer prints (`printed_log`). Nothing in a log is ever executed, and a line that cannot be read never stops the rest.
@@ -17,7 +19,7 @@ from typing import Any
 import yaml
 
 from tunemark.collector.importers.import_io import LogProblem, read_text
-from tunemark.collector.importers.own_log import COLUMNS, FORMATS, Entry, OwnLog, Stated, clock_s, gather
+from tunemark.collector.importers.own_log import COLUMNS, FORMATS, SETTINGS, Entry, OwnLog, Stated, clock_s, gather
 from tunemark.collector.importers.printed_log import FINAL, TRAINER, read_printed_log
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.records.plan import WARMUP_STEPS
@@ -42,8 +44,8 @@ def _trainings(path: Path) -> list[OwnLog]:
         return [_llama_factory(path)]
     text = read_text(str(path)).removeprefix("\ufeff")
     first = text.lstrip().partition("\n")[0]
-    if path.suffix == ".csv" or (first.startswith("{") and f'"{TIME}"' in text):
-        return [_wandb(path, text)]
+    if path.suffix == ".csv" or (first.startswith("{") and (f'"{TIME}"' in text or f'"{TRAINED}"' in text)):
+        return [_history(path, text)]
     if path.suffix == ".json":
         log = OwnLog(str(path), "Hugging Face Trainer")
         _add_state(log, path)
@@ -219,23 +221,30 @@ def _torchtune(path: Path, text: str) -> OwnLog:
     return log
 
 
-# Histories exported from Weights & Biases: CSV (`run.history().to_csv()`) or JSON lines (`run.scan_history()`) --------------------
+# Histories: JSON lines of TunemarkCallback, and exports of Weights & Biases as CSV (`run.history().to_csv()`) or JSON lines (`run.scan_history()`) ------
 
-TIME = "_runtime"
+TIME, TRAINED = "_runtime", "trained_s"
+"""Seconds since the start of the run, and those of training alone, which only TunemarkCallback knows."""
 STEP = ("train/global_step", "trainer/global_step", "global_step")
 LOSS = ("train/loss", "loss")
 COUNTS = ("train/num_input_tokens_seen", "train/num_tokens", "num_input_tokens_seen")
 Point = tuple[float, float, float | None]
-"""Seconds since the start of the run, optimizer steps, and tokens so far."""
+"""Seconds, optimizer steps, and tokens so far."""
 
 
-def _wandb(path: Path, text: str) -> OwnLog:
+def _history(path: Path, text: str) -> OwnLog:
     """Return the training of a history: the work between two logged rows over the time between them, without the first ten steps."""
     log = OwnLog(str(path), "Weights & Biases")
     rows = _json_lines(log, path, text) if text.lstrip().startswith("{") else _csv_rows(log, text)
     entries = [Entry({name: value for name, value in row.items() if value not in (None, "")}, line) for row, line in rows]
+    conditions = [given for entry in entries if isinstance(given := entry.values.get("conditions"), dict)]
+    if conditions:
+        log.trainer = "Hugging Face Trainer, timed by TunemarkCallback"
+        log.finished = any(entry.values.get("finished") for entry in entries)
+        log.stated = {name: SETTINGS[name](name, str(value)) for name, value in conditions[0].items() if name in SETTINGS}
     gather(log, entries, COLUMNS["history"], LOSS)
-    _add_speed(log, [point for entry in entries if (point := _point(entry)) is not None])
+    counted = "evaluations not counted" if conditions else "evaluations included"
+    _add_speed(log, [point for entry in entries if (point := _point(entry)) is not None], counted)
     return log
 
 
@@ -256,8 +265,8 @@ def _csv_rows(log: OwnLog, text: str) -> Iterator[Entry]:
 
 def _point(entry: Entry) -> Point | None:
     """Return the point of a row of training; None for rows of evaluations and of the system."""
-    names = [next((name for name in group if name in entry.values), None) for group in ((TIME,), STEP, COUNTS)]
-    if None in names[:2] or not any(loss in entry.values for loss in LOSS):
+    names = [next((name for name in group if name in entry.values), None) for group in ((TRAINED, TIME), STEP, COUNTS)]
+    if None in names[:2] or not any(mark in entry.values for mark in (TRAINED, *LOSS)):
         return None
     try:
         time, step, tokens = (None if name is None else float(entry.values[name]) for name in names)
@@ -266,7 +275,7 @@ def _point(entry: Entry) -> Point | None:
     return None if time is None or step is None else (time, step, tokens)
 
 
-def _add_speed(log: OwnLog, points: Sequence[Point]) -> None:
+def _add_speed(log: OwnLog, points: Sequence[Point], counted: str) -> None:
     """Add steps, and speed between the first point after the warm-up and the last point."""
     if not points:
         log.problem(None, f"no row has {TIME}, a loss and one of {', '.join(STEP)}, so there is no speed", noted=True)
@@ -281,7 +290,7 @@ def _add_speed(log: OwnLog, points: Sequence[Point]) -> None:
     if seconds <= 0 or steps <= 0:
         log.problem(None, "one row of training only, so there is no speed", noted=True)
         return
-    note = f"From step {start[1]:g} to {last[1]:g}: {steps:g} steps in {seconds:.6g} s, evaluations included."
+    note = f"From step {start[1]:g} to {last[1]:g}: {steps:g} steps in {seconds:.6g} s, {counted}."
     log.claim("step_time_s", seconds / steps, printed=f"{seconds / steps:.6g}", note=note)
     if start[2] is not None and last[2] is not None and last[2] > start[2]:
         tokens = last[2] - start[2]
