@@ -22,7 +22,7 @@ GB_OR_GIB = 0.09
 UNIT_S = {"w": 604_800.0, "d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 1e-3}
 """First letter of a unit of time, or `ms` -> its seconds."""
 PARTS = re.compile(r"([0-9]+(?:\.([0-9]+))?)\s*(weeks?|days?|hours?|hrs?|minutes?|mins?|seconds?|secs?|ms|[dhms])(?![a-z])", re.IGNORECASE)
-CLOCK = re.compile(r"(?:(\d+):)?(\d{1,6}):(\d{2}(?:\.(\d+))?)")
+CLOCK = re.compile(r"(?:(?P<days>\d+) days?, )?(?:(?P<hours>\d+):)?(?P<minutes>\d{1,6}):(?P<seconds>\d{2}(?:\.(?P<decimals>\d+))?)")
 NUMBER = re.compile(r"[0-9][0-9,]*(?:\.([0-9]+))?")
 APPROXIMATE = re.compile(r"~|about|around|\bca\b", re.IGNORECASE)
 
@@ -79,7 +79,7 @@ def half_digit(claim: Claim) -> float:
     factor = 2.0 if APPROXIMATE.search(claim.printed) else 1.0
     clock, parts = CLOCK.fullmatch(claim.printed.strip()), PARTS.findall(claim.printed)
     if claim.value > 0 and (clock or parts):
-        decimals, unit = (clock[4], "s") if clock else parts[-1][1:]
+        decimals, unit = (clock["decimals"], "s") if clock else parts[-1][1:]
         return factor * _half(decimals) * _seconds(unit) / claim.value
     match = NUMBER.search(claim.printed)
     number = float(match[0].replace(",", "")) if match else 0.0
@@ -96,9 +96,9 @@ def _seconds(unit: str) -> float:
 
 
 def duration(printed: str) -> float | None:
-    """Return the seconds in `1h 2m 3s`, `45 min`, `2h30min`, `1:02:03` (hours first) or `2:03` (minutes first), or None."""
+    """Return the seconds in `1h 2m 3s`, `45 min`, `2h30min`, `1 day, 1:02:03` (hours first) or `2:03` (minutes first), or None."""
     clock, parts = CLOCK.fullmatch(printed), PARTS.findall(printed)
     if clock:
-        return int(clock[1] or 0) * 3600 + int(clock[2]) * 60 + float(clock[3])
+        return sum(float(clock[part] or 0) * _seconds(part) for part in ("days", "hours", "minutes", "seconds"))
     left = PARTS.sub("", printed).replace(",", "").replace("and", "").strip("~ ")
     return sum(float(number) * _seconds(unit) for number, _, unit in parts) if parts and not left else None

@@ -18,8 +18,9 @@ from typing import Any
 
 import yaml
 
+from tunemark.collector.audit.interval import duration
 from tunemark.collector.importers.import_io import LogProblem, read_text
-from tunemark.collector.importers.own_log import COLUMNS, FORMATS, SETTINGS, Entry, OwnLog, Stated, clock_s, gather
+from tunemark.collector.importers.own_log import COLUMNS, FORMATS, SETTINGS, Entry, OwnLog, Stated, gather
 from tunemark.collector.importers.printed_log import FINAL, TRAINER, read_printed_log
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.records.plan import WARMUP_STEPS
@@ -144,8 +145,7 @@ def _add_steps(log: OwnLog, path: Path) -> None:
     gather(log, entries, COLUMNS["steps"], () if log.losses else ("loss",))
     last = entries[-1].values if entries else {}
     elapsed, planned = last.get("elapsed_time"), last.get("total_steps")
-    if "train_time_s" not in log.claims and isinstance(elapsed, str):
-        seconds = clock_s(elapsed)
+    if "train_time_s" not in log.claims and isinstance(elapsed, str) and (seconds := duration(elapsed)) is not None:
         log.claim("train_time_s", seconds, printed=f"{seconds:g}", note=f"Printed as {elapsed}, in whole seconds.")
     if "steps" in log.claims and isinstance(planned, int) and planned > log.claims["steps"].value:
         log.claim("total_steps", planned)

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
-from tunemark.collector.audit.interval import half_digit
+from tunemark.collector.audit.interval import duration, half_digit
 from tunemark.collector.commands.terminal import chosen, named_as, parse_count
 from tunemark.collector.importers.import_io import LogProblem, option_of
 from tunemark.schema.errors import TunemarkError
@@ -104,16 +104,8 @@ def _float(value: Any) -> float:  # noqa: ANN401 - any value of a log
     """Return a number. The Trainer's table prints times as a clock and operations in GF, units of 2^30."""
     if isinstance(value, str) and value.endswith("GF"):
         return float(value[:-2]) * 2**30
-    return clock_s(value) if isinstance(value, str) and ":" in value else float(value)
-
-
-def clock_s(text: str) -> float:
-    """Return seconds of `1 day, 1:02:03.4`, `2:03` or `3.4`; raises ValueError for other words."""
-    days, _, clock = text.rpartition(", ")
-    seconds = 0.0
-    for part in clock.split(":"):
-        seconds = seconds * 60 + float(part)
-    return round(seconds, 9) + 86_400 * int(days.split()[0] if days else 0)
+    seconds = duration(value) if isinstance(value, str) and ":" in value else None
+    return float(value) if seconds is None else seconds
 
 
 class Entry(NamedTuple):
@@ -157,8 +149,7 @@ def gather(log: OwnLog, entries: Iterable[Entry], columns: Mapping[str, Column],
         if name not in found or column.quantity in {"", *log.claims}:
             continue
         value = max(found[name]) if column.of == "max" else found[name][-1]
-        # `1 day, 0:00:10.12` would have the precision of a day.
-        as_logged = last[name] if column.of == "last" and isinstance(last[name], str) and "day" not in last[name] else None
+        as_logged = last[name] if column.of == "last" and isinstance(last[name], str) else None
         if value or column.quantity.endswith(("loss", "accuracy")):
             printed = f"{value:.9g} {column.shown}" if column.shown else as_logged
             log.claim(column.quantity, value * column.unit, printed=printed, note=column.note)

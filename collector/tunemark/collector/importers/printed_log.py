@@ -8,8 +8,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tunemark.collector.audit.interval import duration
 from tunemark.collector.importers.import_io import LogProblem
-from tunemark.collector.importers.own_log import AGREES, COLUMNS, Entry, OwnLog, clock_s, gather
+from tunemark.collector.importers.own_log import AGREES, COLUMNS, Entry, OwnLog, gather
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.records.published import Claim
 
@@ -26,15 +27,18 @@ BAR = re.compile(
     r"(?P<done>\d{1,12})/(?P<total>\d{1,12}) \[(?P<elapsed>(?:\d{1,6}:)?\d{1,6}:\d{2})<[\d:?]{1,20}, +(?P<rate>(?P<number>\d{1,12}(?:\.\d{1,12})?)(?P<unit>s/it|it/s))"
 )
 DICTIONARY = re.compile(r"""\{\s*['"][A-Za-z_]""")
-TIME = re.compile(
-    r"^(?P<name>real|user|sys)\s+(?P<time>(?:(?:(?P<hours>\d{1,6})h)?(?P<minutes>\d{1,9})m)?(?P<seconds>\d{1,9}(?:\.\d{1,9})?)s?)\s*$"
-)
+TIME = re.compile(r"(?P<name>real|user|sys)\s+(?P<time>(?:(?:\d{1,6}h)?\d{1,9}m)?\d{1,9}(?:\.\d{1,9})?s?)")
 """Output of bash (`real 1m2.5s`) and of `time -p` (`real 62.50`)."""
 HEADING = re.compile(r"\*{3,}\s*(?P<part>\w+) metrics\s*\*{3,}")
 TABLE_LINE = re.compile(r"(?P<key>[a-z]\w{2,80})\s+=\s+(?P<value>(?:\d{1,6} days?, )?\S{1,40})")
 OUT_OF_MEMORY = re.compile(
     r"(?:CUDA|HIP|XPU|MPS backend) out of memory|OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED|RESOURCE_EXHAUSTED|Failed to allocate .{0,80}memory on device"
 )
+
+
+def elapsed_s(bar: re.Match[str]) -> float:
+    """Return the seconds that a progress bar shows."""
+    return duration(bar["elapsed"]) or 0.0
 
 
 @dataclass(slots=True)
@@ -55,7 +59,7 @@ class _Part:
 
     def add_bar(self, bar: re.Match[str]) -> None:
         """Keep the last state of the progress bar. That of an evaluation shows less time than the one around it."""
-        if self.bar is None or clock_s(bar["elapsed"]) >= clock_s(self.bar["elapsed"]):
+        if self.bar is None or elapsed_s(bar) >= elapsed_s(self.bar):
             self.bar = bar
 
     def owns(self, bar: re.Match[str]) -> bool:
@@ -86,9 +90,8 @@ class _Log:
         if OUT_OF_MEMORY.search(line):
             part = self.part(new=last.finished)
             part.out_of_memory = part.out_of_memory or number
-        elif time := TIME.match(line):
-            seconds = int(time["hours"] or 0) * 3_600 + int(time["minutes"] or 0) * 60 + float(time["seconds"])
-            name = TIMES[time["name"]]
+        elif time := TIME.fullmatch(line):
+            name, seconds = TIMES[time["name"]], duration(f"{time['time'].removesuffix('s')}s") or 0.0
             self.part(new=name in last.times).times[name] = Claim(value=round(seconds, 9), printed=time["time"])
         elif heading := HEADING.search(line):
             self.table = heading["part"]
@@ -158,7 +161,7 @@ def read_printed_log(text: str, file: str) -> list[OwnLog]:
 
 def _add_bar(log: OwnLog, bar: re.Match[str]) -> None:
     """Add steps and their time. If steps x step time is the training time, the step is noted as an optimizer step."""
-    log.claim("progress_elapsed_s", clock_s(bar["elapsed"]), printed=bar["elapsed"])
+    log.claim("progress_elapsed_s", elapsed_s(bar), printed=bar["elapsed"])
     log.claim("steps", int(bar["done"]), printed=bar["done"])
     if bar["done"] != bar["total"]:
         log.claim("total_steps", int(bar["total"]), printed=bar["total"])

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping
 
 from tunemark.collector.audit.printed_figures import Figure, derived_figures, precision_class, printed_rows
-from tunemark.collector.importers.mlperf_log import BENCHMARK
+from tunemark.collector.importers.mlperf_log import BENCHMARK, count
 from tunemark.collector.store.database import Row, Rows, columns_of, fact, merge
 from tunemark.schema.comparability import comparability_group
 from tunemark.schema.facts.fact_base import FactBase
@@ -150,10 +150,6 @@ def _median(values: Iterable[float | None]) -> float | None:
     return float(statistics.median(known)) if known else None
 
 
-def _whole(value: object) -> int | None:
-    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
 def converted_rows(results: Iterable[tuple[ConvertedResult, str, str]]) -> Rows:
     """Return the rows of converted results, each given with its file and that file's hash, and of their rounds."""
     rows: Rows = {}
@@ -185,7 +181,7 @@ def _converted_result(result: ConvertedResult, file: str, sha256: str) -> Rows:
 def _converted_figures(result: ConvertedResult, times: TimeToTarget, rate: Interval | None) -> dict[str, tuple[object, str]]:
     """Return the statistics over the runs of a result: name -> (value, origin). An unknown value is None."""
     batch, median, finished = result.conditions.global_batch, times.median, [run for run in result.runs if run.status == "ok"]
-    samples, rows = _median(run.samples for run in finished if run.samples), _whole(result.conditions.settings.get("train_samples"))
+    samples, rows = _median(run.samples for run in finished if run.samples), count(result.conditions.settings.get("train_samples"))
     interval = "order statistics of the runs; at least 95%"
     all_runs = "median of all runs; one that did not reach the target counts as longer than any other"
     rate_origin = "samples of all runs / seconds in their training blocks; 95% interval over the runs"
@@ -236,7 +232,7 @@ def _converted_headline(result: ConvertedResult, times: TimeToTarget, rate: Inte
         "time_to_target_high_s": median.high if median and median.bounded else None,
         "samples_per_s_low": rate.low if rate and rate.bounded else None,
         "samples_per_s_high": rate.high if rate and rate.bounded else None,
-        "evaluation_rows": _whole(conditions.settings.get("eval_samples")),
+        "evaluation_rows": count(conditions.settings.get("eval_samples")),
         "note": " ".join((*notes, *result.notes)),
     }
 

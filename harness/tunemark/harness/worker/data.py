@@ -31,7 +31,7 @@ from tunemark.schema.synthetic_data import GENERATORS, Sample
 from tunemark.schema.vocabulary import Backend, DataSource, Padding, Task
 
 IGNORED = -100
-"""Label of positions that are not supervised."""
+"""Label of positions that are not supervised, as in transformers."""
 PADDING_TOKEN = 0
 EVALUATION_SEED = 1_000_003
 Ids = NDArray[np.int64]

@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
+from tunemark.harness.worker.data import IGNORED
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.trace import STOCHASTIC_OPTIMIZER, TORCH_NAMES, short
 from tunemark.schema.vocabulary import ATTENTION_KERNELS, LOSS_CHUNK, NATIVE, NEURON_ROUNDING, SDPA_KERNELS, VARLEN, Backend, Checkpointing
@@ -177,9 +178,6 @@ def needs_no_mask(padding_mask: Any, length: int, *others: int | None) -> bool: 
 
 # The loss of a causal language model without its whole logits: chunks of tokens go through the head, and each leaves its gradients at once.
 # At 151,936 words the logits of 4,096 tokens, with their copies in fp32, take 8.1 GiB; a chunk of them takes 0.4 GiB.
-
-IGNORED = -100
-"""The label of a token without a loss, as in transformers."""
 
 
 def chunk_loss(model: Any) -> None:  # noqa: ANN401 - a torch module
