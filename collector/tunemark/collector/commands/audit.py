@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tunemark.collector.commands.terminal import (
-    AsJson,
-    chosen,
-    option,
-    print_json,
-    print_table,
-    say,
-    tell,
-)
+from tunemark.collector.commands import terminal as ui
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import counted
@@ -45,11 +37,11 @@ def audit(
         ),
     ] = None,
     *,
-    source: Annotated[list[str] | None, option("--source", "A document (`004`), `measured` results or a round (`mlperf-v5.1`).")] = None,
-    rule: Annotated[list[str] | None, option("--rule", "Show findings of a rule. Repeatable.")] = None,
-    verdict: Annotated[list[str] | None, option("--verdict", "Only impossible, inconsistent, suspicious or ambiguous ones.")] = None,
-    rules: Annotated[bool, option("--rules", "List the rules without an audit; with --rule or --json, also their reasons.")] = False,
-    as_json: AsJson = False,
+    source: Annotated[list[str] | None, ui.option("--source", "A document (`004`), `measured` results or a round (`mlperf-v5.1`).")] = None,
+    rule: Annotated[list[str] | None, ui.option("--rule", "Show findings of a rule. Repeatable.")] = None,
+    verdict: Annotated[list[str] | None, ui.option("--verdict", "Only impossible, inconsistent, suspicious or ambiguous ones.")] = None,
+    rules: Annotated[bool, ui.option("--rules", "List the rules without an audit; with --rule or --json, also their reasons.")] = False,
+    as_json: ui.AsJson = False,
 ) -> None:
     """Check claims against physics, arithmetic, catalogues and each other, and show the calculation of each finding.
 
@@ -72,39 +64,39 @@ def audit(
     from tunemark.collector.predict.cross_validation import audit_all
 
     declared = all_rules()
-    wanted_rules = [chosen("--rule", name, [known.id for known in declared]) for name in rule or ()]
+    wanted_rules = [ui.chosen("--rule", name, [known.id for known in declared]) for name in rule or ()]
     if rules:
         shown = [known for known in declared if not wanted_rules or known.id in wanted_rules]
         if as_json:
             fields = ("id", "family", "title", "why", "verdicts")
-            print_json([{name: getattr(known, name) for name in fields} for known in shown])
+            ui.print_json([{name: getattr(known, name) for name in fields} for known in shown])
         elif wanted_rules:
             for known in shown:
                 print_paragraphs(("", f"{known.id}, {known.family}"), ("  looks for    ", known.title), ("  reason       ", known.why))
         else:
-            print_table(["rule", "family", "looks for"], [(known.id, known.family, known.title) for known in shown])
+            ui.print_table(["rule", "family", "looks for"], [(known.id, known.family, known.title) for known in shown])
         return
     if paths and (not paths[0] or (re.search(r"\s", paths[0]) and not Path(paths[0]).exists())):
         judge(" ".join(paths), as_json=as_json)
         return
-    wanted_verdicts = [chosen("--verdict", word, AuditVerdict) for word in verdict or ()]
+    wanted_verdicts = [ui.chosen("--verdict", word, AuditVerdict) for word in verdict or ()]
     evidence, ids = _with_files([Path(path) for path in paths or ()])
     known_sources = sorted({result.source for result in evidence.results} | set(evidence.documents_by_id))
-    sources = [chosen("--source", name, known_sources) for name in source or ()]
+    sources = [ui.chosen("--source", name, known_sources) for name in source or ()]
     of_sources = [result.id for result in evidence.results if result.source in sources]
     of_sources += [statement for statement in evidence.statements if source_of(statement) in sources]
     if not as_json:
-        say("Auditing all records. Rates are compared with a model of all other results, which takes some seconds ...")
+        ui.say("Auditing all records. Rates are compared with a model of all other results, which takes some seconds ...")
     findings = select(audit_all(project_root(), evidence), wanted_rules, wanted_verdicts, ids or of_sources)
     if as_json:
-        print_json([{"rule": finding.rule} | asdict(finding) for finding in findings])
+        ui.print_json([{"rule": finding.rule} | asdict(finding) for finding in findings])
         return
     for finding in findings:
         print_finding(finding)
     counts = ", ".join(f"{sum(finding.verdict is each for finding in findings)} {each.value}" for each in AuditVerdict)
     subjects = len({finding.records[0] for finding in findings})
-    say(f"Audited {counted(len(evidence.results), 'result')} and {counted(len(evidence.statements), 'statement')}.")
-    say(f"Findings: {len(findings)} about {counted(subjects, 'record')} ({counts}).")
+    ui.say(f"Audited {counted(len(evidence.results), 'result')} and {counted(len(evidence.statements), 'statement')}.")
+    ui.say(f"Findings: {len(findings)} about {counted(subjects, 'record')} ({counts}).")
 
 
 def _with_files(paths: list[Path]) -> tuple["Evidence", list[str]]:
@@ -124,7 +116,7 @@ def contradictions(paths: list[Path]) -> list["Finding"]:
     wrong = [each for each in findings if each.verdict in {AuditVerdict.IMPOSSIBLE, AuditVerdict.INCONSISTENT}]
     for finding in findings:
         if finding not in wrong:
-            say(f"{finding.records[0]}: {finding.verdict.value}, {finding.rule}: {finding.calculation}")
+            ui.say(f"{finding.records[0]}: {finding.verdict.value}, {finding.rule}: {finding.calculation}")
     return wrong
 
 
@@ -138,12 +130,12 @@ def judge(text: str, *, as_json: bool) -> None:
     claim = read_claim(facts, text)
     if not (claim.figures or ((claim.models or claim.devices) and (claim.used_on or claim.formats or "attention" in text.lower()))):
         raise TunemarkError("claim", text, f"states nothing that can be judged; {EXAMPLE}")
-    judged, left = verdict_on(facts, claim, say), list(dict.fromkeys(claim.left))
+    judged, left = verdict_on(facts, claim, ui.say), list(dict.fromkeys(claim.left))
     if as_json:
         shown = [{"rule": each.rule} | asdict(each) for each in judged.findings]
-        print_json({"verdict": judged.verdict, "reason": judged.reason, "read": judged.read, "not_judged": left, "findings": shown})
+        ui.print_json({"verdict": judged.verdict, "reason": judged.reason, "read": judged.read, "not_judged": left, "findings": shown})
         return
-    tell(f"{judged.verdict.capitalize()}: {judged.reason}.")
+    ui.tell(f"{judged.verdict.capitalize()}: {judged.reason}.")
     read = ", ".join(filter(None, (judged.read, *(each.printed for each in claim.figures))))
     print_paragraphs(("", f"Read as {read}."), *([("", f"Not judged: {', '.join(left)}.")] if left else []))
     for finding in judged.findings:

@@ -6,33 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tunemark.collector.commands.terminal import (
-    OPTIONS,
-    Accelerators,
-    AsJson,
-    Length,
-    ModelName,
-    Samples,
-    Settings,
-    StackName,
-    Tokens,
-    chosen,
-    cited,
-    job_tokens,
-    listed,
-    named_accelerators,
-    named_as,
-    named_model,
-    named_settings,
-    option,
-    parse_count,
-    print_json,
-    print_table,
-    row_length,
-    say,
-    tell,
-    training_method,
-)
+from tunemark.collector.commands import terminal as ui
 from tunemark.collector.predict.estimate import Estimate, estimates, evidence_for, range_of, shown_plan
 from tunemark.schema import formats
 from tunemark.schema.errors import TunemarkError
@@ -62,29 +36,31 @@ FORMATS = {"parameters", "activations", "autocast", "adapters"}
 ADAPTERS = {"lora_rank", "lora_targets", "lora_dropout", "adapters"}
 
 
-@named_as(OPTIONS | OPTIONS_OF_SHAPE)
+@ui.named_as(ui.OPTIONS | OPTIONS_OF_SHAPE)
 def estimate(
-    model: ModelName,
-    method: Annotated[str | None, option("--method", "full, lora or qlora. Default: lora; full for encoders.")] = None,
-    sequence_length: Length = None,
-    micro_batch: Annotated[str | None, option("--micro-batch", "Rows of a micro-step on a device. Default: the fastest.")] = None,
+    model: ui.ModelName,
+    method: Annotated[str | None, ui.option("--method", "full, lora or qlora. Default: lora; full for encoders.")] = None,
+    sequence_length: ui.Length = None,
+    micro_batch: Annotated[str | None, ui.option("--micro-batch", "Rows of a micro-step on a device. Default: the fastest.")] = None,
     *,
-    accelerator: Accelerators = None,
-    devices: Annotated[int | None, option("--devices", "Data-parallel devices. Default: 1, or as in -a '8 x H100'.")] = None,
-    sharding: Annotated[str | None, option("--sharding", "ddp, zero1 to zero3, fsdp1 or fsdp2.")] = None,
-    checkpointing: Annotated[str | None, option("--checkpointing", "none, selective or full. Default: full if nothing else fits.")] = None,
-    rank: Annotated[int | None, option("--rank", "Rank of the adapters. Default: 16.")] = None,
+    accelerator: ui.Accelerators = None,
+    devices: Annotated[int | None, ui.option("--devices", "Data-parallel devices. Default: 1, or as in -a '8 x H100'.")] = None,
+    sharding: Annotated[str | None, ui.option("--sharding", "ddp, zero1 to zero3, fsdp1 or fsdp2.")] = None,
+    checkpointing: Annotated[
+        str | None, ui.option("--checkpointing", "none, selective or full. Default: full if nothing else fits.")
+    ] = None,
+    rank: Annotated[int | None, ui.option("--rank", "Rank of the adapters. Default: 16.")] = None,
     optimizer: Annotated[
-        str, option("--optimizer", "adamw (default), adamw-fused, [paged-]adamw-8bit, paged-adamw, sgd or adafactor.")
+        str, ui.option("--optimizer", "adamw (default), adamw-fused, [paged-]adamw-8bit, paged-adamw, sgd or adafactor.")
     ] = "adamw",
-    stack: StackName = None,
-    tokens: Tokens = None,
-    samples: Samples = None,
-    epochs: Annotated[int | None, option("--epochs", "Passes over the data. Default: 1.")] = None,
+    stack: ui.StackName = None,
+    tokens: ui.Tokens = None,
+    samples: ui.Samples = None,
+    epochs: Annotated[int | None, ui.option("--epochs", "Passes over the data. Default: 1.")] = None,
     software: Annotated[str, typer.Option("--software", help="plain, tuned, vendor, or that of a document, such as 003.")] = "plain",
-    usd_per_hour: Annotated[float | None, option("--usd-per-hour", "Price of all devices instead of the list price.")] = None,
-    settings: Settings = None,
-    as_json: AsJson = False,
+    usd_per_hour: Annotated[float | None, ui.option("--usd-per-hour", "Price of all devices instead of the list price.")] = None,
+    settings: ui.Settings = None,
+    as_json: ui.AsJson = False,
 ) -> None:
     """Estimate memory and speed of a training step on accelerators, and with --tokens or --samples the time and cost of a job.
 
@@ -104,29 +80,29 @@ def estimate(
     - `tunemark estimate -m llama-3.1-70b --devices 16 --set loss=fused`
     """
     facts = FactBase.of_project()
-    card = named_model(facts, model)
-    method_used = training_method(method, [known for known in Method if known is not Method.PEFT], card)
-    given = named_settings(settings, SETTINGS)
+    card = ui.named_model(facts, model)
+    method_used = ui.training_method(method, [known for known in Method if known is not Method.PEFT], card)
+    given = ui.named_settings(settings, SETTINGS)
     _refuse_unused(method_used, {"lora_rank": rank, **given}, epochs, usd_per_hour, sized=bool(samples or tokens))
     fields_of_step: dict[str, Any] = {
-        "micro_batch": micro_batch and parse_count("--micro-batch", micro_batch),
-        "checkpointing": checkpointing and chosen("--checkpointing", checkpointing, Checkpointing),
+        "micro_batch": micro_batch and ui.parse_count("--micro-batch", micro_batch),
+        "checkpointing": checkpointing and ui.chosen("--checkpointing", checkpointing, Checkpointing),
         "sharding": sharding,
         "lora_rank": rank,
         "optimizer": None if optimizer == "adamw" else optimizer,
         "activations": given.get("parameters") and _property("parameters", given["parameters"]),
         **{name: _property(name, text) for name, text in given.items()},
     }
-    length = row_length(card, sequence_length)
+    length = ui.row_length(card, sequence_length)
     warnings = list(filter(None, [cautions(card, length)]))
     for warning in warnings:
-        say(f"tunemark: warning: {warning}")
-    runs_on = STACKS[chosen("--stack", stack, STACKS)].runs_on if stack else lambda _: True
+        ui.say(f"tunemark: warning: {warning}")
+    runs_on = STACKS[ui.chosen("--stack", stack, STACKS)].runs_on if stack else lambda _: True
     # A step on a CPU uses the host's memory, which its card does not know.
     every_card = [(card, None) for card in facts.accelerators.values() if card.unit != "cpu" and card.memory_gib and runs_on(card.vendor)]
-    named = named_accelerators(facts, listed(accelerator)) if accelerator else every_card
-    size = job_tokens(tokens, samples, length, 1 if epochs is None else epochs)
-    level, loop, evidence = evidence_for(software, project_root(), facts, say)
+    named = ui.named_accelerators(facts, ui.listed(accelerator)) if accelerator else every_card
+    size = ui.job_tokens(tokens, samples, length, 1 if epochs is None else epochs)
+    level, loop, evidence = evidence_for(software, project_root(), facts, ui.say)
     kept = {name: value for name, value in fields_of_step.items() if value is not None}
     asked = Asked(kept, stack and stack.lower(), **loop)
     places = [(each, _count(devices, count, kept.get("tensor_parallel", 1))) for each, count in named]
@@ -138,7 +114,7 @@ def estimate(
     for name in given:
         others = replace(asked, given=plan | {field: value for field, value in kept.items() if field != name})
         if next(estimates(facts, evidence, shown_on, **step | {"asked": others})).tokens_per_s == shown.tokens_per_s is not None:
-            say(
+            ui.say(
                 f"tunemark: --set {name}: no effect on the rate of this plan, which is that of any {software} loop; compiled and fused ones are tuned: --software tuned"
             )
     memory, shape = shown.memory, shown.memory.shape
@@ -147,7 +123,7 @@ def estimate(
     answer |= {"assumes": f"the stack {memory.stack} with {settled}", "warnings": warnings, "tokens": size}
     answer |= {"software": software, "label": "predicted", "level": LEVEL, "accelerators": [_estimate_json(each) for each in found]}
     if as_json:
-        print_json(answer)
+        ui.print_json(answer)
         return
     typer.echo(f"{asked_in_words(card, method_used, size, length)}\n")
     title = f"Predicted for {software} software, with an interval of {LEVEL:.0%}: training alone, without start, evaluation and saving."
@@ -169,11 +145,11 @@ def _property(name: str, text: str) -> Any:  # noqa: ANN401 - of the type of the
     """Return a property of a step from text."""
     option, default = f"--set {name}", TrainingShape.__dataclass_fields__[name].default
     if name in FORMATS:
-        return chosen(option, text, Dtype)
+        return ui.chosen(option, text, Dtype)
     if isinstance(default, bool):
-        return chosen(option, text, ("true", "false")) == "true"
+        return ui.chosen(option, text, ("true", "false")) == "true"
     if isinstance(default, int):
-        return parse_count(option, text)
+        return ui.parse_count(option, text)
     if isinstance(default, float):
         try:
             return float(text)
@@ -213,13 +189,13 @@ def _print_memory(shown: Estimate, assumed: str) -> None:
         for line in ledger.lines
     ]
     typer.echo("")
-    print_table(["memory", "what", "when", "how"], lines, title=title)
+    ui.print_table(["memory", "what", "when", "how"], lines, title=title)
     peaks = ", ".join(f"{moment} {gib(ledger.allocated_at(moment))}" for moment in MOMENTS)
     reserved = f"reserved by a caching allocator with memory to spare {gib(ledger.peak_reserved)}, {interval(ledger.reserved_interval)}"
-    tell(f"Live tensors: {peaks}; {reserved}.")
+    ui.tell(f"Live tensors: {peaks}; {reserved}.")
     if len(shown.memory.ledgers) > 1:
         by_stack = sorted((each.needed, name) for name, each in shown.memory.ledgers.items())
-        tell(f"Needed by software stack: {', '.join(f'{name} {gib(needed)}' for needed, name in by_stack)}.")
+        ui.tell(f"Needed by software stack: {', '.join(f'{name} {gib(needed)}' for needed, name in by_stack)}.")
 
 
 def _offer(each: Estimate) -> str:
@@ -255,14 +231,14 @@ def _print_answer(found: Sequence[Estimate], title: str) -> None:
         )
         rows.append(row)
     columns = ["accelerator", "fits", "needs", "tokens/s", "90% interval", "tuned", *(JOB if sized else ()), "plan", "evidence"]
-    print_table(columns, rows, title=title)
+    ui.print_table(columns, rows, title=title)
 
 
 def _ran(rate: Rate, software: str = "") -> list[str]:
     """Return the results that a rate rests on with their tokens/s on its devices; of other software only if there are any."""
     if software and rate.evidence not in PROVEN:
         return []
-    return [f"{software}{cited(rate)}{f' at {measured_rates(rate)} tokens/s' if rate.measured_low else ''}"]
+    return [f"{software}{ui.cited(rate)}{f' at {measured_rates(rate)} tokens/s' if rate.measured_low else ''}"]
 
 
 def _hardware(each: Estimate) -> str:

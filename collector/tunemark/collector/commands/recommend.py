@@ -9,37 +9,7 @@ from typing import Annotated, get_args
 
 import typer
 
-from tunemark.collector.commands.terminal import (
-    ACCELERATOR,
-    OPTIONS,
-    Accelerators,
-    AsJson,
-    Length,
-    ModelName,
-    Samples,
-    Settings,
-    StackName,
-    Tokens,
-    chosen,
-    cited,
-    date_option,
-    job_tokens,
-    listed,
-    named_accelerators,
-    named_as,
-    named_model,
-    named_settings,
-    option,
-    parse_count,
-    parse_seconds,
-    price_kind,
-    print_json,
-    print_table,
-    row_length,
-    say,
-    tell,
-    training_method,
-)
+from tunemark.collector.commands import terminal as ui
 from tunemark.collector.predict.estimate import read_evidence
 from tunemark.collector.store.database import OLD_PRICE_DAYS
 from tunemark.collector.store.fact_rows import price_rows
@@ -82,31 +52,35 @@ SETTINGS = {"trust": "predicted", "max_memory": "", "start_up": "5min"}
 """Rare settings and their defaults."""
 
 
-@named_as(OPTIONS | OPTIONS_OF_QUESTION)
+@ui.named_as(ui.OPTIONS | OPTIONS_OF_QUESTION)
 def recommend(
-    model: ModelName,
-    tokens: Tokens = None,
-    samples: Samples = None,
-    method: Annotated[str | None, option("--method", "full, lora, qlora or any. Default: lora; full for encoders.")] = None,
-    sequence_length: Length = None,
+    model: ui.ModelName,
+    tokens: ui.Tokens = None,
+    samples: ui.Samples = None,
+    method: Annotated[str | None, ui.option("--method", "full, lora, qlora or any. Default: lora; full for encoders.")] = None,
+    sequence_length: ui.Length = None,
     *,
     epochs: Annotated[int, typer.Option("--epochs", help="Passes over the data.")] = 1,
     objective: Annotated[str, typer.Option("--objective", help="cheapest, fastest or value: near both.")] = "cheapest",
-    deadline: Annotated[str | None, option("--deadline", "Maximum time, such as 90min or 2h.")] = None,
-    budget: Annotated[str | None, option("--budget", "Maximum cost, such as 20 or $20.")] = None,
+    deadline: Annotated[str | None, ui.option("--deadline", "Maximum time, such as 90min or 2h.")] = None,
+    budget: Annotated[str | None, ui.option("--budget", "Maximum cost, such as 20 or $20.")] = None,
     currency: Annotated[
-        str | None, option("--currency", "That of all costs, with what 1 USD costs: EUR=0.92.", metavar="CODE=RATE")
+        str | None, ui.option("--currency", "That of all costs, with what 1 USD costs: EUR=0.92.", metavar="CODE=RATE")
     ] = None,
     software: Annotated[str, typer.Option("--software", help="plain, tuned (fused kernels) or vendor.")] = "plain",
-    provider: Annotated[list[str] | None, option("--provider", "A cloud provider; repeatable. Default: all.")] = None,
-    kind: Annotated[list[str] | None, option("--kind", "on_demand, spot, reserved or marketplace; repeatable. Default: on_demand.")] = None,
-    accelerator: Accelerators = None,
-    most_devices: Annotated[int | None, option("--max-devices", "Maximum number of accelerators.")] = None,
-    own: Annotated[list[str] | None, option("--own", "Your own accelerators, such as '2 x RTX 4090' or 'M4 Max 64GB'; repeatable.")] = None,
-    owned: Annotated[str | None, option("--owned", "What they cost; else only their time is given.", metavar="FIGURES")] = None,
-    stack: StackName = None,
-    settings: Settings = None,
-    as_json: AsJson = False,
+    provider: Annotated[list[str] | None, ui.option("--provider", "A cloud provider; repeatable. Default: all.")] = None,
+    kind: Annotated[
+        list[str] | None, ui.option("--kind", "on_demand, spot, reserved or marketplace; repeatable. Default: on_demand.")
+    ] = None,
+    accelerator: ui.Accelerators = None,
+    most_devices: Annotated[int | None, ui.option("--max-devices", "Maximum number of accelerators.")] = None,
+    own: Annotated[
+        list[str] | None, ui.option("--own", "Your own accelerators, such as '2 x RTX 4090' or 'M4 Max 64GB'; repeatable.")
+    ] = None,
+    owned: Annotated[str | None, ui.option("--owned", "What they cost; else only their time is given.", metavar="FIGURES")] = None,
+    stack: ui.StackName = None,
+    settings: ui.Settings = None,
+    as_json: ui.AsJson = False,
 ) -> None:
     """Recommend what to rent or use for a fine-tuning job: options with time, cost, memory and evidence, best first.
 
@@ -127,38 +101,38 @@ def recommend(
     - `tunemark recommend -m llama-2-70b --tokens 100M --objective fastest --json`
     """
     facts = FactBase.of_project()
-    card, (money, rate) = named_model(facts, model), _currency(currency)
-    length = row_length(card, sequence_length)
-    more = SETTINGS | named_settings(settings, SETTINGS)
-    size = job_tokens(tokens, samples, length, epochs)
+    card, (money, rate) = ui.named_model(facts, model), _currency(currency)
+    length = ui.row_length(card, sequence_length)
+    more = SETTINGS | ui.named_settings(settings, SETTINGS)
+    size = ui.job_tokens(tokens, samples, length, epochs)
     if size is None:
         raise TunemarkError("--tokens", tokens, "give the size of the data with either --tokens or --samples")
-    if owned is not None and len(listed(own)) != 1:
+    if owned is not None and len(ui.listed(own)) != 1:
         raise TunemarkError("--owned", owned, "is the cost of one machine; name its accelerator with --own once")
     if currency is not None and as_json:
         raise TunemarkError("--currency", currency, "JSON is in US dollars; leave out one of both")
-    keys, counts, without_price = _accelerators(facts, listed(accelerator), more["max_memory"])
-    machines = [_own(facts, each, owned) for each in listed(own)] + [_own(facts, each, None) for each in without_price]
+    keys, counts, without_price = _accelerators(facts, ui.listed(accelerator), more["max_memory"])
+    machines = [_own(facts, each, owned) for each in ui.listed(own)] + [_own(facts, each, None) for each in without_price]
     cards = facts.accelerators | {card.key: card for _, card in machines}
     offers = [replace(offer, usd_per_hour=offer.usd_per_hour * rate) for offer in read_offers(facts)]
     question = Question(
-        training_method(method, (*ALL_METHODS, ANY), card),
+        ui.training_method(method, (*ALL_METHODS, ANY), card),
         size,
         length,
-        chosen("--software", software, get_args(SoftwareLevel)),
-        chosen("--objective", objective, OBJECTIVES),
-        None if deadline is None else parse_seconds("--deadline", deadline),
+        ui.chosen("--software", software, get_args(SoftwareLevel)),
+        ui.chosen("--objective", objective, OBJECTIVES),
+        None if deadline is None else ui.parse_seconds("--deadline", deadline),
         None if budget is None else _amount("--budget", budget, money),
-        _providers(listed(provider), offers),
-        tuple(price_kind(word).value for word in kind or ("on_demand",)),
+        _providers(ui.listed(provider), offers),
+        tuple(ui.price_kind(word).value for word in kind or ("on_demand",)),
         keys,
         most_devices,
-        chosen("--set trust", more["trust"], TRUSTS),
-        0.0 if more["start_up"] == "0" else parse_seconds("--set start_up", more["start_up"]),
+        ui.chosen("--set trust", more["trust"], TRUSTS),
+        0.0 if more["start_up"] == "0" else ui.parse_seconds("--set start_up", more["start_up"]),
         tuple(offer for offer, _ in machines),
     )
-    evidence = read_evidence(project_root(), facts, say)
-    rates = rates_for(question, card, cards, offers, evidence, stack and chosen("--stack", stack, STACKS))
+    evidence = read_evidence(project_root(), facts, ui.say)
+    rates = rates_for(question, card, cards, offers, evidence, stack and ui.chosen("--stack", stack, STACKS))
     rates = _of_counts(rates, counts, {(offer.accelerator, offer.devices) for offer, _ in machines})
     answer = best_options(question, rates, offers)
     tuned = best_options(replace(question, software="tuned"), rates, offers) if question.software == "plain" else None
@@ -173,7 +147,7 @@ def recommend(
             "changes": changes,
             "not_used": not_used,
         }
-        print_json({"question": {"model": card.key} | asdict(question)} | said | asdict(answer))
+        ui.print_json({"question": {"model": card.key} | asdict(question)} | said | asdict(answer))
         return
     workloads = [(each.key, each.method.value, each.data.sequence_length) for each in facts.workloads.values() if each.model == card.key]
     remarks = [
@@ -193,17 +167,17 @@ def recommend(
 
 def _accelerators(facts: FactBase, names: list[str], most_memory_gib: str) -> tuple[tuple[str, ...], dict[str, set[int]], list[str]]:
     """Return the keys of the accelerators to choose from, empty for all, the numbers of devices that their names give, and those without a price."""
-    named, counts, without_price = named_accelerators(facts, names), defaultdict[str, set[int]](set), list[str]()
+    named, counts, without_price = ui.named_accelerators(facts, names), defaultdict[str, set[int]](set), list[str]()
     for card, count in named:
         if count is not None:
             counts[card.key].add(count)
         if all(row.accelerator != card.key for row in facts.prices):
             without_price.append(f"{count or 1} x {card.name}")
-            say(f"tunemark: {ACCELERATOR}: no provider of the price book rents {card.name}; its time is given as your own")
+            ui.say(f"tunemark: {ui.ACCELERATOR}: no provider of the price book rents {card.name}; its time is given as your own")
     keys = [card.key for card, _ in named]
     if not most_memory_gib:
         return tuple(keys), counts, without_price
-    most = parse_count("--set max_memory", most_memory_gib)
+    most = ui.parse_count("--set max_memory", most_memory_gib)
     known = [card for card in facts.accelerators.values() if card.unit != "cpu" and (not keys or card.key in keys)]
     within = tuple(card.key for card in known if card.memory_gib and card.memory_gib <= most)
     if not within:
@@ -217,7 +191,7 @@ def _of_counts(rates: Sequence[Rate], counts: dict[str, set[int]], own: set[tupl
         offered = sorted({rate.devices for rate in rates if rate.accelerator == key})
         if offered and asked.isdisjoint(offered):
             fix = f"no offer that the question allows has this number of {key}; they have {', '.join(map(str, offered))}"
-            raise TunemarkError(ACCELERATOR, " or ".join(map(str, sorted(asked))), fix)
+            raise TunemarkError(ui.ACCELERATOR, " or ".join(map(str, sorted(asked))), fix)
     return [
         each
         for each in rates
@@ -258,7 +232,7 @@ def _own(facts: FactBase, own: str, figures: str | None) -> tuple[Offer, Acceler
     """Return the reader's own accelerators as an offer, with the card."""
     from tunemark.schema.owned_hardware import EXAMPLE, parse_owned  # noqa: PLC0415 - not needed for --help
 
-    ((card, count),), watts, hourly = named_accelerators(facts, [own], "--own"), None, 0.0
+    ((card, count),), watts, hourly = ui.named_accelerators(facts, [own], "--own"), None, 0.0
     devices = count or 1
     if figures is not None:
         given = {name.strip(): cost for name, _, cost in (part.partition("=") for part in figures.split(","))}
@@ -275,7 +249,7 @@ def _own(facts: FactBase, own: str, figures: str | None) -> tuple[Offer, Acceler
         if not 0 < hourly < inf:
             raise TunemarkError("--owned", figures, "must be a cost above 0 US dollars per hour")
         if devices > 1:
-            say(f"tunemark: --owned: the figures are those of the whole machine with its {devices} {card.name}")
+            ui.say(f"tunemark: --owned: the figures are those of the whole machine with its {devices} {card.name}")
     offer = Offer(
         card.key, card.name, devices, OWN, card.name, "owned", hourly, provider_name=OWN, watts=watts or card.tdp_w, caution=card.remarks
     )
@@ -291,7 +265,7 @@ def _usd(figures: str, cost: str) -> float:
 
 def read_offers(facts: FactBase) -> list[Offer]:
     """Return today's offers."""
-    today = date_option("--on", None)
+    today = ui.date_option("--on", None)
     prices = price_rows(current_prices(facts.prices, today), facts.price_basis)
     for row in prices:
         age = (today - row["effective_on"]).days
@@ -311,7 +285,7 @@ def _providers(names: Iterable[str], offers: Iterable[Offer]) -> tuple[str, ...]
             meant = did_you_mean(name, known)
             raise TunemarkError("--provider", name, meant if meant.startswith("known") else f"{meant} known: {', '.join(known)}")
         if name.lower() not in {keys[0], provider_name(keys[0]).lower()}:
-            say(f"tunemark: --provider: {name!r} is read as {provider_name(keys[0])}")
+            ui.say(f"tunemark: --provider: {name!r} is read as {provider_name(keys[0])}")
         found += keys
     return tuple(found)
 
@@ -331,7 +305,7 @@ def _print(card: ModelCard, question: Question, answer: Answer, with_tuned: str,
     grounds = words.grounds(answer.best) if answer.best is not None else []
     own, others = words.own_hardware(question, answer), words.alternatives(question, answer)
     for line in (*own, words.headline(question, answer), *grounds, *others, *filter(None, [with_tuned])):
-        tell(line.replace("$", sign))
+        ui.tell(line.replace("$", sign))
     for title, options in (
         ("Options, best first", answer.ranked),
         ("May exceed a limit", answer.may_exceed),
@@ -341,8 +315,8 @@ def _print(card: ModelCard, question: Question, answer: Answer, with_tuned: str,
             _print_options(question, f"{title}: {min(SHOWN, len(options))} of {len(options)}", options[:SHOWN], sign)
     shown = list(filter(None, (words.ORDER if answer.ranked else "", *remarks)))
     for line in ("", *shown) if shown else ():
-        tell(line.replace("$", sign))
-    tell(f"{words.startup(question)} {words.NOT_INCLUDED}")
+        ui.tell(line.replace("$", sign))
+    ui.tell(f"{words.startup(question)} {words.NOT_INCLUDED}")
 
 
 def _print_options(question: Question, title: str, options: Iterable[Option], sign: str) -> None:
@@ -359,10 +333,10 @@ def _print_options(question: Question, title: str, options: Iterable[Option], si
             formats.estimated_usd(option.usd),
             words.costs(option),
             option.rate.memory,
-            cited(option.rate),
+            ui.cited(option.rate),
             ", ".join(dict.fromkeys((*option.exceeds, *option.limits))),
         )
         for option in options
     ]
     typer.echo("")
-    print_table(columns, [[(cell or "").replace("$", sign) for cell in row] for row in rows], title=title)
+    ui.print_table(columns, [[(cell or "").replace("$", sign) for cell in row] for row in rows], title=title)
