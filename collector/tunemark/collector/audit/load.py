@@ -7,6 +7,7 @@ from typing import Any
 
 from tunemark.collector.audit.evidence import AuditedResult, Evidence
 from tunemark.collector.gate.read import CONVERTED, PUBLISHED, SUBMISSIONS, read_or_none, read_valid, records_in, submission_id
+from tunemark.collector.store.database import columns_of
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.utilisation import physics
@@ -105,17 +106,7 @@ def audited_submission(submission: Submission, result_id: str, facts: FactBase, 
         source="measured",
         section=plan.workload,
         conditions=Conditions(
-            model=plan.model.key,
-            method=plan.method,
-            accelerator=plan.device.accelerator,
-            accelerator_count=plan.device.count,
-            micro_batch=plan.batch.micro_batch,
-            gradient_accumulation=plan.batch.gradient_accumulation,
-            sequence_length=plan.data.sequence_length,
-            padding=plan.data.padding,
-            packing=plan.data.packing,
-            precision=plan.product_formats,
-            framework=dict(submission.environment.packages),
+            **columns_of("submission_conditions", submission),
             settings={
                 "gradient_checkpointing": plan.model.gradient_checkpointing.value != "none",
                 "data_parallel": plan.batch.data_parallel,
