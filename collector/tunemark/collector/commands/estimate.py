@@ -8,6 +8,7 @@ import typer
 
 from tunemark.collector.commands import terminal as ui
 from tunemark.collector.predict.estimate import Estimate, estimates, evidence_for, range_of, shown_plan
+from tunemark.collector.store.database import columns_of
 from tunemark.schema import formats
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
@@ -257,13 +258,7 @@ def _memory_json(memory: StackedMemory) -> dict[str, Any]:
         "shape": settings | {"model": shape.model.key},
         "lines": [asdict(line) for line in ledger.lines],
         "allocated_bytes": {moment: ledger.allocated_at(moment) for moment in MOMENTS},
-        "peak_moment": ledger.peak_moment,
-        "peak_allocated_bytes": ledger.peak_allocated,
-        "peak_reserved_bytes": ledger.peak_reserved,
-        "peak_reserved_interval_bytes": list(ledger.reserved_interval),
-        "needed_bytes": ledger.needed,
-        "needed_interval_bytes": list(memory.needed_interval),
-        "stack": memory.stack,
+        **columns_of("memory", memory),
         "stacks": {
             name: {"needed_bytes": each.needed, "peak_allocated_bytes": each.peak_allocated} for name, each in memory.ledgers.items()
         },
