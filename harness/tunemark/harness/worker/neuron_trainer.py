@@ -5,6 +5,7 @@ against its API. It has never run on a Trainium or Inferentia device. Graphs may
 `neuron_parallel_compile tunemark run WORKLOAD --steps 10`; the run itself then finds them in the compiler's cache.
 """
 
+import tomllib
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,11 +25,13 @@ from tunemark.harness.worker.levers import cache_state, compiled_graphs, effecti
 from tunemark.harness.worker.loop import ENDLESS, StepReader, SubmittedStep, Trainer, agree, stop_rule
 from tunemark.harness.worker.models import GATES, NO_GRADIENTS, config_of, gradients_of, lora_keywords, model_facts
 from tunemark.schema.facts.cards import ModelCard
+from tunemark.schema.records.base import flattened
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.trace import NEURON_ATTENTION, TORCH_NAMES
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Phase, Strategy, Weights
 
 OPTIMIZERS = {"adamw": "adamw_torch", "sgd": "sgd"}
+ARGUMENTS = tomllib.loads(Path(__file__).with_name("neuron_trainer.toml").read_text(encoding="utf-8"))
 
 
 def run_by_trainer(order: Order, samples: Samples, device: Device, log: LogWriter, folder: Path) -> Trainer:
@@ -112,45 +115,23 @@ def build_neuron_model(plan: Plan, card: ModelCard, weights_from: str | None, vo
 def training_arguments(plan: Plan, steps: int | None, scratch: Path) -> dict[str, Any]:
     """Return the keywords of `NeuronTrainingArguments`; a test compares each one with its API.
 
-    The trainer logs, saves and reports nothing, and none of its own metrics is used: each of these waits for the device. It
-    never decays norms and biases, which our own loop does. In this version of optimum-neuron, master weights in fp32 exist
+    The trainer never decays norms and biases, which our own loop does. In this version of optimum-neuron, master weights in fp32 exist
     with ZeRO 1 only.
     """
-    optimizer, zero = plan.optimizer, plan.device.strategy is Strategy.ZERO1
+    optimizer, zero, stated = plan.optimizer, plan.device.strategy is Strategy.ZERO1, dict(flattened(plan.model_dump()))
     return {
-        "per_device_train_batch_size": plan.batch.micro_batch,
-        "gradient_accumulation_steps": plan.batch.gradient_accumulation,
+        **ARGUMENTS["fixed"],
+        **{name: stated[field] for name, field in ARGUMENTS["fields"].items()},
+        **dict.fromkeys(("zero_1", "optimizer_use_master_weights", "optimizer_use_fp32_grad_acc"), zero),
         "max_steps": steps or ENDLESS,
-        "seed": plan.measurement.seed,
         "gradient_checkpointing": plan.model.gradient_checkpointing is Checkpointing.FULL,
         "bf16": plan.precision.compute is Dtype.BF16,
         "optim": OPTIMIZERS[optimizer.name],
-        "learning_rate": optimizer.learning_rate,
-        "weight_decay": optimizer.weight_decay,
         "adam_beta1": optimizer.betas[0],
         "adam_beta2": optimizer.betas[1],
-        "adam_epsilon": optimizer.epsilon,
         "max_grad_norm": optimizer.max_grad_norm or 0.0,
-        "lr_scheduler_type": optimizer.scheduler,
-        "warmup_steps": optimizer.warmup_steps,
-        "tensor_parallel_size": plan.device.tensor_parallel,
-        "pipeline_parallel_size": plan.device.pipeline_parallel,
-        "zero_1": zero,
-        "optimizer_use_master_weights": zero,
-        "optimizer_use_fp32_grad_acc": zero,
         "stochastic_rounding_enabled": plan.rounds_stochastically,
         "output_dir": str(scratch),
-        "logging_strategy": "no",
-        "save_strategy": "no",
-        "report_to": "none",
-        "disable_tqdm": True,
-        "log_level": "error",
-        "skip_cache_push": True,
-        "remove_unused_columns": False,
-        "label_names": ["labels"],
-        "enable_throughput_metrics": False,
-        "enable_mfu_metrics": False,
-        "enable_efficiency_metrics": False,
     }
 
 
