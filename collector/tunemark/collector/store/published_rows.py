@@ -1,6 +1,5 @@
 """Rows of results measured by others: documents, the published results in them, and converted results of other harnesses."""
 
-import re
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -14,8 +13,6 @@ from tunemark.schema.records.published import Claim, Conditions, PublishedResult
 from tunemark.schema.statistics.intervals import Interval
 from tunemark.schema.vocabulary import Task, Trust
 
-REFERENCE = re.compile(r"\{([0-9]{3}-S?[0-9]{2,3})/[^}]*\}")
-"""A reference to a result or statement in the cell of a document's table."""
 OF_FIGURES = ("step_time_s", "tokens_per_s", "samples_per_s", "epoch_time_s", "train_time_s", "wall_s", "evaluation_rows")
 """Derived figures that are columns of a published result."""
 PRINTED = {"framework", "settings", "assumed", "from_repository"}
@@ -24,26 +21,11 @@ PRINTED = {"framework", "settings", "assumed", "from_repository"}
 
 def document_rows(document: SourceDocument) -> Rows:
     """Return the rows of a source document by table."""
-    rows: Rows = {
-        "sources": [columns_of("sources", document)],
-        "document_tables": [],
-        "document_cells": [],
-    }
-    for position, table in enumerate(document.tables, start=1):
-        key = {"source": document.id, "table_id": table.id}
-        rows["document_tables"].append({**key, "position": position, "title": table.title, "columns": list(table.columns)})
-        rows["document_cells"] += [
-            {
-                **key,
-                "row_number": row_number,
-                "column_number": column_number,
-                "template": cell,
-                # The results and statements that a cell refers to, in order, each once.
-                "result_ids": list(dict.fromkeys(REFERENCE.findall(cell))),
-            }
-            for row_number, row in enumerate(table.rows, start=1)
-            for column_number, cell in enumerate(row, start=1)
-        ]
+    tables = [
+        {"source": document.id, "table_id": table.id, "position": position, **columns_of("document_tables", table)}
+        for position, table in enumerate(document.tables, start=1)
+    ]
+    rows: Rows = {"sources": [columns_of("sources", document)], "document_tables": tables}
     for statement in document.statements:
         row = columns_of("statements", statement) | {"source": document.id}
         merge(rows, {"statements": [row], **_claims(statement.id, statement.claims, statement.labels)})

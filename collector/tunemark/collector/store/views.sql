@@ -271,25 +271,29 @@ create table document_tables (
     position integer not null,
     title varchar not null,
     columns varchar[] not null,
+    rows varchar[][] not null,
     primary key (source, table_id)
 );
 comment on table document_tables is 'Tables of documents.';
 comment on column document_tables.position is 'Order in the document.';
+comment on column document_tables.rows is 'Cells of each row.';
 
-create table document_cells (
-    source varchar not null,
-    table_id varchar not null,
-    row_number integer not null,
-    column_number integer not null,
-    template varchar not null,
-    result_ids varchar[] not null,
-    primary key (source, table_id, row_number, column_number)
+create view document_cells as
+select
+    source, table_id, row_number, column_number, template,
+    list_filter(ids, lambda id, place: list_position(ids, id) = place) as result_ids
+from (
+    select *, regexp_extract_all(template, '\{([0-9]{3}-S?[0-9]{2,3})/[^}]*\}', 1) as ids
+    from (
+        select source, table_id, row_number, generate_subscripts(cells, 1)::integer as column_number, unnest(cells) as template
+        from (select source, table_id, generate_subscripts(rows, 1)::integer as row_number, unnest(rows) as cells from document_tables)
+    )
 );
-comment on table document_cells is 'Cells of the tables of documents.';
+comment on view document_cells is 'Cells of the tables of documents.';
 comment on column document_cells.row_number is 'From 1.';
 comment on column document_cells.column_number is 'From 1.';
 comment on column document_cells.template is 'Text with references such as {003-001/peak_memory_bytes}.';
-comment on column document_cells.result_ids is 'Results and statements that the cell refers to.';
+comment on column document_cells.result_ids is 'Results and statements that the cell refers to, in order, each once.';
 
 create table statements (
     statement_id varchar primary key,
