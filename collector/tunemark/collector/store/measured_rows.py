@@ -20,8 +20,6 @@ from tunemark.schema.statistics.intervals import Interval
 from tunemark.schema.vocabulary import Trust
 
 TRAINING_LIBRARIES = ("torch", "transformers", "peft", "accelerate", "deepspeed", "bitsandbytes", "liger-kernel", "optimum-neuron")
-STEP_COLUMNS = ("completed_at_s", "slot_tokens", "real_tokens", "supervised_tokens", "documents", "rows", "loss")
-"""Columns of the trace that are columns of `steps`."""
 
 
 def measured_rows(submission: Submission, derived: Derived, facts: FactBase, result_id: str, file: str, sha256: str) -> Rows:
@@ -37,10 +35,10 @@ def measured_rows(submission: Submission, derived: Derived, facts: FactBase, res
         **physics_columns,
         "accelerator_units": submission.plan.device.nodes * units_per_node(submission, accelerator),
     }
-    wall_s, effective = submission.process.wall_s, submission.effective
+    wall_s, effective, trace, window = submission.process.wall_s, submission.effective, submission.trace, derived.window
     tables: Rows = {
         "result_rows": [headline],
-        "steps": list(_steps(submission, derived)),
+        "step_logs": [{"label": step_labels(window, len(trace)), **columns_of("step_logs", trace)}] if window is not None else [],
         "phases": [
             {"position": position, "phase": phase, "duration_s": seconds, "share": seconds / wall_s if wall_s else 0.0}
             for position, (phase, seconds) in enumerate(derived.phases.items(), start=1)
@@ -49,7 +47,7 @@ def measured_rows(submission: Submission, derived: Derived, facts: FactBase, res
         "step_events": [event.model_dump() for event in submission.events],
         "effective": [
             {"position": position, **lever._asdict()}
-            for position, lever in enumerate(compared(submission.plan, effective, submission.trace) if effective else (), start=1)
+            for position, lever in enumerate(compared(submission.plan, effective, trace) if effective else (), start=1)
         ],
         "gates": [columns_of("gates", gate) for gate in submission.gates],
         "ranks": list(_ranks(submission, derived)),
@@ -122,16 +120,6 @@ def _interval(name: str, interval: Interval | None) -> Row:
 
 
 # Tables of the log and the evidence ----------------------------------------------------------------
-
-
-def _steps(submission: Submission, derived: Derived) -> Iterator[Row]:
-    trace = submission.trace
-    if derived.window is None:
-        return
-    labels, times = step_labels(derived.window, len(trace)), trace.step_times_s
-    columns = [getattr(trace, name) for name in STEP_COLUMNS]
-    for step, (label, time_s, *values) in enumerate(zip(labels, times, *columns, strict=True), start=1):
-        yield {"step": step, "label": label, "step_time_s": time_s, **dict(zip(STEP_COLUMNS, values, strict=True))}
 
 
 def _ranks(submission: Submission, derived: Derived) -> Iterator[Row]:

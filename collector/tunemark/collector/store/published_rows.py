@@ -151,10 +151,8 @@ def _converted_result(result: ConvertedResult, file: str, sha256: str) -> Rows:
     return {
         "result_rows": [headline | {"file": file, "sha256": sha256}],
         "runs": [{"result_id": result.id, "run": number, **columns_of("runs", run)} for number, run in enumerate(result.runs, start=1)],
-        "run_curves": [
-            {"result_id": result.id, "run": number, "evaluation": index, "samples": samples, "seconds": at_s, "eval_loss": loss}
-            for number, run in enumerate(result.runs, start=1)
-            for index, (samples, at_s, loss) in enumerate(zip(run.curve.samples, run.curve.at_s, run.curve.eval_loss, strict=True), start=1)
+        "run_logs": [
+            {"result_id": result.id, "run": number, **columns_of("run_logs", run.curve)} for number, run in enumerate(result.runs, start=1)
         ],
         "result_facts": [{"result_id": result.id, **row} for row in (*facts, *_converted_printed(result))],
     }

@@ -522,21 +522,26 @@ comment on column configurations.tokens_per_s_low is 'Lower end of the 95% inter
 comment on column configurations.between_run_cv is 'Coefficient of variation between runs; NULL for a single run.';
 comment on column configurations.reproduced is 'True if the mean rates of two submitters agree within 5%.';
 
-create table steps (
-    result_id varchar not null,
-    step integer not null,
-    label varchar not null,
-    completed_at_s double not null,
-    step_time_s double not null,
-    slot_tokens bigint not null,
-    real_tokens bigint not null,
-    supervised_tokens bigint not null,
-    documents bigint not null,
-    rows bigint not null,
-    loss double,
-    primary key (result_id, step)
+create table step_logs (
+    result_id varchar primary key,
+    label varchar[] not null,
+    completed_at_s double[] not null,
+    step_time_s double[] not null,
+    slot_tokens bigint[] not null,
+    real_tokens bigint[] not null,
+    supervised_tokens bigint[] not null,
+    documents bigint[] not null,
+    rows bigint[] not null,
+    loss double[] not null
 );
-comment on table steps is 'Steps of measured results.';
+comment on table step_logs is 'Step logs of measured results, a list for each column of steps.';
+create view steps as
+select
+    result_id, generate_subscripts(label, 1)::integer as step, unnest(label) as label, unnest(completed_at_s) as completed_at_s,
+    unnest(step_time_s) as step_time_s, unnest(slot_tokens) as slot_tokens, unnest(real_tokens) as real_tokens,
+    unnest(supervised_tokens) as supervised_tokens, unnest(documents) as documents, unnest(rows) as rows, unnest(loss) as loss
+from step_logs;
+comment on view steps is 'Steps of measured results.';
 comment on column steps.step is 'From 1.';
 comment on column steps.label is 'warmup | steady';
 
@@ -673,16 +678,21 @@ comment on column runs.time_to_target_s is 'NULL if the target was not reached.'
 comment on column runs.samples is 'Training samples until the end.';
 comment on column runs.samples_per_s is 'Rate while training, without evaluation.';
 
-create table run_curves (
+create table run_logs (
     result_id varchar not null,
     run integer not null,
-    evaluation integer not null,
-    samples bigint not null,
-    seconds double not null,
-    eval_loss double not null,
-    primary key (result_id, run, evaluation)
+    samples bigint[] not null,
+    seconds double[] not null,
+    eval_loss double[] not null,
+    primary key (result_id, run)
 );
-comment on table run_curves is 'Evaluations of the runs of converted results.';
+comment on table run_logs is 'Evaluations of the runs of converted results, a list for each column of run_curves.';
+create view run_curves as
+select
+    result_id, run, generate_subscripts(samples, 1)::integer as evaluation, unnest(samples) as samples, unnest(seconds) as seconds,
+    unnest(eval_loss) as eval_loss
+from run_logs;
+comment on view run_curves is 'Evaluations of the runs of converted results.';
 comment on column run_curves.evaluation is 'From 1.';
 comment on column run_curves.samples is 'Training samples before the evaluation.';
 comment on column run_curves.seconds is 'Time since the clock of the benchmark started.';
