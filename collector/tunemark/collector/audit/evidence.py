@@ -59,10 +59,10 @@ class AuditedResult(Claimed):
     section: str
     conditions: Conditions
     labels: dict[str, str]
-    out_of_memory: bool
+    out_of_memory: bool = False
     model: ModelCard | None
     accelerator: AcceleratorCard | None
-    dataset: DatasetFact | None
+    dataset: DatasetFact | None = None
     measured: bool = False
     """True for results of our own harness: their figures are derived from a raw log, with all digits."""
     converted: bool = False

@@ -67,15 +67,7 @@ def audited_record(record: PublishedResult | ConvertedResult, facts: FactBase) -
         "dataset": facts.known.dataset(conditions.dataset),
     }
     if isinstance(record, PublishedResult):
-        return AuditedResult(
-            id=record.id,
-            source=record.source,
-            section=record.section,
-            claims=dict(record.claims),
-            labels=dict(record.labels),
-            out_of_memory=record.status is PublishedStatus.OOM,
-            **shared,
-        )
+        return AuditedResult(**columns_of("audited", record), out_of_memory=record.status is PublishedStatus.OOM, **shared)
     rate = training_rate(record)
     return AuditedResult(
         id=record.id,
@@ -83,7 +75,6 @@ def audited_record(record: PublishedResult | ConvertedResult, facts: FactBase) -
         section=record.submitter,
         claims=_as_claims({"samples_per_s": rate.value if rate else None}),
         labels={"accelerator": record.system.accelerator_printed or ""},
-        out_of_memory=False,
         converted=True,
         **shared,
     )
@@ -117,7 +108,6 @@ def audited_submission(submission: Submission, result_id: str, facts: FactBase, 
         out_of_memory=submission.outcome.status in {Status.OOM_DEVICE, Status.OOM_HOST},
         model=model,
         accelerator=accelerator,
-        dataset=None,
         measured=True,
     )
 
