@@ -42,7 +42,7 @@ class Budget:
 PYTHON = (".py",)
 BUDGETS = (
     # Schema and collector raised by 285 on 2026-11-27: questions as people type them, results that are not used, and claims in words.
-    Budget("schema", "schema", PYTHON, 12_354, 8_000),
+    Budget("schema", "schema", PYTHON, 12_348, 8_000),
     # What is left has no second copy and no dead code: less would be fewer device families, studies or settings.
     Budget("harness", "harness", PYTHON, 9_319, 7_000),
     Budget("collector", "collector", PYTHON, 15_375, 12_000),
@@ -52,7 +52,7 @@ BUDGETS = (
     Budget("site, templates", "site", (".j2",), 4_447, 4_000),
     # Pages of results, tables of documents and the data of page scripts are queries now; they were 1,450 lines of Python.
     Budget("collector and site, SQL", "collector site", (".sql",), 2_469, 2_600),
-    Budget("tests", "tests", PYTHON, 15_962, 16_000),
+    Budget("tests", "tests", PYTHON, 15_978, 16_000),
     Budget("benchmarks", "benchmarks", PYTHON, 4_000, 4_000),
 )
 
