@@ -77,10 +77,8 @@ class TunemarkCallback(TrainerCallback):  # type: ignore[misc] # transformers ha
 
     def _now(self) -> float:
         """Return the time in seconds, after all work of the device is done."""
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
-        elif self._device.type in {"mps", "xpu"}:
-            getattr(torch, self._device.type).synchronize()
+        if self._device.type != "cpu":
+            torch.accelerator.synchronize()
         return time.perf_counter()
 
 
