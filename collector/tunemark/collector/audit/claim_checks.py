@@ -19,7 +19,7 @@ from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, 
 from tunemark.collector.audit.rules.identities import Equation, number
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.formats import GB, GIB, HOUR_S, usd
+from tunemark.schema.formats import GB, GIB, HOUR_S, percent, usd
 from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.physics.training_shape import ALL_LINEAR, TrainingShape
 from tunemark.schema.quantities import QUANTITIES
@@ -172,7 +172,7 @@ def utilisations(claim: ClaimText) -> Iterator[Equation]:
                 for (words, value), (dtype, peak) in product(achieved, peaks)
             ]
             way, each = min(product(ways, mfu), key=lambda pair: _misses(pair[0], pair[1].value))
-            yield Equation((CLAIM,), ("mfu",), each.printed, (way,), each.value, "the MFU", SLACK)
+            yield Equation((CLAIM,), ("mfu",), each.printed, (way,), each.value, "the MFU", SLACK, show=percent)
     if flops and worked:
         way, right = min(product(worked, flops), key=lambda pair: _misses(pair[0], pair[1][1]))
         yield Equation((CLAIM,), ("tokens_per_s",), right[0], (way,), right[1], "FLOP/s of a device", SLACK)
@@ -190,7 +190,8 @@ def _by_tokens(claim: ClaimText) -> Iterator[tuple[str, Interval]]:
         count = count_parameters(model)
         # Some leave out the embedding, and some the head too.
         fewest *= 1 - (count.head + count.embedding) / count.total if model.experts is None else 1.0
-        shown = f"{rate.value:,.6g} tokens/s x {fewest / 1e9:.4g} to {most * RECOMPUTED / 1e9:.4g} GFLOP"
+        middle = (fewest + most) / 2 / 1e9
+        shown = f"{rate.value:,.6g} tokens/s x {middle:.4g} GFLOP ({fewest / 1e9:.4g} to {most * RECOMPUTED / 1e9:.4g}, by what is counted)"
         yield shown, Interval(rate.value * (fewest + most) / 2, rate.low * fewest, rate.high * most * RECOMPUTED)
 
 

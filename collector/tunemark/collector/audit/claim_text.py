@@ -34,9 +34,7 @@ LONGEST = 6
 PAIR = 2
 """Figures before and after a change, or things that are compared."""
 SHARES = ("mfu", "hfu", "saved", "gained", "scaling_efficiency", "trainable_share")
-SIZE_OF_MODEL = re.compile(
-    r"\b(?:an?|the|our|this|tun\w+|train\w*|q?lora|of|for|[A-Z][a-zA-Z-]+)[ -](\d+(?:\.\d+)?B)\b(?! ?(?:tok|train|active|adapt))"
-)
+SIZE_OF_MODEL = re.compile(r"(?<![\w.,$€])(\d+(?:\.\d+)?B)\b(?! ?(?:tok|train|active|adapt|words|samples|rows))")
 """A size that stands for a usual model, also behind a name that no card has."""
 READ = "\N{BULLET}"
 """Stands in place of what was read."""
@@ -58,7 +56,11 @@ FIRST = re.compile(
 """The figure before another one of the same kind: `from 12.5k to ` before `20k tokens/s`."""
 SIZE = re.compile(r"[ -]?(?:with |\(|of )?(\d{1,4})[ -]?Gi?B\b\)?(?! (?:peak|of (?:peak|memory use)|use|used|max|in use))", re.IGNORECASE)
 """A memory beside the name of a device."""
-NAMELESS = re.compile(r"(?<![\d.,])(\d{1,4})[ -]?Gi?B (?:(?!per)\w+ )?(?:GPU|card|device|accelerator|Mac(?:Book)?)s?\b", re.IGNORECASE)
+NAMELESS = re.compile(
+    rf"(?:{COUNT} ?(?:x|\*)? ?)?(?<![\d.,])(\d{{1,4}})[ -]?Gi?B (?:(?!per)\w+ )?(?:GPU|card|device|accelerator|Mac(?:Book)?)s?\b",
+    re.IGNORECASE,
+)
+"""Devices of a memory without a name, and their number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +134,13 @@ def _pattern(text: str) -> re.Pattern[str]:
 def read_claim(facts: FactBase, text: str) -> ClaimText:
     """Return the names, figures and words of a text."""
     text = re.sub(r"[\u2010-\u2015\u2212]", "-", text.replace("\N{MULTIPLICATION SIGN}", "x").replace("\N{NO-BREAK SPACE}", " "))
-    text = re.sub(r"\b(\d{1,5}) ?[xX*] ?(?=[A-Za-z]{2}|[A-Za-z]\d)", r"\1 x ", " ".join(text.split()))
+    text = re.sub(r"(?<![\w.])(\d{1,5}) ?[xX*] ?(?=[A-Za-z]{2}|[A-Za-z]\d|[3-5]0\d0\b)", r"\1 x ", " ".join(text.split()))
     found, scan = _named(text), _Scan(text)
-    models, (devices, counts) = _models(facts, scan), _devices(facts, scan)
-    memory, used_on = scan.take(NAMELESS), _date(scan)
+    models, memory = _models(facts, scan), scan.take(NAMELESS)
+    devices, counts = _devices(facts, scan)
+    if memory and memory[1]:
+        counts = (*counts, _count(memory[1]))
+    used_on = _date(scan)
     figures = tuple(sorted(_of_rows(list(_figures(scan, text))), key=lambda each: each.place))
     size, sized = None if models else SIZE_OF_MODEL.search(text), tuple[ModelCard, ...]()
     if size is not None:
@@ -153,7 +158,7 @@ def read_claim(facts: FactBase, text: str) -> ClaimText:
         formats=tuple(found("formats")),
         targets=",".join(dict.fromkeys(re.findall(r"\b(?:[qkvo]|gate|up|down)_proj\b", text))) or next(iter(found("targets")), None),
         used_on=used_on,
-        memory_gib=float(memory[1]) if memory else None,
+        memory_gib=float(memory[2]) if memory else None,
         figures=figures,
         left=tuple(
             match[0].strip() for match in re.finditer(r"\b[A-Z]{1,2}\d{2,}\b|(?<![\w.,-])[$€]?\d[\d.,]*\w*[ %]?(?: ?[A-Za-z]+)?", unnamed)

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import product
 
 from tunemark.collector.audit.bounds import utilisation
 from tunemark.collector.audit.claim_checks import LOOSE, findings_of_text
@@ -68,6 +69,11 @@ def verdict_on(facts: FactBase, claim: ClaimText, say: Callable[[str], None]) ->
         if _place(tried[-1].verdict) == NOTHING:
             break
     best = max(tried, key=lambda each: _place(each.verdict))
+    if claim.sized:
+        named = claim.models[0]
+        best = replace(best, read=best.read.replace(facts.models[named.key].name, named.name, 1))
+    if claim.models and best.verdict == "not judged" and claim.says("fits") and not (claim.offloads or claim.says("tuned")):
+        best = _fitting(facts, claim, known()) or best
     findings = tuple(sorted((*own, *best.findings), key=lambda each: WORST_FIRST[each.verdict]))
     verdict: str = min((*(each.verdict.value for each in own), best.verdict), key=_place)
     if verdict == "not judged" and kept:
@@ -76,6 +82,30 @@ def verdict_on(facts: FactBase, claim: ClaimText, say: Callable[[str], None]) ->
     worst = [each.calculation for each in findings[:1] if each.rule != "predicted-rate"]
     told = best.reason if best.compared or not (worst or kept) else ""
     return replace(best, verdict=verdict, reason="; ".join(filter(None, (*worst, told, "" if worst else kept))), findings=findings)
+
+
+def _fitting(facts: FactBase, claim: ClaimText, fitted: KnownRates) -> Judged | None:
+    """Return the verdict of the memory model on a statement that a model is trained on devices, by the reading that needs the least of them."""
+    same = [card for card in facts.accelerators.values() if card.memory_gib == claim.memory_gib and card.vendor == "NVIDIA"]
+    cards = [card for variants in claim.devices for card in variants] or same[:1]
+    lengths = [int(value.value) for value in claim.values("sequence_length")][:1]
+    found = list[tuple[str, bool, int, str, str]]()
+    for model, method, card, devices in product(claim.models, claim.possible_methods, cards, claim.counts or (1,)):
+        length, stated = lengths[0] if lengths else model.usual_length, Method.LORA if method is Method.PEFT else method
+        plan, fit = best_plan(fitted.effects, card, step_on(card, model, stated, length, devices), "plain")
+        others, over = plan.other_stacks(card), plan.needed_bytes - card.usable_bytes
+        needs = f"a step of usual settings needs {gib(plan.needed_bytes)} of {gib(card.usable_bytes)} by the memory model"
+        lacking = f"a step of usual settings, without offload to the host, does not fit: each device lacks {gib(over)} by the memory model"
+        ending = "" if fit in FITS else f"; with {others[0]} it fits" if others else ", and may not fit"
+        reason = lacking if fit == "no" and not others else f"{needs}{ending}"
+        name = card.name if claim.devices else f"device with {claim.memory_gib:g} GB"
+        # Shards of several devices may wait in host memory, which is slow but usual.
+        verdict = "plausible" if reason != lacking else "suspicious" if devices == 1 else "ambiguous"
+        found.append((verdict, fit not in FITS, over, reason, f"{asked_in_words(model, stated, None, length)}, {devices} x {name}"))
+    if not found:
+        return None
+    verdict, _, _, reason, read = max(found, key=lambda each: (_place(each[0]), not each[1], -each[2]))
+    return Judged(verdict=verdict, reason=reason, findings=(), read=read, compared=True)
 
 
 def _place(verdict: str) -> int:

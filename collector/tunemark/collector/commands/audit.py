@@ -2,7 +2,7 @@
 
 import re
 import textwrap
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -128,7 +128,8 @@ def judge(text: str, *, as_json: bool) -> None:
 
     facts = FactBase.of_project()
     claim = read_claim(facts, text)
-    if not (claim.figures or ((claim.models or claim.devices) and (claim.used_on or claim.formats or "attention" in text.lower()))):
+    named = claim.used_on or claim.formats or "attention" in text.lower() or (claim.models and claim.says("fits"))
+    if not (claim.figures or ((claim.models or claim.devices or claim.memory_gib) and named)):
         raise TunemarkError("claim", text, f"states nothing that can be judged; {EXAMPLE}")
     judged, left = verdict_on(facts, claim, ui.say), list(dict.fromkeys(claim.left))
     if as_json:
@@ -137,9 +138,11 @@ def judge(text: str, *, as_json: bool) -> None:
         return
     ui.tell(f"{judged.verdict.capitalize()}: {judged.reason}.")
     read = ", ".join(filter(None, (judged.read, *(each.printed for each in claim.figures))))
-    print_paragraphs(("", f"Read as {read}."), *([("", f"Not judged: {', '.join(left)}.")] if left else []))
+    unread = "" if claim.models or not claim.devices else " No model was read."
+    print_paragraphs(("", f"Read as {read}.{unread}"), *([("", f"Not judged: {', '.join(left)}.")] if left else []))
     for finding in judged.findings:
-        print_finding(finding)
+        if finding.calculation not in judged.reason:
+            print_finding(replace(finding, records=()))
 
 
 def print_finding(finding: "Finding") -> None:
@@ -148,7 +151,7 @@ def print_finding(finding: "Finding") -> None:
     if len(finding.records) > SHOWN_RECORDS:
         records += f" and {len(finding.records) - SHOWN_RECORDS} more"
     print_paragraphs(
-        ("", f"{finding.verdict.value.upper()}  {finding.rule}  {records}"),
+        ("", f"{finding.verdict.value.upper()}  {finding.rule}  {records}".rstrip()),
         ("  claim        ", finding.claim),
         ("  calculation  ", finding.calculation),
         ("  applies to   ", ", ".join((*finding.quantities, *finding.conditions))),
