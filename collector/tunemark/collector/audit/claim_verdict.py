@@ -87,7 +87,8 @@ def verdict_on(facts: FactBase, claim: ClaimText, say: Callable[[str], None]) ->
 def _fitting(facts: FactBase, claim: ClaimText, fitted: KnownRates) -> Judged | None:
     """Return the verdict of the memory model on a statement that a model is trained on devices, by the reading that needs the least of them."""
     same = [card for card in facts.accelerators.values() if card.memory_gib == claim.memory_gib and card.vendor == "NVIDIA"]
-    cards = [card for variants in claim.devices for card in variants] or same[:1]
+    # The software of Macs is not among the stacks.
+    cards = [card for variants in claim.devices for card in variants if card.vendor != APPLE] or ([] if claim.devices else same[:1])
     lengths = [int(value.value) for value in claim.values("sequence_length")][:1]
     found = list[tuple[str, bool, int, str, str]]()
     for model, method, card, devices in product(claim.models, claim.possible_methods, cards, claim.counts or (1,)):
