@@ -53,7 +53,7 @@ BUDGETS = (
     # Pages of results, tables of documents and the data of page scripts are queries now; they were 1,450 lines of Python.
     Budget("collector and site, SQL", "collector site", (".sql",), 2_469, 2_600),
     Budget("tests", "tests", PYTHON, 15_978, 16_000),
-    Budget("benchmarks", "benchmarks", PYTHON, 3_999, 3_999),
+    Budget("benchmarks", "benchmarks", PYTHON, 4_000, 4_000),
 )
 
 
