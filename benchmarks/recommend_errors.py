@@ -17,11 +17,11 @@ from tunemark.collector.predict.calibration_rows import calibrate
 from tunemark.collector.predict.fit import Observed, fit, no_data
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.option_rates import is_direct
-from tunemark.schema.throughput import QUANTILE, LogPrediction, predict
+from tunemark.schema.throughput import LogPrediction, interval_of, predict
 
 ROOT = Path(__file__).parents[1]
-Held = tuple[str, float, float]
-"""Kind of evidence, log error of the time, half width of the interval in log space."""
+Held = tuple[str, float, bool, float]
+"""Kind of evidence, log error of the rate, whether it is in the interval, half width of the interval in log space."""
 
 
 def held_out(rows: tuple[Observed, ...]) -> Iterator[Held]:
@@ -37,7 +37,8 @@ def held_out(rows: tuple[Observed, ...]) -> Iterator[Held]:
                 found = [each for each in fitted.known if (each.architecture, each.method, each.accelerator, each.level) == same]
                 direct = any(is_direct(each, own.devices, own.sequence_length) for each in found)
                 kind = "direct" if direct else "near" if found else "predicted"
-                yield kind, estimate.log_seconds - row.log_seconds, QUANTILE * estimate.sd
+                rate, true = interval_of(estimate, config.devices), config.devices * math.exp(-row.log_seconds)
+                yield kind, math.log(rate.value / true), rate.low <= true <= rate.high, math.log(rate.high / rate.low) / 2
 
 
 def main() -> None:
@@ -50,8 +51,8 @@ def main() -> None:
     for kind in ("direct", "near", "predicted"):
         held = groups[kind]
         if held:
-            errors = sorted(abs(math.expm1(error)) for _, error, _ in held)
-            covered = sum(abs(error) <= width for _, error, width in held) / len(held)
+            errors = sorted(abs(math.expm1(error)) for _, error, *_ in held)
+            covered = sum(inside for *_, inside, _ in held) / len(held)
             width = median(math.expm1(width) for *_, width in held)
             ninth = errors[min(len(errors) - 1, math.ceil(0.9 * len(errors)) - 1)]
             print(f"{kind:<12}{len(held):>8}{median(errors):>14.1%}{ninth:>15.1%}{covered:>13.1%}{width:>14.1%}")

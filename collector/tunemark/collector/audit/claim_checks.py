@@ -373,7 +373,13 @@ def adapters(claim: ClaimText) -> Iterator[Equation]:
 
 def states(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
     """Yield less memory than the parts of weights and Adam's states that each device holds (Rajbhandari et al. 2020, section 3)."""
-    if claim.methods != (Method.FULL,) or len(claim.models) != 1 or not claim.says("adam") or claim.says("small_states") or claim.offloads:
+    if (
+        claim.methods != (Method.FULL,)
+        or len(claim.models) != 1
+        or not claim.says("adam")
+        or claim.says("small_states", "not_fitting")
+        or claim.offloads
+    ):
         return
     each = 16 if claim.says("mixed") else 10 if claim.says("wide_states") else 6
     total, devices = count_parameters(claim.models[0]).total, max(claim.counts, default=0)

@@ -120,7 +120,8 @@ def _figures(claim: ClaimText, card: AcceleratorCard | None, count: int, unit: f
     # Watts and the energy of a text are judged with its own time; of several devices they may be of one.
     if count > 1:
         found.pop("power_w", None)
-    times, memories = claim.stated("train_time_s"), claim.stated("peak_memory_bytes")
+    # What does not fit has no peak: its memory is what it would need.
+    times, memories = claim.stated("train_time_s"), [] if claim.says("not_fitting") else claim.stated("peak_memory_bytes")
     tokens = _tokens(claim)
     if len(times) == 1 and ("energy_j" in found or (tokens and "tokens_per_s" not in found)):
         found["train_time_s"] = Claim(value=times[0].value.value, printed=times[0].printed)

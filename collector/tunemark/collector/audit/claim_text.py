@@ -95,9 +95,9 @@ class ClaimText:
     left: tuple[str, ...] = ()
     """Numbers that were not understood, with the word after them."""
 
-    def says(self, word: str) -> bool:
-        """Return True if one of the words of a kind is in the text."""
-        return bool(words(word).search(self.text))
+    def says(self, *kinds: str) -> bool:
+        """Return True if one of the words of some kinds is in the text."""
+        return any(words(kind).search(self.text) for kind in kinds)
 
     def stated(self, kind: str) -> list[Stated]:
         """Return the figures of a kind, in order."""

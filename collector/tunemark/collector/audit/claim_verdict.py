@@ -12,24 +12,27 @@ from itertools import product
 from tunemark.collector.audit.bounds import utilisation
 from tunemark.collector.audit.claim_checks import LOOSE, findings_of_text
 from tunemark.collector.audit.claim_records import readings
-from tunemark.collector.audit.claim_text import ClaimText
+from tunemark.collector.audit.claim_text import PAIR, ClaimText
 from tunemark.collector.audit.evidence import AuditedResult, Evidence
 from tunemark.collector.audit.load import audited_record
 from tunemark.collector.audit.rule import WORST_FIRST, Finding, audit
 from tunemark.collector.audit.token_rates import plain_rate, token_rates
 from tunemark.collector.predict.estimate import range_of, read_evidence
-from tunemark.schema.facts.cards import APPLE, AcceleratorCard, ModelCard
+from tunemark.schema.facts.cards import APPLE, DRIVER_KEEPS, AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import GIB, gib, significant
 from tunemark.schema.option_rates import Evidence as KnownRates
 from tunemark.schema.option_rates import option_rates
+from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.plan_search import Asked, best_plan, step_on
 from tunemark.schema.recommendation_words import asked_in_words
 from tunemark.schema.records.published import Claim, PublishedResult
 from tunemark.schema.throughput import Range
 from tunemark.schema.vocabulary import FITS, AuditVerdict, Method
 
+SETTINGS = {"sequence_length", "micro_batch", "batch", "gradient_accumulation", "lora_r", "parameters", "peak_memory_bytes"}
+"""Figures beside which a text may say that training fits."""
 NOTHING = len(AuditVerdict)
 """Place of a verdict that the audit does not have: behind the mildest."""
 
@@ -63,17 +66,7 @@ def verdict_on(facts: FactBase, claim: ClaimText, say: Callable[[str], None]) ->
     own, kept = findings_of_text(facts, claim)
     # Read once, and only if there is a rate or a memory to predict.
     known = cache(lambda: read_evidence(project_root(), facts, say))
-    tried = list[Judged]()
-    for record in readings(claim):
-        tried.append(_judged(facts, record, known))
-        if _place(tried[-1].verdict) == NOTHING:
-            break
-    best = max(tried, key=lambda each: _place(each.verdict))
-    if claim.sized:
-        named = claim.models[0]
-        best = replace(best, read=best.read.replace(facts.models[named.key].name, named.name, 1))
-    if claim.models and best.verdict == "not judged" and claim.says("fits") and not (claim.offloads or claim.says("tuned")):
-        best = _fitting(facts, claim, known()) or best
+    best = min((_best_reading(facts, each, known) for each in _of_each_device(claim)), key=lambda each: _place(each.verdict))
     findings = tuple(sorted((*own, *best.findings), key=lambda each: WORST_FIRST[each.verdict]))
     verdict: str = min((*(each.verdict.value for each in own), best.verdict), key=_place)
     if verdict == "not judged" and kept:
@@ -84,12 +77,40 @@ def verdict_on(facts: FactBase, claim: ClaimText, say: Callable[[str], None]) ->
     return replace(best, verdict=verdict, reason="; ".join(filter(None, (*worst, told, "" if worst else kept))), findings=findings)
 
 
+def _best_reading(facts: FactBase, claim: ClaimText, known: Callable[[], KnownRates]) -> Judged:
+    """Return the verdict on the reading of a claim that holds up best."""
+    tried = list[Judged]()
+    for record in readings(claim):
+        tried.append(_judged(facts, record, known))
+        if _place(tried[-1].verdict) == NOTHING:
+            break
+    best = max(tried, key=lambda each: _place(each.verdict))
+    if claim.sized:
+        named = claim.models[0]
+        best = replace(best, read=best.read.replace(facts.models[named.key].name, named.name, 1))
+    if claim.models and best.verdict == "not judged" and {each.kind for each in claim.figures} <= SETTINGS:
+        best = _fitting(facts, claim, known()) or best
+    return best
+
+
+def _of_each_device(claim: ClaimText) -> list[ClaimText]:
+    """Return a claim about two devices with a rate each as two claims, in the order of the text."""
+    for kind in ("tokens_per_s", "tokens_per_s_each"):
+        rates = claim.stated(kind)
+        if len(rates) == len(claim.devices) == PAIR and max(len(claim.models), len(claim.methods), len(claim.counts)) < PAIR:
+            others = tuple(each for each in claim.figures if each.kind != kind)
+            return [replace(claim, devices=(each,), figures=(*others, rate)) for each, rate in zip(claim.devices, rates, strict=True)]
+    return [claim]
+
+
 def _fitting(facts: FactBase, claim: ClaimText, fitted: KnownRates) -> Judged | None:
     """Return the verdict of the memory model on a statement that a model is trained on devices, by the reading that needs the least of them."""
+    if claim.offloads or claim.says("tuned"):
+        return None
     same = [card for card in facts.accelerators.values() if card.memory_gib == claim.memory_gib and card.vendor == "NVIDIA"]
     # The software of Macs is not among the stacks.
     cards = [card for variants in claim.devices for card in variants if card.vendor != APPLE] or ([] if claim.devices else same[:1])
-    lengths = [int(value.value) for value in claim.values("sequence_length")][:1]
+    lengths, denied = [int(value.value) for value in claim.values("sequence_length")][:1], claim.says("not_fitting")
     found = list[tuple[str, bool, int, str, str]]()
     for model, method, card, devices in product(claim.models, claim.possible_methods, cards, claim.counts or (1,)):
         length, stated = lengths[0] if lengths else model.usual_length, Method.LORA if method is Method.PEFT else method
@@ -100,8 +121,16 @@ def _fitting(facts: FactBase, claim: ClaimText, fitted: KnownRates) -> Judged | 
         ending = "" if fit in FITS else f"; with {others[0]} it fits" if others else ", and may not fit"
         reason = lacking if fit == "no" and not others else f"{needs}{ending}"
         name = card.name if claim.devices else f"device with {claim.memory_gib:g} GB"
+        least = count_parameters(model).total * (0.5 if stated is Method.QLORA else 1 if claim.says("eight_bits") else 2) / devices
+        if least > card.usable_bytes and not denied:
+            reason = f"weights alone take {gib(least)} of the {gib(card.usable_bytes)} of each device"
+        least = count_parameters(model).total * (0.5 if stated is Method.QLORA else 1 if claim.says("eight_bits") else 2) / devices
+        if least > card.usable_bytes and not denied:
+            reason = f"weights alone take {gib(least)} of the {gib(card.usable_bytes)} of each device"
         # Shards of several devices may wait in host memory, which is slow but usual.
-        verdict = "plausible" if reason != lacking else "suspicious" if devices == 1 else "ambiguous"
+        doubted = "impossible" if least > card.usable_bytes else "suspicious" if devices == 1 else "ambiguous"
+        holds = fit not in FITS if denied else reason == f"{needs}{ending}"
+        verdict = "plausible" if holds else "ambiguous" if denied else doubted
         found.append((verdict, fit not in FITS, over, reason, f"{asked_in_words(model, stated, None, length)}, {devices} x {name}"))
     if not found:
         return None
@@ -140,7 +169,10 @@ def _predicted(run: AuditedResult, model: ModelCard, card: AcceleratorCard, fitt
     length, settings = stated.sequence_length or model.usual_length, stated.settings
     asked = Asked({"micro_batch": stated.micro_batch} if stated.micro_batch else {})
     if memory:
-        card = card.model_copy(update={"memory_gib": max(1.0, min(card.memory_gib or 0, memory.value / GIB))})
+        # A step whose peak is stated has that memory, of which no driver and no checks keep a part.
+        share, less_gib = DRIVER_KEEPS if card.vendor == "NVIDIA" else (1.0, 0.0)
+        stated_gib = (max(1.0, memory.value / GIB) + less_gib) / share
+        card = card.model_copy(update={"memory_gib": stated_gib, "inline_ecc": False}) if memory.value < card.usable_bytes else card
     method = Method.LORA if stated.method is Method.PEFT else stated.method
     step = step_on(card, model, method, length, run.devices, asked)
     plan, fit = best_plan(fitted.effects, card, step, "plain", asked)
@@ -148,7 +180,12 @@ def _predicted(run: AuditedResult, model: ModelCard, card: AcceleratorCard, fitt
     known = {rate.software: speed for rate in rates if (speed := range_of(rate))}
     # The memory model knows plain software, whole rows, NVIDIA's 4-bit weights, and adapters of all experts.
     unlike = {"software", "sequence_parallel", "quantisation"} & settings.keys() or card.vendor == APPLE or model.experts
-    misfit = not (known or unlike or run.offloads_to_host or method is not stated.method) and fit == "no" and not plan.other_stacks(card)
+    misfit = (
+        bool(run.claims)
+        and not (known or unlike or run.offloads_to_host or method is not stated.method)
+        and fit == "no"
+        and not plan.other_stacks(card)
+    )
     above = "" if misfit else _above_bf16(run)
     if claim and known:
         # The software is not stated: it is taken to be of the level with the nearest rate.

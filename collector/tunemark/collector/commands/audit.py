@@ -128,7 +128,7 @@ def judge(text: str, *, as_json: bool) -> None:
 
     facts = FactBase.of_project()
     claim = read_claim(facts, text)
-    named = claim.used_on or claim.formats or "attention" in text.lower() or (claim.models and claim.says("fits"))
+    named = claim.used_on or claim.formats or "attention" in text.lower() or (claim.models and claim.says("fits", "not_fitting"))
     if not (claim.figures or ((claim.models or claim.devices or claim.memory_gib) and named)):
         raise TunemarkError("claim", text, f"states nothing that can be judged; {EXAMPLE}")
     judged, left = verdict_on(facts, claim, ui.say), list(dict.fromkeys(claim.left))
