@@ -5,7 +5,7 @@ Each check yields findings. What a text leaves open is read in every way that it
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from datetime import date
@@ -123,8 +123,14 @@ def products(claim: ClaimText) -> Iterator[Equation]:
         names = (row["of"], *(each.strip("/?").removesuffix("_each") for each in row["is"].split() if not re.match(r"/?\d", each)))
         # A text may give several figures of a kind, and any of them may be the product.
         way, each = min(product(left, expected), key=lambda pair: _misses(pair[0], pair[1].value))
-        show = QUANTITIES[row["of"]].show if row["of"] in QUANTITIES else number
+        show = _in_coin(each.printed, QUANTITIES[row["of"]].show if row["of"] in QUANTITIES else number)
         yield Equation((CLAIM,), names, each.printed, (way,), each.value, label(row["of"]).replace("_", " "), SLACK, show=show)
+
+
+def _in_coin(printed: str, show: Callable[[float], str]) -> Callable[[float], str]:
+    """Return a way to show amounts in the currency of a printed one."""
+    coin = re.match(r"(?:€|£|EUR|GBP) ?", printed, re.IGNORECASE)
+    return (lambda value: show(value).replace("$", coin[0])) if coin else show
 
 
 def _alternatives(claim: ClaimText, factors: list[str]) -> Iterator[tuple[str, Interval]]:
@@ -155,6 +161,12 @@ def _misses(way: tuple[str, Interval], right: Interval) -> tuple[bool, float]:
     return not way[1].widened(SLACK).overlaps(right), _off(way, right)
 
 
+def _agreement(way: tuple[str, Interval], right: Interval) -> tuple[bool, float]:
+    """Order calculations by their distance from the stated figure if they agree with it; those that do not stay in order, the usual one first."""
+    misses, off = _misses(way, right)
+    return misses, 0.0 if misses else off
+
+
 # Utilisation ---------------------------------------------------------------------------------------
 
 
@@ -171,10 +183,10 @@ def utilisations(claim: ClaimText) -> Iterator[Equation]:
                 (f"{words} / {peak / 1e12:g} TFLOP/s in {dtype}", value / peak)
                 for (words, value), (dtype, peak) in product(achieved, peaks)
             ]
-            way, each = min(product(ways, mfu), key=lambda pair: _misses(pair[0], pair[1].value))
+            way, each = min(product(ways, mfu), key=lambda pair: _agreement(pair[0], pair[1].value))
             yield Equation((CLAIM,), ("mfu",), each.printed, (way,), each.value, "the MFU", SLACK, show=percent)
     if flops and worked:
-        way, right = min(product(worked, flops), key=lambda pair: _misses(pair[0], pair[1][1]))
+        way, right = min(product(worked, flops), key=lambda pair: _agreement(pair[0], pair[1][1]))
         yield Equation((CLAIM,), ("tokens_per_s",), right[0], (way,), right[1], "FLOP/s of a device", SLACK)
 
 
@@ -190,9 +202,13 @@ def _by_tokens(claim: ClaimText) -> Iterator[tuple[str, Interval]]:
         count = count_parameters(model)
         # Some leave out the embedding, and some the head too.
         fewest *= 1 - (count.head + count.embedding) / count.total if model.experts is None else 1.0
-        middle = (fewest + most) / 2 / 1e9
-        shown = f"{rate.value:,.6g} tokens/s x {middle:.4g} GFLOP ({fewest / 1e9:.4g} to {most * RECOMPUTED / 1e9:.4g}, by what is counted)"
-        yield shown, Interval(rate.value * (fewest + most) / 2, rate.low * fewest, rate.high * most * RECOMPUTED)
+        usual, whole = flop_conventions(model, method, min(lengths or [model.usual_length]))
+        counted = f"{fewest / 1e9:.4g} to {most * RECOMPUTED / 1e9:.4g}, by what is counted"
+        for flop in (usual, whole, fewest, most * RECOMPUTED):
+            yield (
+                f"{rate.value:,.6g} tokens/s x {flop / 1e9:.2f} GFLOP ({counted})",
+                replace(rate * flop, low=rate.low * fewest, high=rate.high * most * RECOMPUTED),
+            )
 
 
 def _peaks(claim: ClaimText) -> list[tuple[str, float]]:
@@ -200,13 +216,15 @@ def _peaks(claim: ClaimText) -> list[tuple[str, float]]:
 
     GeForce cards are sold with the peak of 16-bit sums, which is that of their fp8.
     """
-    peaks = list[tuple[str, float]]()
+    peaks = dict[float, str]()
     for cards in claim.devices:
         for card in cards:
             named = [Dtype(name) for name in claim.formats if Dtype(name) in card.peak_tflops and name != "fp32"]
             formats = [*(named or SIXTEEN_BIT), *([Dtype.FP8] if "GeForce" in card.name or "RTX" in card.name else [])]
-            peaks += [(dtype.value, card.peak_tflops[dtype] * 1e12) for dtype in formats if dtype in card.peak_tflops]
-    return [(dtype, peak) for peak, dtype in {peak: dtype for dtype, peak in reversed(peaks)}.items()]
+            for dtype in formats:
+                if dtype in card.peak_tflops:
+                    peaks.setdefault(card.peak_tflops[dtype] * 1e12, dtype.value)
+    return [(dtype, peak) for peak, dtype in peaks.items()]
 
 
 # Changes -------------------------------------------------------------------------------------------

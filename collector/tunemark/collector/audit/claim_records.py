@@ -27,17 +27,13 @@ def readings(claim: ClaimText) -> Iterator[PublishedResult]:
     counts = claim.counts[-1:] if len(claim.devices) < PAIR else tuple(dict.fromkeys(claim.counts))
     # Several, whose number is not stated, may be those of a machine.
     counts = counts or ((1, NODE) if claim.says("many") else (1,))
-    methods = claim.possible_methods
-    if Method.QLORA not in methods and any(model.family == "gpt_oss" for model in claim.models):
-        # Its checkpoints have experts of 4 bits.
-        methods = (*methods, Method.QLORA)
     batches: list[int | None] = []
     batches += [int(value.value) for value in (*claim.values("micro_batch"), *claim.values("batch"))][:1]
     if batches and not claim.values("micro_batch"):
         # A batch without a scope may be that of an optimizer step, in rows of one after another.
         batches = list(dict.fromkeys((*batches, 1))) if counts == (1,) else [*batches, None]
     kinds = (GB, GIB) if any("i" not in each.printed for each in claim.stated("peak_memory_bytes")) else (GIB,)
-    choices = product(models, methods, counts, cards, batches or [None], kinds, _lengths(claim))
+    choices = product(models, claim.possible_methods, counts, cards, batches or [None], kinds, _lengths(claim))
     return (_record(claim, _Choice(*choice)) for choice in islice(choices, MOST_READINGS))
 
 

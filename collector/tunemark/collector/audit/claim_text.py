@@ -48,6 +48,10 @@ DEVICES = re.compile(
     re.IGNORECASE,
 )
 FROM_TO = re.compile(rf"\bfrom {COUNT}(?: {READ}| ?GPUs?| devices?)? to $", re.IGNORECASE)
+COIN_BEHIND = re.compile(r"(?<![\w.,$€£])(\d[\d,]*(?:\.\d+)?k?) ?(€|£|\$|(?:USD|EUR|GBP|euros?|dollars?|pounds?)\b)(?! ?\d)", re.IGNORECASE)
+"""An amount before its currency."""
+COINS = {"u": "$", "d": "$", "e": "€", "g": "£", "p": "£"}
+"""First letter of the word for a currency -> its sign."""
 FEWEST = 8
 """Tokens that a sample has at least."""
 FIRST = re.compile(
@@ -109,8 +113,9 @@ class ClaimText:
 
     @property
     def possible_methods(self) -> tuple[Method, ...]:
-        """The methods that are named, else all."""
-        return self.methods or TRAINED
+        """The methods that are named, else all. Checkpoints of gpt-oss have experts of 4 bits, with any adapters."""
+        named = self.methods or TRAINED
+        return (*named, Method.QLORA) if Method.QLORA not in named and any(each.family == "gpt_oss" for each in self.models) else named
 
     @property
     def offloads(self) -> bool:
@@ -135,6 +140,7 @@ def read_claim(facts: FactBase, text: str) -> ClaimText:
     """Return the names, figures and words of a text."""
     text = re.sub(r"[\u2010-\u2015\u2212]", "-", text.replace("\N{MULTIPLICATION SIGN}", "x").replace("\N{NO-BREAK SPACE}", " "))
     text = re.sub(r"(?<![\w.])(\d{1,5}) ?[xX*] ?(?=[A-Za-z]{2}|[A-Za-z]\d|[3-5]0\d0\b)", r"\1 x ", " ".join(text.split()))
+    text = COIN_BEHIND.sub(lambda match: f"{COINS.get(match[2][0].lower(), match[2])}{match[1]}", text)
     found, scan = _named(text), _Scan(text)
     models, memory = _models(facts, scan), scan.take(NAMELESS)
     devices, counts = _devices(facts, scan)
@@ -322,7 +328,7 @@ def _stated(kind: str, match: re.Match[str], text: str) -> Stated | None:
         value = 1024.0 * int(number[:-1])
     else:
         value = _number(number)
-    clause = re.split("[;.,]", before)[-1][-20:]
+    clause = re.split("[;.,]", before)[-1][-32:]
     if not value or (kind == "peak_memory_bytes" and words("not_of_device").search(f"{clause} {re.split('[,(;.]', after)[0][:16]}")):
         return None
     if kind == "train_time_s" and re.match(r" ?(?:per|an|/|each) ?(?:full |training )?epoch", after, re.IGNORECASE):

@@ -35,6 +35,8 @@ SETTINGS = {"sequence_length", "micro_batch", "batch", "gradient_accumulation", 
 """Figures beside which a text may say that training fits."""
 NOTHING = len(AuditVerdict)
 """Place of a verdict that the audit does not have: behind the mildest."""
+BY_PHYSICS = ("utilisation", "attainable")
+"""Rules that compare a rate with the peak of its devices."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +61,8 @@ class Predicted:
     """Tokens/s as claimed and as predicted."""
     doubted: bool = False
     compared: bool = False
+    agrees: bool = False
+    """True if the claimed rate is within the interval predicted."""
 
 
 def verdict_on(facts: FactBase, claim: ClaimText, say: Callable[[str], None]) -> Judged:
@@ -67,7 +71,8 @@ def verdict_on(facts: FactBase, claim: ClaimText, say: Callable[[str], None]) ->
     # Read once, and only if there is a rate or a memory to predict.
     known = cache(lambda: read_evidence(project_root(), facts, say))
     best = min((_best_reading(facts, each, known) for each in _of_each_device(claim)), key=lambda each: _place(each.verdict))
-    findings = tuple(sorted((*own, *best.findings), key=lambda each: WORST_FIRST[each.verdict]))
+    worst_first = sorted((*own, *best.findings), key=lambda each: WORST_FIRST[each.verdict])
+    findings = tuple(replace(each, records=()) for each in worst_first)
     verdict: str = min((*(each.verdict.value for each in own), best.verdict), key=_place)
     if verdict == "not judged" and kept:
         verdict = "plausible"
@@ -109,21 +114,22 @@ def _fitting(facts: FactBase, claim: ClaimText, fitted: KnownRates) -> Judged | 
         return None
     same = [card for card in facts.accelerators.values() if card.memory_gib == claim.memory_gib and card.vendor == "NVIDIA"]
     # The software of Macs is not among the stacks.
-    cards = [card for variants in claim.devices for card in variants if card.vendor != APPLE] or ([] if claim.devices else same[:1])
+    cards = [card for variants in claim.devices for card in variants if card.vendor != APPLE and card.memory_gib] or (
+        [] if claim.devices else same[:1]
+    )
     lengths, denied = [int(value.value) for value in claim.values("sequence_length")][:1], claim.says("not_fitting")
+    batch = [int(value.value) for value in claim.values("micro_batch")][:1]
+    asked = Asked({"micro_batch": batch[0]} if batch else {})
     found = list[tuple[str, bool, int, str, str]]()
     for model, method, card, devices in product(claim.models, claim.possible_methods, cards, claim.counts or (1,)):
         length, stated = lengths[0] if lengths else model.usual_length, Method.LORA if method is Method.PEFT else method
-        plan, fit = best_plan(fitted.effects, card, step_on(card, model, stated, length, devices), "plain")
+        plan, fit = best_plan(fitted.effects, card, step_on(card, model, stated, length, devices, asked), "plain", asked)
         others, over = plan.other_stacks(card), plan.needed_bytes - card.usable_bytes
         needs = f"a step of usual settings needs {gib(plan.needed_bytes)} of {gib(card.usable_bytes)} by the memory model"
         lacking = f"a step of usual settings, without offload to the host, does not fit: each device lacks {gib(over)} by the memory model"
         ending = "" if fit in FITS else f"; with {others[0]} it fits" if others else ", and may not fit"
         reason = lacking if fit == "no" and not others else f"{needs}{ending}"
         name = card.name if claim.devices else f"device with {claim.memory_gib:g} GB"
-        least = count_parameters(model).total * (0.5 if stated is Method.QLORA else 1 if claim.says("eight_bits") else 2) / devices
-        if least > card.usable_bytes and not denied:
-            reason = f"weights alone take {gib(least)} of the {gib(card.usable_bytes)} of each device"
         least = count_parameters(model).total * (0.5 if stated is Method.QLORA else 1 if claim.says("eight_bits") else 2) / devices
         if least > card.usable_bytes and not denied:
             reason = f"weights alone take {gib(least)} of the {gib(card.usable_bytes)} of each device"
@@ -157,7 +163,10 @@ def _judged(facts: FactBase, record: PublishedResult, known: Callable[[], KnownR
     verdicts = [*(each.verdict for each in findings), *([AuditVerdict.SUSPICIOUS] if predicted.doubted else [])]
     verdict = min(verdicts, key=WORST_FIRST.__getitem__).value if verdicts else "plausible" if predicted.compared else "not judged"
     compared = predicted.compared or predicted.doubted
-    return Judged(verdict=verdict, reason=predicted.reason, findings=findings, read=", ".join(filter(None, read)), compared=compared)
+    # What physics excludes or doubts needs no comparison that does not.
+    excluded = any(each.rule in BY_PHYSICS for each in findings) and predicted.agrees
+    reason = "" if excluded else predicted.reason
+    return Judged(verdict=verdict, reason=reason, findings=findings, read=", ".join(filter(None, read)), compared=compared)
 
 
 def _predicted(run: AuditedResult, model: ModelCard, card: AcceleratorCard, fitted: KnownRates) -> Predicted:
@@ -202,7 +211,7 @@ def _predicted(run: AuditedResult, model: ModelCard, card: AcceleratorCard, fitt
         longer = side == "below" and derived is not None and claim.value > likely.low / LOOSE["time"][1]
         reason += ", and a whole time holds more than training" if longer else ""
         expected = None if faster or longer else (claim.value, likely)
-        return Predicted(reason=reason, expected=expected, doubted=bool(above), compared=True)
+        return Predicted(reason=reason, expected=expected, doubted=bool(above), compared=True, agrees=side == "within")
     if misfit:
         lacking = gib(plan.needed_bytes - card.usable_bytes)
         reason = f"a step of usual settings, without offload to the host, does not fit: each device lacks {lacking} by the memory model"

@@ -2,7 +2,7 @@
 
 import re
 import textwrap
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -128,7 +128,7 @@ def judge(text: str, *, as_json: bool) -> None:
 
     facts = FactBase.of_project()
     claim = read_claim(facts, text)
-    named = claim.used_on or claim.formats or "attention" in text.lower() or (claim.models and claim.says("fits", "not_fitting"))
+    named = claim.used_on or claim.formats or "attention" in text.lower() or claim.models
     if not (claim.figures or ((claim.models or claim.devices or claim.memory_gib) and named)):
         raise TunemarkError("claim", text, f"states nothing that can be judged; {EXAMPLE}")
     judged, left = verdict_on(facts, claim, ui.say), list(dict.fromkeys(claim.left))
@@ -141,8 +141,9 @@ def judge(text: str, *, as_json: bool) -> None:
     unread = "" if claim.models or not claim.devices else " No model was read."
     print_paragraphs(("", f"Read as {read}.{unread}"), *([("", f"Not judged: {', '.join(left)}.")] if left else []))
     for finding in judged.findings:
-        if finding.calculation not in judged.reason:
-            print_finding(replace(finding, records=()))
+        # The reason already compares with the predicted rate.
+        if finding.calculation not in judged.reason and finding.rule != "predicted-rate":
+            print_finding(finding)
 
 
 def print_finding(finding: "Finding") -> None:
