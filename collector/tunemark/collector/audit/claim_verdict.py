@@ -163,7 +163,7 @@ def _judged(facts: FactBase, record: PublishedResult, known: Callable[[], KnownR
     verdicts = [*(each.verdict for each in findings), *([AuditVerdict.SUSPICIOUS] if predicted.doubted else [])]
     verdict = min(verdicts, key=WORST_FIRST.__getitem__).value if verdicts else "plausible" if predicted.compared else "not judged"
     compared = predicted.compared or predicted.doubted
-    # What physics excludes or doubts needs no comparison that does not.
+    # What physics excludes or questions needs no comparison that does not.
     excluded = any(each.rule in BY_PHYSICS for each in findings) and predicted.agrees
     reason = "" if excluded else predicted.reason
     return Judged(verdict=verdict, reason=reason, findings=findings, read=", ".join(filter(None, read)), compared=compared)
