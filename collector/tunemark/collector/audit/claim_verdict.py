@@ -109,39 +109,45 @@ def _of_each_device(claim: ClaimText) -> list[ClaimText]:
 
 
 def _fitting(facts: FactBase, claim: ClaimText, fitted: KnownRates) -> Judged | None:
-    """Return the verdict of the memory model on a statement that a model is trained on devices, by the reading that needs the least of them."""
-    if claim.offloads or claim.says("tuned"):
-        return None
-    same = [card for card in facts.accelerators.values() if card.memory_gib == claim.memory_gib and card.vendor == "NVIDIA"]
+    """Return the verdict of the memory model on a training that is named on devices, by the reading that needs the least of them."""
     # The software of Macs is not among the stacks.
-    cards = [card for variants in claim.devices for card in variants if card.vendor != APPLE and card.memory_gib] or (
-        [] if claim.devices else same[:1]
-    )
-    lengths, denied = [int(value.value) for value in claim.values("sequence_length")][:1], claim.says("not_fitting")
-    batch = [int(value.value) for value in claim.values("micro_batch")][:1]
-    asked = Asked({"micro_batch": batch[0]} if batch else {})
-    found = list[tuple[str, bool, int, str, str]]()
-    for model, method, card, devices in product(claim.models, claim.possible_methods, cards, claim.counts or (1,)):
-        length, stated = lengths[0] if lengths else model.usual_length, Method.LORA if method is Method.PEFT else method
-        plan, fit = best_plan(fitted.effects, card, step_on(card, model, stated, length, devices, asked), "plain", asked)
-        others, over = plan.other_stacks(card), plan.needed_bytes - card.usable_bytes
-        needs = f"a step of usual settings needs {gib(plan.needed_bytes)} of {gib(card.usable_bytes)} by the memory model"
-        lacking = f"a step of usual settings, without offload to the host, does not fit: each device lacks {gib(over)} by the memory model"
-        ending = "" if fit in FITS else f"; with {others[0]} it fits" if others else ", and may not fit"
-        reason = lacking if fit == "no" and not others else f"{needs}{ending}"
-        name = card.name if claim.devices else f"device with {claim.memory_gib:g} GB"
-        least = count_parameters(model).total * (0.5 if stated is Method.QLORA else 1 if claim.says("eight_bits") else 2) / devices
-        if least > card.usable_bytes and not denied:
-            reason = f"weights alone take {gib(least)} of the {gib(card.usable_bytes)} of each device"
-        # Shards of several devices may wait in host memory, which is slow but usual.
-        doubted = "impossible" if least > card.usable_bytes else "suspicious" if devices == 1 else "ambiguous"
-        holds = fit not in FITS if denied else reason == f"{needs}{ending}"
-        verdict = "plausible" if holds else "ambiguous" if denied else doubted
-        found.append((verdict, fit not in FITS, over, reason, f"{asked_in_words(model, stated, None, length)}, {devices} x {name}"))
-    if not found:
+    cards = [card for variants in claim.devices for card in variants if card.vendor != APPLE and card.memory_gib]
+    if not claim.devices:
+        cards = [card for card in facts.accelerators.values() if card.memory_gib == claim.memory_gib and card.vendor == "NVIDIA"][:1]
+    if not cards or claim.offloads or claim.says("tuned"):
         return None
-    verdict, _, _, reason, read = max(found, key=lambda each: (_place(each[0]), not each[1], -each[2]))
-    return Judged(verdict=verdict, reason=reason, findings=(), read=read, compared=True)
+    choices = product(claim.models, claim.possible_methods, cards, claim.counts or (1,))
+    return max((_fit(claim, fitted, *choice) for choice in choices), key=lambda each: each[0])[1]
+
+
+def _fit(
+    claim: ClaimText, fitted: KnownRates, model: ModelCard, method: Method, card: AcceleratorCard, devices: int
+) -> tuple[tuple[int, bool, int], Judged]:
+    """Return the verdict on one reading, with what readings are compared by: the verdict, whether the usual stack fits, and the room."""
+    lengths, batches = claim.values("sequence_length"), claim.values("micro_batch")
+    length, method = int(lengths[0].value) if lengths else model.usual_length, Method.LORA if method is Method.PEFT else method
+    asked = Asked({"micro_batch": int(batches[0].value)} if batches else {})
+    plan, fit = best_plan(fitted.effects, card, step_on(card, model, method, length, devices, asked), "plain", asked)
+    others, room = plan.other_stacks(card), card.usable_bytes - plan.needed_bytes
+    weights = count_parameters(model).total * (0.5 if method is Method.QLORA else 1 if claim.says("eight_bits") else 2) / devices
+    reason = f"a step of usual settings needs {gib(plan.needed_bytes)} of {gib(card.usable_bytes)} by the memory model"
+    if fit == "no" and not others:
+        reason = f"a step of usual settings, without offload to the host, does not fit: each device lacks {gib(-room)} by the memory model"
+    elif fit not in FITS:
+        reason += f"; with {others[0]} it fits" if others else ", and may not fit"
+    if claim.says("not_fitting"):
+        verdict = "ambiguous" if fit in FITS else "plausible"
+    elif fit != "no" or others:
+        verdict = "plausible"
+    elif weights > card.usable_bytes:
+        verdict, reason = "impossible", f"weights alone take {gib(weights)} of the {gib(card.usable_bytes)} of each device"
+    else:
+        # Shards of several devices may wait in host memory, which is slow but usual.
+        verdict = "suspicious" if devices == 1 else "ambiguous"
+    name = card.name if claim.devices else f"device with {claim.memory_gib:g} GB"
+    read = f"{asked_in_words(model, method, None, length)}, {devices} x {name}"
+    judged = Judged(verdict=verdict, reason=reason, findings=(), read=read, compared=True)
+    return (_place(verdict), fit in FITS, room), judged
 
 
 def _place(verdict: str) -> int:
