@@ -118,7 +118,7 @@ def test_an_accelerator_without_any_result_is_not_first_if_another_one_is_within
     answer = recommend(QUESTION, rates, [offer("unseen", 1.0), offer("known", usd_per_hour)])
     assert answer.best.rate.accelerator == first
     cheapest = [line for line in words.alternatives(QUESTION, answer) if line.startswith("Cheapest, fastest, best value: UNSEEN")]
-    reason = "; it comes later, since no result on it is of a model of this kind."
+    reason = "; it comes later because it has no result with a model of this kind."
     assert [line.endswith(reason) for line in cheapest] == [True] * (first == "known")
 
 

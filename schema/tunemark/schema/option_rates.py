@@ -34,7 +34,7 @@ from tunemark.schema.plan_search import (
     with_software,
     without_stack,
 )
-from tunemark.schema.recommendation import LEVELS, DisputedRate, Offer, Question, Rate, UnusedRate, places_of
+from tunemark.schema.recommendation import LEVELS, NO_ROOM, DisputedRate, Offer, Question, Rate, UnusedRate, places_of
 from tunemark.schema.throughput import Effects, LogPrediction, architecture_of, interval_of, line_of, predict
 from tunemark.schema.vocabulary import FITS, METHODS, Dtype, Method, SoftwareLevel
 
@@ -230,6 +230,10 @@ def option_rates(
             missing = _prevented(
                 plan, verdict, card, None if direct else unlike(method, card), others=asked.stack is None and rate.other_stacks
             )
+            if missing and missing.startswith(NO_ROOM):
+                rows = [row for name in LEVELS for row in of_model.get((method.value, card.key, name), []) if not row.suspicious]
+                ran = [row.result_id for row in rows if is_direct(row, devices, length)][:MOST_CITED]
+                missing += f"; it ran with plans that need less: {', '.join(ran)}" if ran else ""
         if missing is None:
             estimate = predict(evidence.effects, combination_on(card, plan.shape, level, asked), plan.work)
             rate = _with_speed(replace(rate, seen=card.key in seen), estimate, direct, found)
@@ -240,7 +244,7 @@ def option_rates(
 def _prevented(plan: Candidate, verdict: str, card: AcceleratorCard, unlike: str | None, *, others: object) -> str | None:
     """Return the reason for which a plan has no rate: its memory, unless another stack fits, or that no result is like it."""
     if verdict == "no" and not others:
-        return f"does not fit: each device lacks {gib(plan.needed_bytes - card.usable_bytes)}"
+        return f"{NO_ROOM}each device lacks {gib(plan.needed_bytes - card.usable_bytes)}"
     return unlike
 
 

@@ -45,6 +45,8 @@ PROVIDER_NAMES = {
 """Names that differ from the capitalised key."""
 COMPANIES = {"aws": "Amazon Web Services", "azure": "Microsoft Azure"}
 """Names of companies by which people call a provider, besides its name."""
+NO_ROOM = "does not fit: "
+"""Start of the reason of hardware that is too small."""
 OWN = "own hardware"
 """Provider of the reader's own machine."""
 

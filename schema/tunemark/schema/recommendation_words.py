@@ -8,7 +8,7 @@ from math import log
 
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.formats import HOUR_S, TIMES, estimated_duration, estimated_usd, gib, plain, significant, usd
-from tunemark.schema.recommendation import ANY, OWN, Answer, Option, Question, Rate, UnusedRate, Without
+from tunemark.schema.recommendation import ANY, NO_ROOM, OWN, Answer, Option, Question, Rate, UnusedRate, Without
 from tunemark.schema.vocabulary import METHODS
 
 EVIDENCE = {
@@ -27,8 +27,6 @@ ORDER = (
     "the first five options have the same one. A range of ranks means that 90% intervals overlap, without what options with the same software share."
 )
 NOT_INCLUDED = "Evaluation, saving, minimum billing and data transfer are not included."
-NO_ROOM = "does not fit: "
-"""Start of the reason of hardware that is too small."""
 SHOWN = 6
 """Accelerators named in a list."""
 STACKS_SHOWN = 3
@@ -82,7 +80,7 @@ def costs(option: Option) -> str:
 def evidence(option: Option) -> str:
     """Return the evidence for the rate of an option in a sentence."""
     rate = option.rate
-    same = f" The results do not tell its speed from that of {METHODS[rate.merged]}." if rate.merged else ""
+    same = f" Within error, it is as fast as {METHODS[rate.merged]}." if rate.merged else ""
     if rate.evidence not in EVIDENCE:
         what = (
             "of this model and method on this accelerator with this software"
@@ -184,7 +182,7 @@ def grounds(option: Option) -> list[str]:
 
 def not_separated(rate: Rate) -> str:
     """Return a note on a rate that was merged with that of another method; empty for others."""
-    return f"within error of {METHODS.get(rate.merged, rate.merged)}" if rate.merged else ""
+    return f"as fast as {METHODS.get(rate.merged, rate.merged)} within error" if rate.merged else ""
 
 
 def needs(option: Option) -> list[str]:
@@ -365,7 +363,7 @@ def alternatives(question: Question, answer: Answer) -> list[str]:
 
 def unseen(option: Option) -> str:
     """Return the reason why an option comes behind others within error; empty without one."""
-    return "" if option.rate.seen else "it comes later, since no result on it is of a model of this kind"
+    return "" if option.rate.seen else "it comes later because it has no result with a model of this kind"
 
 
 def with_tuned(question: Question, answer: Answer, tuned: Answer | None, experts: int | None) -> str:

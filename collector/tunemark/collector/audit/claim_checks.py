@@ -43,6 +43,8 @@ SUPERLINEAR = 1.05
 """Factor above linear scaling that is doubted."""
 CHEAP, VERY_CHEAP = 0.5, 0.1
 """Shares of the lowest known price of a device, spot included, below which a price is doubted: where several providers have it, and else."""
+DEAR = 2
+"""Times the highest known price of a device above which a price is doubted: people rent whole machines, of which others stand idle."""
 PROVIDERS = 3
 """Providers whose prices tell what a device costs at least."""
 ROUNDED = 0.15
@@ -323,22 +325,27 @@ def device_facts(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
 
 
 def prices(facts: FactBase, claim: ClaimText) -> Iterator[Finding]:
-    """Yield a price of a device far below all known ones, as stated, or as the cost and the time of a run lead to."""
+    """Yield a price of a device far from all known ones, as stated, or as cost and time, or cost per token and rate, lead to."""
     if len(claim.devices) != 1 or claim.says("owned"):
         return
     keys = {card.key for card in claim.devices[0]}
     known = [(row.usd_per_hour / row.accelerator_count, row.provider) for row in facts.prices if row.accelerator in keys]
     enough = len({provider for _, provider in known}) >= PROVIDERS
     times = (count * time * (1 / HOUR_S) for count, time in product(amounts(claim, "devices"), claim.values("train_time_s")))
-    hours, least = [*claim.values("device_hours"), *times], min(known, default=(0.0, ""))[0]
+    hours, least, most = [*claim.values("device_hours"), *times], min(known, default=(0.0, ""))[0], max(known, default=(math.inf, ""))[0]
+    each_rate = [
+        *claim.values("tokens_per_s_each"),
+        *(rate / count for rate, count in product(claim.values("tokens_per_s"), claim.counts or (1,))),
+    ]
     for stated, price in [
+        *((each, each.value * rate * (HOUR_S / 1e6)) for each, rate in product(claim.stated("cost_per_1m_tokens_usd"), each_rate)),
         *((each, each.value) for each in claim.stated("price_usd_per_hour_each")),
         *((each, each.value / hour) for each, hour in product(claim.stated("cost_usd"), hours)),
     ]:
-        if price.high < (CHEAP if enough else VERY_CHEAP) * least:
-            words = (
-                f"{usd(price.value)} for an hour of {claim.devices[0][0].name}, whose lowest of {len(known)} known prices is {usd(least)}"
-            )
+        cheap, dear = price.high < (CHEAP if enough else VERY_CHEAP) * least, price.low > DEAR * most
+        if cheap or dear:
+            end = f"{'lowest' if cheap else 'highest'} of {len(known)} known prices is {usd(least if cheap else most)}"
+            words = f"{usd(price.value)} for an hour of {claim.devices[0][0].name}, whose {end}"
             yield _finding(SUSPICIOUS, stated.printed, words, stated.kind)
             return
 

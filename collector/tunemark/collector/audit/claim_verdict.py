@@ -25,6 +25,7 @@ from tunemark.schema.formats import GIB, gib, significant
 from tunemark.schema.option_rates import Evidence as KnownRates
 from tunemark.schema.option_rates import option_rates
 from tunemark.schema.physics.architecture import count_parameters
+from tunemark.schema.physics.stacks import STACKS
 from tunemark.schema.plan_search import Asked, best_plan, step_on
 from tunemark.schema.recommendation_words import asked_in_words
 from tunemark.schema.records.published import Claim, PublishedResult
@@ -117,13 +118,14 @@ def _fitting(facts: FactBase, claim: ClaimText, fitted: KnownRates) -> Judged | 
     if not cards or claim.offloads or claim.says("tuned"):
         return None
     choices = product(claim.models, claim.possible_methods, cards, claim.counts or (1,))
+    # Of equal ones the usual device comes first.
     return max((_fit(claim, fitted, *choice) for choice in choices), key=lambda each: each[0])[1]
 
 
 def _fit(
     claim: ClaimText, fitted: KnownRates, model: ModelCard, method: Method, card: AcceleratorCard, devices: int
-) -> tuple[tuple[int, bool, int], Judged]:
-    """Return the verdict on one reading, with what readings are compared by: the verdict, whether the usual stack fits, and the room."""
+) -> tuple[tuple[int, bool], Judged]:
+    """Return the verdict on one reading, with what readings are compared by: the verdict, and whether the usual stack fits."""
     lengths, batches = claim.values("sequence_length"), claim.values("micro_batch")
     length, method = int(lengths[0].value) if lengths else model.usual_length, Method.LORA if method is Method.PEFT else method
     asked = Asked({"micro_batch": int(batches[0].value)} if batches else {})
@@ -147,7 +149,7 @@ def _fit(
     name = card.name if claim.devices else f"device with {claim.memory_gib:g} GB"
     read = f"{asked_in_words(model, method, None, length)}, {devices} x {name}"
     judged = Judged(verdict=verdict, reason=reason, findings=(), read=read, compared=True)
-    return (_place(verdict), fit in FITS, room), judged
+    return (_place(verdict), fit in FITS), judged
 
 
 def _place(verdict: str) -> int:
@@ -223,7 +225,9 @@ def _predicted(run: AuditedResult, model: ModelCard, card: AcceleratorCard, fitt
         reason = f"a step of usual settings, without offload to the host, does not fit: each device lacks {lacking} by the memory model"
         return Predicted(reason=reason, doubted=True)
     if memory and not claim:
-        also = f", but fits with {others[0]}" if fit not in FITS and (others := plan.other_stacks(card)) else ""
+        stacks = [replace(plan, stack=name) for name, stack in STACKS.items() if stack.runs(plan.shape, card.vendor)]
+        leanest = min(stacks, key=lambda each: each.needed_bytes, default=plan)
+        also = f", and {gib(leanest.needed_bytes)} with {leanest.stack}" if leanest.needed_bytes < plan.needed_bytes else ""
         return Predicted(reason=f"by the memory model, a step of usual settings needs {gib(plan.needed_bytes)}{also}", compared=True)
     why = next((rate.reason for rate in rates if claim and rate.reason), "it states no tokens/s")
     reason = "; ".join(filter(None, (above, f"it is not compared with other results: {why}")))
