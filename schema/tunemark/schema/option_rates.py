@@ -232,8 +232,7 @@ def option_rates(
             )
             if missing and missing.startswith(NO_ROOM):
                 rows = [row for name in LEVELS for row in of_model.get((method.value, card.key, name), []) if not row.suspicious]
-                ran = [row.result_id for row in rows if is_direct(row, devices, length)][:MOST_CITED]
-                missing += f"; it ran with plans that need less: {', '.join(ran)}" if ran else ""
+                missing += _where_it_ran([row for row in rows if is_same_step(row, devices, length)])
         if missing is None:
             estimate = predict(evidence.effects, combination_on(card, plan.shape, level, asked), plan.work)
             rate = _with_speed(replace(rate, seen=card.key in seen), estimate, direct, found)
@@ -296,9 +295,23 @@ def _unknown_software(level: SoftwareLevel, devices: int, most: int, *, known: b
     return f"{devices} devices; accepted results with {level} software have at most {most}" if devices > LARGEST_TIMES * most else None
 
 
+def _where_it_ran(rows: Sequence[KnownRate]) -> str:
+    """Return the results of a step that the usual plan has no room for, as the end of a sentence; empty without any."""
+    parts = [
+        (words, [row.result_id for row in rows if row.offload is waits][:MOST_CITED])
+        for waits, words in ((False, "it ran with plans that need less"), (True, "it ran with weights or states in host memory"))
+    ]
+    return "".join(f"; {words}: {', '.join(ids)}" for words, ids in parts if ids)
+
+
+def is_same_step(row: KnownRate, devices: int, length: int) -> bool:
+    """Return True if a result has this device count and nearly this row length."""
+    return row.devices == devices and 1 / SAME_LENGTH <= row.sequence_length / length <= SAME_LENGTH
+
+
 def is_direct(row: KnownRate, devices: int, length: int) -> bool:
-    """Return True if a result has this device count and nearly this row length, with everything in the memory of the devices, as options have."""
-    return row.devices == devices and 1 / SAME_LENGTH <= row.sequence_length / length <= SAME_LENGTH and not row.offload
+    """Return True for the same step with everything in the memory of the devices, as options have."""
+    return is_same_step(row, devices, length) and not row.offload
 
 
 def consistent(rates: Sequence[Rate]) -> list[Rate]:
