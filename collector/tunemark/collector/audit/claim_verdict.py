@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 
-from tunemark.collector.audit.bounds import utilisation
+from tunemark.collector.audit.bounds import utilisation, weight_bytes
 from tunemark.collector.audit.claim_checks import LOOSE, findings_of_text
 from tunemark.collector.audit.claim_records import readings
 from tunemark.collector.audit.claim_text import PAIR, ClaimText
@@ -18,13 +18,12 @@ from tunemark.collector.audit.load import audited_record
 from tunemark.collector.audit.rule import WORST_FIRST, Finding, audit
 from tunemark.collector.audit.token_rates import plain_rate, token_rates
 from tunemark.collector.predict.estimate import range_of, read_evidence
-from tunemark.schema.facts.cards import APPLE, DRIVER_KEEPS, AcceleratorCard, ModelCard
+from tunemark.schema.facts.cards import APPLE, AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import GIB, gib, significant
 from tunemark.schema.option_rates import Evidence as KnownRates
 from tunemark.schema.option_rates import option_rates
-from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.physics.stacks import STACKS
 from tunemark.schema.plan_search import Asked, best_plan, step_on
 from tunemark.schema.recommendation_words import asked_in_words
@@ -131,7 +130,7 @@ def _fit(
     asked = Asked({"micro_batch": int(batches[0].value)} if batches else {})
     plan, fit = best_plan(fitted.effects, card, step_on(card, model, method, length, devices, asked), "plain", asked)
     others, room = plan.other_stacks(card), card.usable_bytes - plan.needed_bytes
-    weights = count_parameters(model).total * (0.5 if method is Method.QLORA else 1 if claim.says("eight_bits") else 2) / devices
+    weights = weight_bytes(model, method, "fp8" if claim.says("eight_bits") else None)[0] / devices
     reason = f"a step of usual settings needs {gib(plan.needed_bytes)} of {gib(card.usable_bytes)} by the memory model"
     if fit == "no" and not others:
         reason = f"a step of usual settings, without offload to the host, does not fit: each device lacks {gib(-room)} by the memory model"
@@ -187,9 +186,7 @@ def _predicted(run: AuditedResult, model: ModelCard, card: AcceleratorCard, fitt
     asked = Asked({"micro_batch": stated.micro_batch} if stated.micro_batch else {})
     if memory:
         # A step whose peak is stated has that memory, of which no driver and no checks keep a part.
-        share, less_gib = DRIVER_KEEPS if card.vendor == "NVIDIA" else (1.0, 0.0)
-        stated_gib = (max(1.0, memory.value / GIB) + less_gib) / share
-        card = card.model_copy(update={"memory_gib": stated_gib, "inline_ecc": False}) if memory.value < card.usable_bytes else card
+        card = card.with_usable(max(GIB, memory.value)) if memory.value < card.usable_bytes else card
     method = Method.LORA if stated.method is Method.PEFT else stated.method
     step = step_on(card, model, method, length, run.devices, asked)
     plan, fit = best_plan(fitted.effects, card, step, "plain", asked)

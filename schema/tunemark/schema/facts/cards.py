@@ -134,8 +134,8 @@ class CpuFacts(Frozen):
         return max(1.0, *factors) if len(factors) == len(clocks) else None
 
 
-DRIVER_KEEPS = (0.991, 0.2)
-"""Of the memory of an NVIDIA GPU a process gets this share, less GiB: within 0.2 GiB of what torch says of it, which is 14.56 GiB (T4), 22.06 (A10G),
+DRIVER_LEAVES = {"NVIDIA": (0.991, 0.2)}
+"""Vendor -> of the memory of its GPUs a process gets this share, less GiB. It is within 0.2 GiB of what torch says: 14.56 GiB (T4), 22.06 (A10G),
 23.53 (RTX 4090), 31.36 (RTX 5090), 44.4 (L40S), 39.4 and 79.2 (A100), 79.2 (H100), 139.8 (H200) and 178.4 (B200). AMD's have all (191.98, MI300X)."""
 
 
@@ -196,7 +196,13 @@ class AcceleratorCard(Frozen):
         """The part of `device_bytes` that one process may use."""
         if self.vendor == APPLE:
             return metal_bytes(self.device_bytes)
-        return max(0, int(DRIVER_KEEPS[0] * self.device_bytes - DRIVER_KEEPS[1] * GIB)) if self.vendor == "NVIDIA" else self.device_bytes
+        share, less_gib = DRIVER_LEAVES.get(self.vendor, (1.0, 0.0))
+        return max(0, int(share * self.device_bytes - less_gib * GIB))
+
+    def with_usable(self, memory: float) -> "AcceleratorCard":
+        """Return the card with the memory of which a driver leaves a process these bytes."""
+        share, less_gib = DRIVER_LEAVES.get(self.vendor, (1.0, 0.0))
+        return self.model_copy(update={"memory_gib": (memory / GIB + less_gib) / share, "inline_ecc": False})
 
     @property
     def remarks(self) -> str | None:
