@@ -42,10 +42,10 @@ class Budget:
 PYTHON = (".py",)
 BUDGETS = (
     # Schema and collector raised by 285 on 2026-11-27: questions as people type them, results that are not used, and claims in words.
-    Budget("schema", "schema", PYTHON, 12_404, 8_000),
+    Budget("schema", "schema", PYTHON, 12_406, 8_000),
     # What is left has no second copy and no dead code: less would be fewer device families, studies or settings.
     Budget("harness", "harness", PYTHON, 9_317, 7_000),
-    Budget("collector", "collector", PYTHON, 15_512, 12_000),
+    Budget("collector", "collector", PYTHON, 15_509, 12_000),
     Budget("of it the gate", "collector/tunemark/collector/gate", PYTHON, 3_386, 3_400),
     Budget("site", "site", PYTHON, 4_137, 4_600),
     Budget("site, scripts and styles", "site", (".js", ".css"), 2_597, 2_600),

@@ -227,24 +227,14 @@ def option_rates(
             rate = _planned(rate, plan, verdict, card.usable_bytes)
             if verdict not in FITS and not asked.stack:
                 rate = replace(rate, other_stacks=plan.other_stacks(card))
-            missing = _prevented(
-                plan, verdict, card, None if direct else unlike(method, card), others=asked.stack is None and rate.other_stacks
-            )
-            if missing and missing.startswith(NO_ROOM):
-                rows = [row for name in LEVELS for row in of_model.get((method.value, card.key, name), []) if not row.suspicious]
-                missing += _where_it_ran([row for row in rows if is_same_step(row, devices, length)])
+            missing = None if direct else unlike(method, card)
+            if verdict == "no" and not (asked.stack is None and rate.other_stacks):
+                missing = f"{NO_ROOM}each device lacks {gib(plan.needed_bytes - card.usable_bytes)}{_where_it_ran(of_model, rate)}"
         if missing is None:
             estimate = predict(evidence.effects, combination_on(card, plan.shape, level, asked), plan.work)
             rate = _with_speed(replace(rate, seen=card.key in seen), estimate, direct, found)
         rates.append(rate if missing is None else replace(rate, reason=missing))
     return consistent(rates)
-
-
-def _prevented(plan: Candidate, verdict: str, card: AcceleratorCard, unlike: str | None, *, others: object) -> str | None:
-    """Return the reason for which a plan has no rate: its memory, unless another stack fits, or that no result is like it."""
-    if verdict == "no" and not others:
-        return f"{NO_ROOM}each device lacks {gib(plan.needed_bytes - card.usable_bytes)}"
-    return unlike
 
 
 def _by_step(results: Iterable[KnownRate], architecture: str) -> dict[tuple[str, str, str], list[KnownRate]]:
@@ -295,8 +285,10 @@ def _unknown_software(level: SoftwareLevel, devices: int, most: int, *, known: b
     return f"{devices} devices; accepted results with {level} software have at most {most}" if devices > LARGEST_TIMES * most else None
 
 
-def _where_it_ran(rows: Sequence[KnownRate]) -> str:
+def _where_it_ran(results: Mapping[tuple[str, str, str], Sequence[KnownRate]], rate: Rate) -> str:
     """Return the results of a step that the usual plan has no room for, as the end of a sentence; empty without any."""
+    rows = [row for level in LEVELS for row in results.get((rate.method, rate.accelerator, level), []) if not row.suspicious]
+    rows = [row for row in rows if is_same_step(row, rate.devices, rate.sequence_length)]
     parts = [
         (words, [row.result_id for row in rows if row.offload is waits][:MOST_CITED])
         for waits, words in ((False, "it ran with plans that need less"), (True, "it ran with weights or states in host memory"))

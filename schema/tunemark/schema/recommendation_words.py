@@ -378,12 +378,10 @@ def with_tuned(question: Question, answer: Answer, tuned: Answer | None, experts
         option = tuned.ranked[number]
         if best is None or option.usd < best.usd or option.seconds < best.seconds:
             parts.append(f"{offered(question, option)}, {_as_measured(question, option)}{time_and_cost(option)}")
-    why = (
-        " It computes the chosen experts together; plain software computes one after another, or all of them for each token."
-        if experts
-        else ""
-    )
-    if parts and best is not None and tuned.ranked[0].devices < best.devices and not experts:
+    why = ""
+    if experts:
+        why = " It computes the chosen experts together; plain software computes one after another, or all of them for each token."
+    elif parts and best is not None and tuned.ranked[0].devices < best.devices:
         why = " It needs less memory, above all for the logits of long sequences, and so fewer devices."
     return f"With tuned software: {'; '.join(parts)}.{why}" if parts else ""
 

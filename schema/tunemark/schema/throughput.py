@@ -27,8 +27,8 @@ LEVEL = 0.90
 """Probability that a measured rate is within the interval of its prediction."""
 QUANTILE = 1.6449
 """Quantile of the standard normal distribution, two-sided at that level."""
-ODDS = 19
-"""Odds of the upper end of that interval: 95 to 5."""
+ODDS = (1 + LEVEL) / (1 - LEVEL)
+"""Odds of the upper end of an interval of that level: 95 to 5."""
 
 # Combinations --------------------------------------------------------------------------------------
 

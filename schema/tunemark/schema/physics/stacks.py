@@ -22,6 +22,14 @@ FP32_SHARDS: Fields = {"parameters": Dtype.FP32}
 MASTER: Fields = {"master_weights": True}
 FUSED: Fields = {"fused_experts": True}
 """Experts as transformers 5 has them. Unsloth (unsloth-zoo 527) and axolotl (its pull request 3439) quantise them in QLoRA."""
+TRAINER = {
+    "adapters whole": BF16_PRODUCTS,
+    "qlora whole": AUTOCAST,
+    "full whole": AUTOCAST,
+    "full fsdp": FP32_SHARDS,
+    "full zero": MASTER,
+}
+"""Of transformers' Trainer in mixed precision, whatever its version."""
 GPUS = ("NVIDIA", "AMD")
 
 
@@ -74,8 +82,7 @@ _ALL = (
         "hf",
         f"transformers' Trainer in mixed precision: trained weights in fp32, products in bf16, logits in fp32. {ACCELERATE}. {KBIT}. Before "
         "version 5, transformers checkpointed re-entrantly by default",
-        {"": {"reentrant": True} | FUSED, "adapters whole": BF16_PRODUCTS, "qlora whole": AUTOCAST}
-        | {"full whole": AUTOCAST, "full fsdp": FP32_SHARDS, "full zero": MASTER},
+        TRAINER | {"": {"reentrant": True} | FUSED},
     ),
     Stack(
         "hf-pure-bf16",
@@ -85,8 +92,7 @@ _ALL = (
     Stack(
         "hf-4",
         "the Trainer with transformers 4 (models/*/modeling_*.py): experts are matrices of their own, which bitsandbytes quantises; otherwise as hf",
-        {"": {"reentrant": True}, "adapters whole": BF16_PRODUCTS, "qlora whole": AUTOCAST}
-        | {"full whole": AUTOCAST, "full fsdp": FP32_SHARDS, "full zero": MASTER},
+        TRAINER | {"": {"reentrant": True}},
         families=("mixtral", "qwen3_moe", "qwen3_next", "deepseek_v2", "deepseek_v3", "glm4_moe", "minimax_m2"),
     ),
     Stack(
