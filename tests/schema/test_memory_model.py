@@ -92,7 +92,8 @@ def small(family: str) -> ModelCard:
     [
         *("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma3_text", "phi3", "granite", "smollm3", "olmo2", "olmo3", "gpt2", "bert"),
         *("mixtral", "qwen3_moe", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "llama4_text"),
-        *("apertus", "seed_oss", "ministral3", "exaone4", "glm4", "glm4_moe", "minimax_m2", "gemma4_text", *HYBRID),
+        *("apertus", "arcee", "hunyuan_v1_dense", "ernie4_5", "seed_oss", "ministral3", "exaone4", "glm4", "glm4_moe", "minimax_m2"),
+        *("gemma4_text", *HYBRID),
     ],
 )
 def test_the_activations_of_a_block_are_what_autograd_saves(family: str) -> None:

@@ -72,6 +72,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "gemma4_text": {"tied_embeddings": True, "head_dim": 256, "wide_head_dim": 512, "full_attention_every": 6, "vocabulary": 262_144}
     | {"context_length": 131_072},
     "smollm3": {"tied_embeddings": True},
+    "ernie4_5": {"tied_embeddings": True},
     "gpt2": {"tied_embeddings": True, "vocabulary": 50_257, "context_length": 1024},
 }
 DEFAULTS |= {
@@ -88,6 +89,8 @@ TEXT_PART = {
     "kimi_k2": "deepseek_v3",
     "internlm3": "llama",
     "ministral": "mistral",
+    "roberta": "bert",
+    "xlm-roberta": "bert",
 }
 TEXT_PART |= {"qwen3_vl_text": "qwen3", "qwen3_vl_moe_text": "qwen3_moe"}
 TEXT_PART |= dict.fromkeys(("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"), "qwen2")

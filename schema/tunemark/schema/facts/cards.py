@@ -22,13 +22,12 @@ INLINE_ECC_KEEPS = 15 / 16
 
 
 Gemma = Literal["gemma", "gemma2", "gemma3_text"]
-Dense = Literal[
-    "llama", "mistral", "ministral3", "qwen2", "qwen3", Gemma, "phi3", "granite", "smollm3", "olmo2", "olmo3", "seed_oss", "glm4", "exaone4"
-]
+Gated = Literal["llama", "mistral", "ministral3", "granite", "smollm3", "ernie4_5", "olmo2", "olmo3", Gemma, "phi3", "glm4"]
+Dense = Literal[Gated, "qwen2", "qwen3", "seed_oss", "exaone4", "hunyuan_v1_dense"]
 Latent = Literal["deepseek_v2", "deepseek_v3", "glm4_moe_lite"]
 Hybrid = Literal["qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"]
 Mixture = Literal["mixtral", "qwen3_moe", "minimax_m2", "glm4_moe", "llama4_text", "gpt_oss"]
-ModelFamily = Literal[Dense, "gpt2", "bert", "apertus", "gemma4_text", Mixture, Latent, Hybrid]
+ModelFamily = Literal[Dense, "gpt2", "bert", "apertus", "arcee", "gemma4_text", Mixture, Latent, Hybrid]
 """Architecture name in transformers."""
 LATENT = get_args(Latent)
 """Families whose keys and values are computed from a vector of low rank."""

@@ -37,8 +37,7 @@ NOT_MODELLED = {
     r"nemotron-nano(?=-$)": "the newer models of this name are state-space models, and the older one of 8B is a Llama 3.1 8B",
     r"granite-4\.\d-h|nemotron-nano-\d+b-v2|nemotron-(3-nano|3-super|3-ultra|h)|jamba|bamba|zamba2?": "most layers of this architecture are state-space models",
     r"lfm2(\.\d)?": "most layers of this architecture are convolutions",
-    "pythia|stablelm|starcoder2?|phi-?2|falcon-(7|40|180)b|bloomz?|afm|aya|"
-    r"c4ai|command-[ar]|ernie-4\.5|hunyuan": "this architecture is unlike those of all cards",
+    r"pythia|stablelm|starcoder2?|phi-?2|falcon-(7|40|180)b|bloomz?|aya|c4ai|command-[ar]|ernie-4\.5-(vl-)?\d+b": "this architecture is unlike those of all cards",
 }
 """Names and model types of architectures that people ask for and that are not modelled -> the reason."""
 CPU_NOISE = re.compile(r"\(r\)|\(tm\)|[®™]|\b\d+th gen\b|\bcpu\b|\bprocessor\b|\b\d+-cores?\b|\bwith radeon\b.*|@.*", re.IGNORECASE)

@@ -60,9 +60,10 @@ class Traits:
 
 
 FAMILIES: dict[str, Traits] = {
-    **dict.fromkeys(("llama", "mistral", "ministral3", "mixtral", "phi3", "granite", "smollm3"), Traits()),
+    **dict.fromkeys(("llama", "mistral", "ministral3", "mixtral", "phi3", "granite", "smollm3", "ernie4_5"), Traits()),
+    "arcee": Traits(gated=False),
     **dict.fromkeys(("qwen2", "seed_oss"), Traits(query_key_value_bias=True)),
-    **dict.fromkeys(("qwen3", "qwen3_moe", "exaone4"), Traits(query_key_norm="head")),
+    **dict.fromkeys(("qwen3", "qwen3_moe", "exaone4", "hunyuan_v1_dense"), Traits(query_key_norm="head")),
     **dict.fromkeys(("deepseek_v2", "deepseek_v3", "glm4_moe_lite", "glm4_moe"), Traits(router_in_fp32=True)),
     "apertus": Traits(gated=False, query_key_norm="head", learned_activation=2),
     "minimax_m2": Traits(query_key_norm="all"),
@@ -314,10 +315,10 @@ def _mixture(attention: tuple[str, ...], part: str, router: str, shared: str = "
 
 NAMES: dict[str, Names] = {
     **dict.fromkeys(("llama", "mistral", "ministral3", "qwen2", "qwen3", "seed_oss", "exaone4", "granite", "smollm3"), LLAMA),
-    **dict.fromkeys(("gemma", "gemma2", "gemma3_text", "olmo2", "olmo3"), LLAMA),
+    **dict.fromkeys(("gemma", "gemma2", "gemma3_text", "olmo2", "olmo3", "ernie4_5", "hunyuan_v1_dense"), LLAMA),
     **dict.fromkeys(("mixtral", "qwen3_moe", "minimax_m2"), _mixture(QUERY_KEY_VALUE, "mlp", "gate")),
     "glm4_moe": _mixture(QUERY_KEY_VALUE, "mlp", "gate", "shared_experts"),
-    "apertus": Names(QUERY_KEY_VALUE, ("mlp.up_proj", "mlp.down_proj")),
+    **dict.fromkeys(("apertus", "arcee"), Names(QUERY_KEY_VALUE, ("mlp.up_proj", "mlp.down_proj"))),
     "glm4": Names(QUERY_KEY_VALUE, ("mlp.gate_up_proj", "mlp.down_proj")),
     "gpt_oss": _mixture(QUERY_KEY_VALUE, "mlp", "router"),
     **dict.fromkeys(("deepseek_v2", "deepseek_v3", "glm4_moe_lite"), _mixture(LATENT, "mlp", "gate", "shared_experts")),
