@@ -112,7 +112,11 @@ class Evidence:
         places = {name: place for place, name in enumerate(dict.fromkeys(name for name, _ in known))}
         matrix = tuple(tuple(known[min(name, other), max(name, other)] for other in places) for name in places)
         effects = Effects(places, tuple(means[name] for name in places), matrix)
-        return cls(effects, tuple(KnownRate(**row) for row in results), tuple(UnusedRate(**row) for row in unused if all(row.values())))
+        return cls(
+            effects,
+            tuple(KnownRate(**row) for row in results),
+            tuple(UnusedRate(**row) for row in unused if row["model"] and row["accelerator"]),
+        )
 
 
 def unmeasured(results: Sequence[KnownRate], model: ModelCard, method: Method, card: AcceleratorCard, length: int) -> str | None:

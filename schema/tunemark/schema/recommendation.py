@@ -73,6 +73,8 @@ class UnusedRate:
     model: str
     method: str
     accelerator: str
+    speed: str = ""
+    """Its rate and its devices in words."""
 
 
 @dataclass(frozen=True, slots=True)

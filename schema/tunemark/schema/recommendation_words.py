@@ -432,7 +432,7 @@ def not_used(question: Question, model: str, unused: Iterable[UnusedRate]) -> st
     reasons: dict[str, list[str]] = {}
     for each in unused:
         if each.model == model and question.method in (each.method, ANY) and (not wanted or each.accelerator in wanted):
-            reasons.setdefault(each.reason, []).append(each.result_id)
+            reasons.setdefault(each.reason, []).append(f"{each.result_id}{f' with {each.speed}' if each.speed else ''}")
     parts = [f"{_listed(ids, NAMED)} ({reason})" for reason, ids in list(reasons.items())[:REASONS]]
     count = sum(len(ids) for ids in reasons.values())
     verb = "results of this model and method are" if count > 1 else "result of this model and method is"

@@ -58,12 +58,20 @@ class Calibration:
 
 
 def unused_rows(calibration: Calibration, evidence: Evidence) -> list[dict[str, str | None]]:
-    """Return the results with a rate that predictions do not use, copies included, with their model, method and accelerator."""
+    """Return the results with a rate that predictions do not use, copies included, with their model, method, accelerator and speed."""
     copies = {copy: "repeats another result's rate for the same configuration" for row in calibration.rows for copy in row.same}
     return [
-        {"result_id": result, "reason": reason} | evidence.by_id[result].conditions.model_dump(include={"model", "method", "accelerator"})
+        {"result_id": result, "reason": reason, "speed": _speed(evidence.by_id[result])}
+        | evidence.by_id[result].conditions.model_dump(include={"model", "method", "accelerator"})
         for result, reason in sorted((calibration.refused | copies).items())
     ]
+
+
+def _speed(run: AuditedResult) -> str:
+    """Return the rate and the devices of a result in words, such as `3,800 tokens/s on 4 x RTX 5090`; "" without one rate of tokens."""
+    rates = token_rates(run)
+    one = run.accelerator is not None and len({rate.tokens_per_s for rate in rates}) == 1
+    return f"{rates[0].tokens_per_s.value:,.0f} tokens/s on {run.devices} x {run.accelerator.name}" if one and run.accelerator else ""
 
 
 def calibrate(

@@ -808,9 +808,11 @@ create table throughput_refused (
     reason varchar not null,
     model varchar,
     method varchar not null,
-    accelerator varchar
+    accelerator varchar,
+    speed varchar not null
 );
 comment on table throughput_refused is 'Results with a rate that is not used for calibration.';
+comment on column throughput_refused.speed is 'Its rate of tokens and its devices in words; empty if it is a rate of rows.';
 
 create table throughput_covariances (
     parameter varchar not null,
