@@ -45,7 +45,7 @@ class Stack:
     vendors: tuple[str, ...] = ()
     """Vendors on whose devices people run it; empty for any."""
     without: tuple[str, ...] = ()
-    """Methods and shardings that it does not have, in the words of `fields`."""
+    """Methods, shardings and formats that it does not have, in the words of `fields`, and `fp16`."""
     families: tuple[str, ...] = ()
     """Families of models that it has of its own; empty if it takes those of transformers, or most of them."""
 
@@ -56,6 +56,7 @@ class Stack:
     def runs(self, shape: TrainingShape, vendor: str) -> bool:
         """Return True if it runs a step on the devices of a vendor."""
         words = {shape.method.value, "fsdp" if "parameters" in SHARDED[shape.sharding] else "whole"}
+        words |= {str(shape.parameters), str(shape.autocast)}
         known = not self.families or shape.model.family in self.families
         return known and self.runs_on(vendor) and not words & set(self.without)
 
@@ -112,6 +113,7 @@ _ALL = (
         "torchtune bd2a0fc (recipes/configs/llama3_1, models): bf16 throughout, fused AdamW, and a loss that never holds all logits",
         {"": {"loss": "chunked", "optimizer": "adamw-fused"}, "adapters": {"adapters": Dtype.BF16}},
         vendors=GPUS,
+        without=("fp16",),
         families=("llama", "mistral", "gemma", "gemma2", "qwen2", "qwen3", "phi3", "llama4_text"),
     ),
     Stack(
