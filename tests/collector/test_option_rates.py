@@ -179,9 +179,31 @@ def test_a_plan_keeps_what_is_asked_for_and_a_vendors_software_may_share_matrice
 )
 def test_plans_keep_the_devices_and_what_belongs_to_a_sharding(change: dict[str, Any], devices: int, divisions: set[str]) -> None:
     step = replace(step_on(FACTS.accelerators[H100], MODEL, Method.LORA, 2048, devices), **change)
-    plans = list(plans_of(step, tuple(change), shared=True))
+    plans = list(plans_of(combination_on(FACTS.accelerators[H100], step, "vendor"), tuple(change)))
     assert {division_of(plan) for plan in plans} == divisions
     assert {plan.world_size * plan.tensor_parallel for plan in plans} == {devices * step.tensor_parallel}
+
+
+@pytest.mark.parametrize(
+    ("method", "divisions"), [(Method.FULL, {"zero1", "tp2", "tp4", "tp8"}), (Method.LORA, {"ddp", "tp2", "tp4", "tp8"})]
+)
+def test_trainium_1_shards_states_and_matrices_but_no_weights(method: Method, divisions: set[str]) -> None:
+    """As `plan` refuses FSDP on it."""
+    card = FACTS.accelerators["aws-trainium1"]
+    step = step_on(card, FACTS.models["llama-3.1-8b"], method, 2048, 16)
+    assert {division_of(plan) for plan in plans_of(combination_on(card, step, "plain"), ())} == divisions
+
+
+def test_several_devices_of_a_vendor_need_a_result_of_several_that_is_not_of_its_own_software() -> None:
+    """An own stack, as that of TPUs, says nothing about plain software on several of them."""
+    places = [(FACTS.accelerators[H100], 2)]
+    for level, reason in (
+        ("plain", None),
+        ("vendor", "no accepted result of several devices of this vendor, except with its own software"),
+    ):
+        known = Evidence(FITTED.effects, tuple(replace(row, level=level, devices=2) for row in FITTED.known))
+        found = option_rates(MODEL, 8192, places, known, ("plain",), Asked(stack=""))
+        assert {rate.reason for rate in found if rate.method == "lora"} == {reason}
 
 
 @pytest.mark.parametrize("method", [Method.FULL, Method.LORA, Method.QLORA])

@@ -19,7 +19,7 @@ ROOT_VARIABLE = "TUNEMARK_ROOT"
 def project_root() -> Path:
     """Return the folder of `submissions` and `build`: TUNEMARK_ROOT, else the checkout around the current folder, else the current folder.
 
-    A checkout contains the folder `data/accelerators`. Without one nothing is ever written next to the source of this package.
+    A checkout contains the folder `data/accelerators`. Without one no result is ever written next to the source of this package.
     """
     named = os.environ.get(ROOT_VARIABLE)
     if named:

@@ -23,6 +23,7 @@ from tunemark.schema.physics.stacks import on_stack
 from tunemark.schema.physics.work import Missing
 from tunemark.schema.plan_search import (
     NOTHING,
+    WITHOUT_FSDP,
     Asked,
     Candidate,
     best_of,
@@ -195,7 +196,9 @@ def option_rates(
     too_long = _too_long(length, model)
     of_model, levels = _by_step(evidence.results, architecture_of(model)), {(row.vendor, row.level) for row in evidence.results}
     encoder = FAMILIES[model.family].encoder
-    seen = {row.accelerator for row in evidence.results if row.encoder == encoder and not row.suspicious}
+    # What vendors' own software does on a device says little about that of others.
+    seen = {(row.accelerator, row.level == "vendor") for row in evidence.results if row.encoder == encoder and not row.suspicious}
+    several = {row.vendor for row in evidence.results if row.level != "vendor" and row.devices > 1}
     most = {level: max([0, *(row.devices for row in evidence.results if row.level == level)]) for level in software}
     reasons: dict[tuple[Method, str], str | None] = {}
     plans: dict[tuple[object, ...], tuple[list[Candidate], str | None]] = {}
@@ -214,12 +217,22 @@ def option_rates(
         disputed = [row for row in alike if row.suspicious and row.devices == devices]
         rate = Rate(method.value, length, level, card.key, devices, "none", disputed=_disputed(disputed, length, direct=bool(direct)))
         # Memory takes longest to compute, so what prevents any rate comes first.
-        known = bool(found) if level == "vendor" else level == "plain" or (card.vendor, level) in levels
+        known = (card.vendor, level) in levels if level != "plain" else devices == 1 or card.vendor in several or asked.stack is None
+        known = bool(found) if level == "vendor" else known
         missing = no_training(card, devices) or _unknown_software(level, devices, most[level], known=known)
         missing = missing or too_long or _unsupported(model, card)
         if missing is None:
             formats = (has_bf16(card), Dtype.FP8 in card.peak_tflops, Dtype.FP4 in card.peak_tflops)
-            alike_plans = (method, devices, card.devices_per_unit, level, line_of(card), *formats, card.vendor)
+            alike_plans = (
+                method,
+                devices,
+                card.devices_per_unit,
+                level,
+                line_of(card),
+                *formats,
+                card.vendor,
+                card.architecture == WITHOUT_FSDP,
+            )
             if alike_plans not in plans:
                 step = with_software(step_on(card, model, method, length, devices, asked), card, level, asked)
                 config = combination_on(card, step, level, asked)
@@ -236,7 +249,7 @@ def option_rates(
                 missing = f"{NO_ROOM}each device lacks {gib(plan.needed_bytes - card.usable_bytes)}{_where_it_ran(of_model, rate)}"
         if missing is None:
             estimate = predict(evidence.effects, combination_on(card, plan.shape, level, asked), plan.work)
-            rate = _with_speed(replace(rate, seen=card.key in seen), estimate, direct, found)
+            rate = _with_speed(replace(rate, seen=(card.key, level == "vendor") in seen), estimate, direct, found)
         rates.append(rate if missing is None else replace(rate, reason=missing))
     return consistent(rates)
 
@@ -282,8 +295,11 @@ def no_training(card: AcceleratorCard, devices: int) -> str | None:
 def _unknown_software(level: SoftwareLevel, devices: int, most: int, *, known: bool) -> str | None:
     """Return the reason why nothing is known about software of a level, or None. `most` is the devices of its results.
 
-    Plain software is known on the devices of every vendor with results, anything beyond it where results have it.
+    Plain software is known on the devices of every vendor with results, on several where results have several, and anything beyond it where
+    results have it.
     """
+    if not known and level == "plain":
+        return "no accepted result of several devices of this vendor, except with its own software"
     if not known:
         return f"no accepted result with {level} software on these devices{' for this model and method' if level == 'vendor' else ''}"
     return f"{devices} devices; accepted results with {level} software have at most {most}" if devices > LARGEST_TIMES * most else None

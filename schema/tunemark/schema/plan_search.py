@@ -36,7 +36,7 @@ class Asked:
     given: dict[str, Any] = field(default_factory=dict)
     """Fields of the step that keep their value."""
     stack: str | None = None
-    """The software stack whose memory counts, instead of the usual one."""
+    """The software stack whose memory counts, the usual one if it is empty; None for any software."""
     loop: str = ""
     """The training loop whose speed counts, instead of any; see `Combination`."""
     release: str = ""
@@ -106,7 +106,7 @@ def plans_with_work(effects: Effects, config: Combination, asked: Asked) -> list
     fixed = tuple(asked.given)
     of_tokens: dict[Checkpointing, dict[Term, float]] = {}
     factors = [(term, factor_of(effects, config, term)) for term in TERMS]
-    for shape in plans_of(config.shape, fixed, shared=config.level == "vendor"):
+    for shape in plans_of(config, fixed):
         if asked.stack and not STACKS[asked.stack].runs(shape, config.accelerator.vendor):
             continue
         if shape.checkpointing not in of_tokens:
@@ -161,7 +161,7 @@ def best_plan(
 
 def without_stack(config: Combination, asked: Asked) -> str:
     """Return the reason for which a stack has no plan of a step, with the stacks that have one."""
-    plans = list(plans_of(config.shape, tuple(asked.given), shared=config.level == "vendor"))
+    plans = list(plans_of(config, tuple(asked.given)))
     others = [name for name, stack in STACKS.items() if any(stack.runs(plan, config.accelerator.vendor) for plan in plans)]
     devices = f"{config.devices} {config.accelerator.vendor} device{'s' if config.devices > 1 else ''}"
     what = f"{METHODS[config.shape.method.value]} of {config.shape.model.name}"
@@ -170,19 +170,25 @@ def without_stack(config: Combination, asked: Asked) -> str:
 
 GROUPS = (2, 4, NODE)
 """Devices that share each matrix: those of one machine."""
+WITHOUT_FSDP = "NeuronCore-v2"
+"""The architecture whose software, optimum-neuron, has no FSDP: AWS' native PyTorch is for newer ones."""
 
 
-def plans_of(step: TrainingShape, fixed: tuple[str, ...], *, shared: bool) -> Iterable[TrainingShape]:
+def plans_of(config: Combination, fixed: tuple[str, ...]) -> Iterable[TrainingShape]:
     """Yield the plans of a step, the usual ones first: without sharding, without recomputation, with micro-batches of about `USUAL_SLOTS` tokens.
 
-    With `shared`, devices may also share each matrix, as in vendors' own software.
+    Devices may also share each matrix in vendors' own software, and in optimum-neuron, which shards states but no weights.
     """
+    step, whole = config.shape, config.accelerator.architecture == WITHOUT_FSDP
     shardings: tuple[Sharding, ...] = ("single",)
     if step.world_size > 1:
         shardings = ("fsdp1",) if step.method is Method.FULL else ("ddp", "fsdp1")
+        shardings = (("zero1",) if step.method is Method.FULL else ("ddp",)) if whole else shardings
     # These belong to the sharding, and to the checkpointing, of the step.
     bound = step.offload or step.optimizer_in_backward
-    alone = bound or step.tensor_parallel > 1 or "sharding" in fixed or "tensor_parallel" in fixed or not shared
+    alone = (
+        bound or step.tensor_parallel > 1 or "sharding" in fixed or "tensor_parallel" in fixed or not (whole or config.level == "vendor")
+    )
     counts = (step.world_size, step.model.attention_heads, step.model.key_value_heads)
     groups = [group for group in GROUPS if not alone and all(count % group == 0 for count in counts)]
     for sharding, kept, rows in product(
@@ -192,8 +198,8 @@ def plans_of(step: TrainingShape, fixed: tuple[str, ...], *, shared: bool) -> It
     ):
         plan = replace(step, sharding=sharding, checkpointing=kept, micro_batch=rows)
         yield plan
-        for group in groups if sharding == "ddp" else []:
-            apart: Sharding = "ddp" if step.world_size > group else "single"
+        for group in groups if sharding in {"ddp", "zero1"} else []:
+            apart: Sharding = sharding if step.world_size > group else "single"
             yield replace(plan, sharding=apart, world_size=step.world_size // group, tensor_parallel=group, sequence_parallel=True)
 
 

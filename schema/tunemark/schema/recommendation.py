@@ -6,7 +6,7 @@ and comparison. See definitions#recommendation.
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, Literal
@@ -335,8 +335,9 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
     ordered = in_order(recommended, question.objective)
     ranked = with_ranks(ordered if question.accelerators else diverse(ordered), question.objective)
     if ranked:
-        bound = compared(ranked[0], question.objective) * ranked[0].rate.own_spread
-        near = [option for option in ranked if compared(option, question.objective) <= bound]
+        compared = measure(ranked, question.objective)
+        bound = compared(ranked[0]) * ranked[0].rate.own_spread
+        near = [option for option in ranked if compared(option) <= bound]
         first = max(near, key=lambda option: (option.rate.seen, option.instances == 1))
         ranked = [first, *(option for option in ranked if option is not first)]
     proven = next((number for number, option in enumerate(ranked) if option.rate.evidence in PROVEN), None)
@@ -473,23 +474,26 @@ def in_order(options: Sequence[Option], objective: Objective) -> list[Option]:
     """Return options by cost, by time, or by value: the distance in log space from the point of the lowest cost and the shortest time."""
     if not options:
         return []
-    fastest, cheapest = min(option.seconds for option in options), min(option.usd for option in options)
+    compared = measure(options, objective)
 
     def key(option: Option) -> tuple[float, float, int, str, str, str]:
-        first, second = option.usd, option.seconds
-        if objective == "fastest":
-            first, second = second, first
-        elif objective == "value":
-            first = math.hypot(math.log(option.seconds / fastest), math.log(option.usd / cheapest) if cheapest else 0.0)
+        second = option.usd if objective == "fastest" else option.seconds
         # At equal cost and time the step that needs less memory comes first: LoRA before full fine-tuning.
-        return first, second, option.rate.needed_bytes or 0, option.offer.provider, option.offer.instance, option.rate.method
+        return compared(option), second, option.rate.needed_bytes or 0, option.offer.provider, option.offer.instance, option.rate.method
 
     return sorted(options, key=key)
 
 
-def compared(option: Option, objective: Objective) -> float:
-    """Return the time or the cost of an option, by which it is ranked."""
-    return option.seconds if objective == "fastest" else option.usd
+def measure(options: Sequence[Option], objective: Objective) -> Callable[[Option], float]:
+    """Return what options are ranked by: time, cost, or the factor of their distance from the shortest time and the lowest cost of all."""
+    fastest, cheapest = min(option.seconds for option in options), min(option.usd for option in options)
+
+    def compared(option: Option) -> float:
+        if objective == "value":
+            return math.exp(math.hypot(math.log(option.seconds / fastest), math.log(option.usd / cheapest) if cheapest else 0.0))
+        return option.seconds if objective == "fastest" else option.usd
+
+    return compared
 
 
 def diverse(options: Sequence[Option]) -> list[Option]:
@@ -509,7 +513,10 @@ def diverse(options: Sequence[Option]) -> list[Option]:
 
 def with_ranks(options: Sequence[Option], objective: Objective) -> list[Option]:
     """Return options with the places that their intervals allow, without what all of them share: those that overlap share a range of places."""
-    middles = [(compared(option, objective), option.rate.own_spread) for option in options]
+    if not options:
+        return []
+    compared = measure(options, objective)
+    middles = [(compared(option), option.rate.own_spread) for option in options]
     pairs = [(middle / spread, middle * spread) for middle, spread in middles]
     lows, highs = sorted(low for low, _ in pairs), sorted(high for _, high in pairs)
     return [

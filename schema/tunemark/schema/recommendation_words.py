@@ -378,11 +378,11 @@ def with_tuned(question: Question, answer: Answer, tuned: Answer | None, experts
         option = tuned.ranked[number]
         if best is None or option.usd < best.usd or option.seconds < best.seconds:
             parts.append(f"{offered(question, option)}, {_as_measured(question, option)}{time_and_cost(option)}")
-    why = ""
+    why, first = "", tuned.ranked[0]
     if experts:
         why = " It computes the chosen experts together; plain software computes one after another, or all of them for each token."
-    elif parts and best is not None and tuned.ranked[0].devices < best.devices:
-        why = " It needs less memory, above all for the logits of long sequences, and so fewer devices."
+    elif any((each.accelerator, each.devices) == (first.offer.accelerator, first.rate.devices) for each in answer.too_large):
+        why = " It needs less memory, above all for the logits of long sequences, and fits where plain software does not."
     return f"With tuned software: {'; '.join(parts)}.{why}" if parts else ""
 
 

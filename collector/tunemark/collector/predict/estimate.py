@@ -17,7 +17,7 @@ from tunemark.schema import VERSION
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import OVERSIZED, AcceleratorCard, ModelCard, PriceRow
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.files import data_folder, write_atomically
+from tunemark.schema.files import data_folder, is_checkout, write_atomically
 from tunemark.schema.formats import HOUR_S
 from tunemark.schema.option_rates import EVIDENCE_TABLES, Evidence, KnownRate, Place, no_training, option_rates
 from tunemark.schema.physics.memory import StackedMemory, memory_on
@@ -59,7 +59,11 @@ def in_order(tables: Mapping[str, Iterable[Mapping[str, Any]]]) -> dict[str, lis
 
 
 def read_evidence(root: Path, facts: FactBase, say: Callable[[str], None] = lambda _: None) -> Evidence:
-    """Return the fitted model: that of an installed package, else the one that `collect` kept. If data has changed since, it is fitted and kept."""
+    """Return the fitted model: that of an installed package, else the one that `collect` kept. If data has changed since, it is fitted and kept.
+
+    The answer to a question does not depend on the folder: outside of a checkout, the results are those beside the facts.
+    """
+    root = root if is_checkout(root) else facts.root.parent
     shipped, kept = facts.root / EVIDENCE_FILE, root / "build" / EVIDENCE_FILE
     if shipped.is_file():
         return Evidence.of_tables(json.loads(shipped.read_bytes()))
