@@ -153,7 +153,7 @@ def answered(
     names, cards = {key: FACTS.accelerators[key].name for key in GPUS}, CARDS if model.key == MODELS[0] else []
     page = f"models/{model.key}.html" if getattr(FACTS.models.get(model.key), "name", None) == model.name else ""
     tuned = tuned if question.software == "plain" else None
-    caution = cautions(model, question.sequence_length)
+    caution = cautions(model, question.sequence_length, question.tokens)
     said = {"caution": caution, "unused": not_used(question, model.key, evidence.unused), "experts": model.experts}
     return answer_html(question, answer, tuned, names, cards, every=True, model_page=page, **said), rates, answer
 

@@ -18,7 +18,7 @@ from typing import Any
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import APPLE, AcceleratorCard, ModelCard
 from tunemark.schema.formats import gib
-from tunemark.schema.physics.architecture import FAMILIES
+from tunemark.schema.physics.architecture import FAMILIES, count_parameters
 from tunemark.schema.physics.stacks import on_stack
 from tunemark.schema.physics.work import Missing
 from tunemark.schema.plan_search import (
@@ -48,6 +48,8 @@ SAME_LENGTH = 1.1
 """Results with rows that are longer or shorter by at most this factor count as direct evidence."""
 NARROWEST = 1e-6
 """Width of an interval in log space that counts as certain."""
+PRE_TRAINING = 20
+"""Tokens for each parameter that train a model from nothing at the least cost (Hoffmann et al. 2022)."""
 SMALLEST_PART, LARGEST_TIMES = 0.5, 2
 """Experts may be fewer than any result has, and rows longer and devices more than with any result of a level of software, by these factors."""
 EVIDENCE_TABLES = ("known_rates", "throughput_model", "throughput_covariances", "throughput_refused")
@@ -268,19 +270,26 @@ def _too_long(length: int, model: ModelCard) -> str | None:
     return f"{model.name} reads sequences of at most {model.context_length:,} tokens" if learned else None
 
 
-def cautions(model: ModelCard, length: int) -> str:
-    """Return a sentence about what speeds of a model assume, and one about rows longer than its context; empty without. Rotary positions have no end.
+def cautions(model: ModelCard, length: int, tokens: float = 0.0) -> str:
+    """Return what speeds of a model assume, and sentences about as many tokens as train it from nothing, and about rows longer than its context.
+
+    Rotary positions have no end. Empty if there is nothing to say.
 
     Raises TunemarkError for rows that the model cannot read.
     """
     too_long = _too_long(length, model)
     if too_long is not None:
         raise TunemarkError("sequence_length", length, too_long)
-    assumed = f"Predicted speeds of {model.name} assume that {DELTA_RULE} is installed." if model.linear_value_heads else ""
-    if length <= model.context_length:
-        return assumed
-    longer = f"{length:,} tokens are more than the context of {model.name}, {model.context_length:,}: it needs scaled positions for them, such as YaRN."
-    return f"{assumed} {longer}".strip()
+    said = [f"Predicted speeds of {model.name} assume that {DELTA_RULE} is installed."] if model.linear_value_heads else []
+    each = tokens / count_parameters(model).total
+    if each >= PRE_TRAINING:
+        said.append(
+            f"{each:,.0f} tokens for each parameter are pre-training: {PRE_TRAINING} train a model from nothing. It takes many machines, or months."
+        )
+    if length > model.context_length:
+        longer = f"{length:,} tokens are more than the context of {model.name}, {model.context_length:,}"
+        said.append(f"{longer}: it needs scaled positions for them, such as YaRN.")
+    return " ".join(said)
 
 
 def no_training(card: AcceleratorCard, devices: int) -> str | None:

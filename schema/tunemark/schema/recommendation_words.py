@@ -485,7 +485,7 @@ def startup(question: Question) -> str:
 
 def tokens_in_words(tokens: float) -> str:
     """Return a number of tokens: `10M tokens`."""
-    for size, letter in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+    for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
         if tokens >= size:
-            return f"{plain(tokens / size)}{letter} tokens"
+            return f"{tokens / size:,.4g}{letter} tokens"
     return f"{tokens:,.0f} tokens"

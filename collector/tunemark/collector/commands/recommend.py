@@ -160,7 +160,7 @@ def recommend(
     if answer.best is None and not answer.may_exceed and card.key in facts.models:
         query = f"from results select result_id, method, accelerator, accelerator_count, tokens_per_s where model = '{card.key}'"
         remarks.append(f'Results of this model, if there are any: tunemark query "{query}"')
-    if caution := cautions(card, length):
+    if caution := cautions(card, length, question.tokens):
         typer.echo(f"{caution}\n")
     _print(card, question, answer, with_tuned, remarks, "$" if money == "USD" else f"{money} ")
 

@@ -52,7 +52,7 @@
     const offers = rate === 1 ? index.offers : index.offers.map((offer) => make(Offer, [], { ...offer, usd_per_hour: offer.usd_per_hour * rate }));
     const tuned = question.software === "plain" ? recommend(make(Question, [], { ...question, software: "tuned" }), rates, offers) : null;
     const page = index.models[model.key]?.name === model.name ? `models/${model.key}.html` : "";
-    const cards = index.workloads[model.key] ?? [], caution = cautions(model, question.sequence_length), unused = not_used(question, model.key, index.evidence.unused);
+    const cards = index.workloads[model.key] ?? [], caution = cautions(model, question.sequence_length, question.tokens), unused = not_used(question, model.key, index.evidence.unused);
     const html = answer_html(question, recommend(question, rates, offers), tuned, index.names, cards, true, page, caution, unused, model.experts ?? null);
     return code === "USD" ? html : html.replaceAll("$", `${code}\u00a0`);
   };
