@@ -99,7 +99,7 @@ def test_the_plan_for_other_machines_is_shown_as_one_for_this_machine_with_a_not
 def test_a_plan_begins_with_its_verdict_and_the_advice_that_helps(asked, advice):
     first, second, *_ = tunemark("plan", *asked, "--accelerator", "nvidia-l4").stdout.splitlines()
     assert first.startswith(f"{asked[0]}: is too large, and `tunemark run` refuses it without --set force=true; {advice}choose --method")
-    assert second.endswith("GiB on each device, and each device has 22.5 GiB by the memory model.")
+    assert second.endswith("GiB on each device, and each device has 22.1 GiB by the memory model.")
 
 
 def test_the_batch_script_gives_each_value_whole_to_the_run_of_its_node(tmp_path):

@@ -82,7 +82,7 @@ def estimate(
     """
     facts = FactBase.of_project()
     card = ui.named_model(facts, model)
-    method_used = ui.training_method(method, [known for known in Method if known is not Method.PEFT], card)
+    method_used = ui.training_method(method, [known for known in Method if known is not Method.PEFT], card, model)
     given = ui.named_settings(settings, SETTINGS)
     _refuse_unused(method_used, {"lora_rank": rank, **given}, epochs, usd_per_hour, sized=bool(samples or tokens))
     fields_of_step: dict[str, Any] = {

@@ -116,7 +116,7 @@ def recommend(
     cards = facts.accelerators | {card.key: card for _, card in machines}
     offers = [replace(offer, usd_per_hour=offer.usd_per_hour * rate) for offer in read_offers(facts)]
     question = Question(
-        ui.training_method(method, (*ALL_METHODS, ANY), card),
+        ui.training_method(method, (*ALL_METHODS, ANY), card, model),
         size,
         length,
         ui.chosen("--software", software, get_args(SoftwareLevel)),

@@ -1,6 +1,7 @@
 """Options and output that all commands share: rich tables, JSON and CSV for programs, messages."""
 
 import json
+import re
 import shutil
 import sys
 import textwrap
@@ -96,11 +97,20 @@ OTHER_TRAINING = frozenset(("dpo", "ppo", "grpo", "orpo", "kto", "rlhf", "rl", "
 """Training that people ask for and that is not fine-tuning on examples."""
 
 
-def training_method(word: str | None, known: Iterable[Word], model: ModelCard) -> Word:
+FOUR_BITS = re.compile(r"[-_](bnb-4bit|4bit|nf4|int4|awq|gptq)\b", re.IGNORECASE)
+"""In the names of models whose weights are stored in 4 bits."""
+
+
+def training_method(word: str | None, known: Iterable[Word], model: ModelCard, name: str) -> Word:
     """Return the method that `--method` names, else what people usually do: full fine-tuning of encoders, LoRA of other models.
+
+    Adapters of a model whose `name` says that its weights have 4 bits are QLoRA.
 
     Raises TunemarkError with the reason for training of another kind.
     """
+    if word is None and FOUR_BITS.search(name):
+        say(f"tunemark: {name!r} has weights in 4 bits, so the method is QLoRA; --method lora is with weights in 16 bits")
+        word = Method.QLORA.value
     word = word or (Method.FULL if FAMILIES[model.family].encoder else Method.LORA).value
     if word.lower() in OTHER_TRAINING:
         fix = "is not covered: its steps differ from those of supervised fine-tuning, whose methods are full, lora and qlora"

@@ -30,7 +30,7 @@ from tunemark.harness.worker.sample_files import check_file, describe_file
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError, must_be
 from tunemark.schema.facts.any_model import hub_address
-from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
+from tunemark.schema.facts.cards import APPLE, AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root, usable_cores, write_atomically
 from tunemark.schema.physics.memory import CONTEXT, estimate_memory
@@ -218,7 +218,8 @@ def machine_with(facts: FactBase, accelerator: str, devices: int, nodes: int) ->
         raise TunemarkError("--devices", devices, f"is for all {nodes} nodes together; give a multiple of {nodes}")
     card = facts.accelerator(accelerator, "--accelerator", usual=True)
     vendor = _vendor(card)
-    memory = card.device_bytes or None
+    # What drivers report there; of a Mac it is the memory of the host.
+    memory = (card.device_bytes if card.vendor == APPLE else card.usable_bytes) or None
     names = {*PACKAGES, *(need.package for need in vendor.needs.values())}
     return detect().model_copy(
         update={
