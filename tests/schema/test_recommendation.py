@@ -70,7 +70,7 @@ def test_evidence_names_the_speed_of_its_own_results_and_hardware_without_any() 
     own = {"evidence": "direct", "results": 2, "measured_low": 5_000.0, "measured_high": 6_100.0}
     near, never = (recommend(QUESTION, [rate("fast", 8_000.0, **more)], OFFERS).ranked[0] for more in (own, {"seen": False}))
     assert words.evidence(near).endswith("and device count, with plans and software of their own at 5,000 to 6,100 tokens/s.")
-    assert words.evidence(never) == "Predicted: there is no accepted result of a model of this kind on this accelerator."
+    assert words.evidence(never) == "Predicted: there is no accepted result of such a model with such software on this accelerator."
 
 
 def test_only_limits_that_are_likely_exceeded_are_said_to_be() -> None:
@@ -118,7 +118,7 @@ def test_an_accelerator_without_any_result_is_not_first_if_another_one_is_within
     answer = recommend(QUESTION, rates, [offer("unseen", 1.0), offer("known", usd_per_hour)])
     assert answer.best.rate.accelerator == first
     cheapest = [line for line in words.alternatives(QUESTION, answer) if line.startswith("Cheapest, fastest, best value: UNSEEN")]
-    reason = "; it comes later because it has no result with a model of this kind."
+    reason = "; it comes later because it has no result of such a model and software."
     assert [line.endswith(reason) for line in cheapest] == [True] * (first == "known")
 
 

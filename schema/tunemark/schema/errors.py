@@ -83,6 +83,8 @@ def _records_in(annotation: Any) -> Iterator[Any]:  # noqa: ANN401 - any type ex
         yield from _records_in(inner)
 
 
+BOTH = 2
+"""Of no more known words, both are listed even if one is similar."""
 MAX_LISTED = 12
 """List all known words if there are at most this many and none is similar."""
 MIN_SIMILARITY = 0.5
@@ -95,7 +97,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return a sentence that suggests similar known words, or lists all of them if there are few."""
     words = sorted(set(map(str, known)))
     near = nearest(word, {candidate: (candidate,) for candidate in words})
-    if near:
+    if near and len(words) > BOTH:
         return suggested(near)
     if len(words) <= MAX_LISTED:
         return f"known: {', '.join(words)}"

@@ -23,7 +23,7 @@ LISTED = "on_demand"
 LIMITS = {"deadline": "the deadline", "budget": "the budget", "memory": "the memory of the device"}
 PICKS = {"cheapest": "Cheapest", "fastest": "Fastest", "value": "Best value", "proven": "Best with results"}
 ORDER = (
-    "Within error, an accelerator with results of models of this kind, and a single instance, comes first. If no accelerator is named, at most two of "
+    "Within error, an accelerator with results of such models and software, and a single instance, comes first. If no accelerator is named, at most two of "
     "the first five options have the same one. A range of ranks means that 90% intervals overlap, without what options with the same software share."
 )
 NOT_INCLUDED = "Evaluation, saving, minimum billing and data transfer are not included."
@@ -85,7 +85,7 @@ def evidence(option: Option) -> str:
         what = (
             "of this model and method on this accelerator with this software"
             if rate.seen
-            else "of a model of this kind on this accelerator"
+            else "of such a model with such software on this accelerator"
         )
         return f"Predicted: there is no accepted result {what}.{same}"
     measured = f", with plans and software of their own at {measured_rates(rate)} tokens/s" if rate.measured_low else ""
@@ -363,7 +363,7 @@ def alternatives(question: Question, answer: Answer) -> list[str]:
 
 def unseen(option: Option) -> str:
     """Return the reason why an option comes behind others within error; empty without one."""
-    return "" if option.rate.seen else "it comes later because it has no result with a model of this kind"
+    return "" if option.rate.seen else "it comes later because it has no result of such a model and software"
 
 
 def with_tuned(question: Question, answer: Answer, tuned: Answer | None, experts: int | None) -> str:
