@@ -10,8 +10,6 @@ from tunemark.schema.recommendation_words import hardware, place
 
 WIDTH, HEIGHT = 640, 300
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 14, 40
-MOST = 120
-"""Options that are drawn, and those that no other beats."""
 TICKS = 6
 TIMES_S = tuple(
     count * unit
@@ -37,9 +35,8 @@ def ticks(values: Sequence[float], low: float, high: float) -> list[float]:
     return inside[::stride]
 
 
-def time_and_cost_svg(ranked: Sequence[Option]) -> str:
-    """Return the chart of the first options, or nothing for fewer than two."""
-    options = drawn(ranked)
+def time_and_cost_svg(options: Sequence[Option]) -> str:
+    """Return the chart of ranked options, or nothing for fewer than two."""
     if len(options) < 2:  # noqa: PLR2004 - one point is no chart
         return ""
     times, costs = [option.seconds for option in options], [option.usd for option in options]
@@ -81,13 +78,6 @@ def time_and_cost_svg(ranked: Sequence[Option]) -> str:
             f'text-anchor="{anchor}">{escape(hardware(option))}</text>'
         )
     return "".join([*parts, "</svg>"])
-
-
-def drawn(ranked: Sequence[Option]) -> list[Option]:
-    """Return the options of the chart: the first ones, and all that no other beats."""
-    first = list(ranked[:MOST])
-    shown = {id(option) for option in first}
-    return [*first, *(option for option in front(ranked) if id(option) not in shown)]
 
 
 def short(seconds: float) -> str:
