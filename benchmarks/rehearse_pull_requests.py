@@ -20,7 +20,7 @@ from gate_mutations.simulated import ROOT
 
 from tunemark.schema.facts.fact_base import FactBase
 
-NEW_RESULT = ROOT / "tests" / "collector" / "data" / "new_result.json"
+NEW_RESULT, FAILED_RESULT = (ROOT / "tests" / "collector" / "data" / f"{name}_result.json" for name in ("new", "failed"))
 ATTACK = "\n::error file=README.md,line=1::owned\x1b]0;owned\x07 @everyone <script>alert(1)</script> | `x` =cmd|'/C calc'!A0"
 
 
@@ -78,16 +78,17 @@ def check(folder: Path, base: Path, name: str, head: str) -> Played:
 # The pull requests ------------------------------------------------------------------------------------
 
 
-def new_result() -> dict[str, Any]:
+def new_result(path: Path = NEW_RESULT) -> dict[str, Any]:
     """Return a real run that is not in the base, as if the workload card had not changed since."""
-    content: dict[str, Any] = json.loads(NEW_RESULT.read_bytes())
+    content: dict[str, Any] = json.loads(path.read_bytes())
     content["plan"]["workload_sha256"] = FactBase(ROOT / "data").workload_sha256(content["plan"]["workload"])
     return content
 
 
 def good(fork: Path) -> None:
-    """Add one real result."""
+    """Add one real result, and a real run that did not finish."""
     write(new_result(), fork)
+    write(new_result(FAILED_RESULT), fork)
 
 
 def bad(fork: Path) -> None:

@@ -44,6 +44,7 @@ def test_a_good_pull_request_is_accepted_with_its_rank_and_the_ratio_to_its_neig
     assert re.search(
         r"`same workload, conditions and division`: rank \d of [2-9] by tokens/s\n    - \d\.\d{3} x `[0-9a-f]{12}`", good.comment
     )
+    assert "is listed, but not ranked: it did not finish" in good.comment
     assert good.summary == f"{good.comment}\n"
 
 

@@ -17,7 +17,7 @@ from tunemark.collector.gate.derive import derived_problems, outdated_facts
 from tunemark.collector.gate.fact_checks import Neighbours
 from tunemark.collector.gate.fact_files import document_problems, fact_problems
 from tunemark.collector.gate.published_checks import fact_record_problems
-from tunemark.collector.gate.read import SUBMISSIONS, shown_path
+from tunemark.collector.gate.read import SUBMISSIONS, records_in, shown_path
 from tunemark.collector.gate.relations import doubts, relation_problems
 from tunemark.collector.gate.run_facts import Run
 from tunemark.collector.gate.text_checks import text_problems
@@ -141,7 +141,11 @@ def validate_all(files: Sequence[Path], root: Path, facts: FactBase, cards: Sequ
         facts.read_all()
         candidates = list(in_processes(partial(_candidate, root=root, facts=facts), files))
         committed, given = committed_files(root), {candidate.file for candidate in candidates}
-        unread = [root / file for file in sorted(committed - given) if file.endswith(".json")]
+        # What a run takes the place of may not be committed yet.
+        replaced = {each.record.supersedes for each in candidates if isinstance(each.record, Submission) and each.record.supersedes}
+        own = {shown_path(path, root): path for path in records_in(root / SUBMISSIONS).files} if replaced else {}
+        replaced_too = {file for file, path in own.items() if content_id(path.read_bytes()) in replaced}
+        unread = [root / file for file in sorted((committed | replaced_too) - given) if file.endswith(".json")]
         read = in_processes(partial(_committed, root=root), unread, parallel_above=FEW_COMMITTED)
         accepted = accept(candidates, committed, [known for known in read if known is not None], root)
     except TunemarkError as error:

@@ -169,7 +169,8 @@ def _rows(accepted: Sequence[Path], root: Path, facts: FactBase) -> dict[Path, R
         verdict = judge(path, facts)
         if isinstance(verdict.record, Submission) and verdict.derived is not None and not verdict.problems:
             tables = measured_rows(verdict.record, verdict.derived, facts, submission_id(path), path.name, verdict.sha256)
-            rows[path] = tables["result_rows"][0]
+            # A run without a steady rate has no figure of it.
+            rows[path] = {"tokens_per_s": None} | tables["result_rows"][0]
     return rows
 
 

@@ -37,6 +37,7 @@ from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.plan.capabilities import Machine
 from tunemark.schema.privacy import identity_leaks, machine_names
+from tunemark.schema.records.base import flattened
 from tunemark.schema.records.plan import DeviceChoice, Measurement, Plan
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.trace import Study
@@ -115,11 +116,14 @@ def help_another_node(resolved: Resolved, facts: FactBase, machine: Machine) -> 
 
 
 def refuse_identity(resolved: Resolved) -> None:
-    """Raise TunemarkError if the plan contains something that a submission must not, such as a path."""
+    """Raise TunemarkError if the plan contains something that a submission must not, such as a path, or letters outside of ASCII."""
     content: dict[str, Any] = {name: getattr(resolved, name).model_dump(mode="json") for name in ("requested", "plan")}
     content["overrides"] = [override.model_dump(mode="json") for override in resolved.overrides]
     for field, value, what in identity_leaks(content, machine_names()):
         raise TunemarkError(field, value, f"looks like {what}, which no submission may hold; give local data with --data file:PATH")
+    for field, value in flattened(content["requested"]):
+        if not str(value).isascii():
+            raise TunemarkError(f"--{field}", value, "a submission names it in ASCII; rename the file or folder, or link to it by such a name")
 
 
 def refuse_hopeless(runs: Sequence[Resolved], facts: FactBase, machine: Machine, *, searched: bool = False) -> None:
