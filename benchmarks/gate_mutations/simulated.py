@@ -195,7 +195,7 @@ class _Simulation:
         micro_steps = self.plan.batch.gradient_accumulation
         peak = scenario.gpu.bf16_tflops * 1e12
         self.step_s = scenario.step_s or flops_ledger(shape).executed * micro_steps / (peak * scenario.hfu)
-        self.allocated = int(ledger.peak_allocated * 1.01)
+        self.allocated = int(ledger.peak_allocated * 1.01) // 512 * 512
         # An allocation that does not fit leaves some of the device free.
         failed = bool(scenario.ending and scenario.ending.failure and scenario.ending.failure["status"] == "oom_device")
         room = scenario.gpu.memory_mib * MIB - int((0.46 + 2.61 * failed) * GIB) - CONTEXT_BYTES
@@ -357,7 +357,7 @@ class _Simulation:
             return (recorded["trace"]["loss"] * (count // max(1, len(recorded["trace"]["loss"])) + 1))[:count]
         spread, floor = 0.02 * self.card.hidden_size**0.5, np.log(self.card.vocabulary - 4)
         noise = self.random.normal(0, 1.1 / (self.plan.batch.global_batch * self.plan.data.sequence_length) ** 0.5, count)
-        return [float(floor + spread**2 / 2 * np.exp(-step / 60) + noise[step]) for step in range(count)]
+        return [float(np.float32(floor + spread**2 / 2 * np.exp(-step / 60) + noise[step])) for step in range(count)]
 
     def _report_ranks(self, durations: list[float]) -> None:
         """Log each process: the slowest own work leaves a share of the step for the exchange."""

@@ -1,7 +1,7 @@
 """Errors that name the field, the value and the fix; exit codes; suggestions for misspelt names."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from enum import IntEnum
 from functools import partial
@@ -44,6 +44,7 @@ KINDS = {
     "boolean": "true or false",
     "string": "text",
     "list": "a list",
+    "tuple": "a list",
     "dictionary": "an object",
 }
 """Pydantic's name of a kind of value -> ours."""
@@ -57,10 +58,16 @@ def must_be(message: str) -> str:
     return f"must be {KINDS[kind[1]]}" if kind else text[:1].lower() + text[1:]
 
 
-def problem_of(detail: Any, model: "type[BaseModel]") -> tuple[str, Any, str]:  # noqa: ANN401 - pydantic's own dictionary
-    """Return the field, the value and the fix of a problem that pydantic found in a record; a rule between fields names no field."""
+def problem_of(detail: Any, model: "type[BaseModel]", others: Sequence[Any] = ()) -> tuple[str, Any, str]:  # noqa: ANN401 - pydantic's own dictionaries
+    """Return the field, the value and the fix of a problem that pydantic found in a record; a rule between fields names no field.
+
+    A field that may be one of several kinds has a problem for each of them; `others` are all of the record.
+    """
     path = [str(part) for part in detail["loc"]]
     fix = must_be(detail["msg"])
+    if path and path[-1].startswith("literal["):
+        path, alike = path[:-1], [each for each in others or (detail,) if each["loc"][:-1] == detail["loc"][:-1]]
+        fix = f"must be {' or '.join(must_be(each['msg']).removeprefix('must be ') for each in alike)}"
     if detail["type"] == "missing":
         return ".".join(path), None, "is missing; every record has it"
     if detail["type"] == "extra_forbidden":

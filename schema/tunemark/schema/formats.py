@@ -24,7 +24,7 @@ TIME = r"(\d+(?:\.\d+)?)(seconds?|minutes?|min|hours?|days?|s|m|h|d)"
 
 def whole_number(text: str) -> int:
     """Return a whole number of 1 or more from text such as `10000`, `82k`, `10M` or `1.5 billion`. Raises ValueError with the fix."""
-    match = re.fullmatch(r"(\d+(?:[_,]\d+)*(?:\.\d+)?(?:e\d{1,2})?|\.\d+)\s*([a-z]*)", text.strip().lower())
+    match = re.fullmatch(r"(\d+(?:_\d+|,\d{3})*(?:\.\d+)?(?:e\d{1,2})?|\.\d+)\s*([a-z]*)", text.strip().lower())
     value = whole_product(match[1], SIZES[match[2]]) if match and match[2] in SIZES else None
     if value is None:
         raise ValueError("must be a whole number of 1 or more, such as 500, 2k or 10M")

@@ -485,7 +485,7 @@ def in_order(options: Sequence[Option], objective: Objective) -> list[Option]:
 
 
 def measure(options: Sequence[Option], objective: Objective) -> Callable[[Option], float]:
-    """Return what options are ranked by: time, cost, or the factor of their distance from the shortest time and the lowest cost of all."""
+    """Return the amount that options are ranked by: time, cost, or the factor of their distance from the shortest time and the lowest cost of all."""
     fastest, cheapest = min(option.seconds for option in options), min(option.usd for option in options)
 
     def compared(option: Option) -> float:

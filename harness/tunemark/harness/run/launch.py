@@ -4,6 +4,7 @@ The record of a run whose parent was killed is written later, from its folder.
 """
 
 import contextlib
+import json
 import math
 import os
 import re
@@ -123,7 +124,9 @@ def refuse_identity(resolved: Resolved) -> None:
         raise TunemarkError(field, value, f"looks like {what}, which no submission may hold; give local data with --data file:PATH")
     for field, value in flattened(content["requested"]):
         if not str(value).isascii():
-            raise TunemarkError(f"--{field}", value, "a submission names it in ASCII; rename the file or folder, or link to it by such a name")
+            raise TunemarkError(
+                f"--{field}", value, "a submission names it in ASCII; rename the file or folder, or link to it by such a name"
+            )
 
 
 def refuse_hopeless(runs: Sequence[Resolved], facts: FactBase, machine: Machine, *, searched: bool = False) -> None:
@@ -150,10 +153,15 @@ def superseded(identity: str | None, reason: str | None, plan: Plan, out: Path |
         return None
     if not (reason or "").strip():
         raise TunemarkError("--supersedes", identity, "say with --reason TEXT why the earlier result is replaced")
-    known = [path.stem.rsplit("-", 1)[-1] for path in (submissions(out) / plan.workload).glob("*.json")]
+    known = {path.stem.rsplit("-", 1)[-1]: path for path in (submissions(out) / plan.workload).glob("*.json")}
     if identity not in known:
         suggestion = did_you_mean(identity, known) if known else "there is none yet"
         raise TunemarkError("--supersedes", identity, f"no result of {plan.workload} has this id; {suggestion}")
+    earlier = Plan.model_validate(json.loads(known[identity].read_bytes())["plan"])
+    if earlier.model_dump(exclude={"reasons"}) != plan.model_dump(exclude={"reasons"}):
+        raise TunemarkError(
+            "--supersedes", identity, "its plan has other settings; only a run of the same plan on the same machine replaces a result"
+        )
     return Superseded(identity, reason or "")
 
 

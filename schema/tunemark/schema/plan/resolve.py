@@ -473,7 +473,7 @@ def apply_overrides(card: WorkloadCard, assignments: tuple[str, ...]) -> tuple[W
     try:
         return WorkloadCard.model_validate(content), overrides
     except ValidationError as error:
-        place, value, fix = problem_of(error.errors()[0], WorkloadCard)
+        place, value, fix = problem_of(error.errors()[0], WorkloadCard, error.errors())
         if place:
             raise TunemarkError(f"--set {place}", value, fix) from error
         # A rule over several settings names no field, so the message lists those that were set.
