@@ -288,12 +288,12 @@ def _date(scan: _Scan) -> date | None:
 
 def _figures(scan: _Scan, text: str) -> Iterator[Stated]:
     """Yield the figures, with the one before a change first."""
-    whole = text
+    clear = text
     for kind, pattern in ((row["kind"], pattern) for row in CLAIMS["figures"] for pattern in row["patterns"]):
         place = 0
         while match := _pattern(pattern).search(scan.rest, place):
             place, begin = match.end(), match.start()
-            if stated := _stated(kind, match, text, whole[match.start() : match.end()].strip(" ,")):
+            if stated := _stated(kind, match, text, clear):
                 first = words("first").search(scan.rest[:begin])
                 if first and (earlier := _number(first[1])):
                     begin = first.start(1)
@@ -301,9 +301,8 @@ def _figures(scan: _Scan, text: str) -> Iterator[Stated]:
                     yield replace(stated, value=_interval(first[1], earlier) * scale, printed=first[1], place=begin)
                 yield stated
                 scan.read(begin, place)
-                if kind in RATES:
-                    # What one rate is per says nothing about the next.
-                    text = f"{text[:begin]}{READ * (place - begin)}{text[place:]}"
+                # What one figure is per says nothing about the next.
+                clear = f"{clear[:begin]}{READ * (place - begin)}{clear[place:]}"
 
 
 def _of_rows(figures: list[Stated]) -> Iterator[Stated]:
@@ -315,9 +314,10 @@ def _of_rows(figures: list[Stated]) -> Iterator[Stated]:
         yield replace(each, kind="sequence_length") if alone else each
 
 
-def _stated(kind: str, match: re.Match[str], text: str, printed: str) -> Stated | None:
-    """Return a figure in the unit of its kind, or None for one that is something else. A rate of one device is a kind of its own."""
-    number, before, after = match["n"].strip(), text[max(0, match.start() - 40) : match.start()], text[match.end() : match.end() + 24]
+def _stated(kind: str, match: re.Match[str], text: str, clear: str) -> Stated | None:
+    """Return a figure in the unit of its kind, a rate of one device as a kind of its own; None for another one. `clear` is without read figures."""
+    start, end = match.span()
+    number, before, after = match["n"].strip(), text[max(0, start - 40) : start], text[end : end + 24]
     if kind == "train_time_s" and not match.groupdict().get("t"):
         # `5:03h` is in hours and minutes, and a bare number in seconds.
         number = re.sub(r"^\d+:\d\d$", r"\g<0>:00", re.sub(r"^[\d.]+$", r"\g<0> s", number))
@@ -331,14 +331,15 @@ def _stated(kind: str, match: re.Match[str], text: str, printed: str) -> Stated 
         return None
     if kind == "train_time_s" and re.match(r" ?(?:per|an|/|each) ?(?:full |training )?epoch", after, re.IGNORECASE):
         kind = "epoch_time_s"
-    one = words("each").search(f"{before if kind == 'tokens_per_s' else before[-25:].split(',')[-1]} {match[0]}")
-    one = one or re.match(rf"[ ,(]{{0,2}}(?:on )?(?:{words('each').pattern})", after, re.IGNORECASE)
+    near = clear[max(0, start - (40 if kind == "tokens_per_s" else 25)) : start]
+    one = words("each").search(f"{near if kind == 'tokens_per_s' else near.split(',')[-1]} {match[0]}")
+    one = one or re.match(rf"[ ,(]{{0,2}}(?:on )?(?:{words('each').pattern})", clear[end : end + 24], re.IGNORECASE)
     whole = words("total").search(clause) or re.match(r" ?(?:in total|total|across|overall|together|aggregate|for the|combined)", after)
     alone = words("each").search(match[0]) or (one and not whole)
     amount = _in_unit(kind, _interval(number, value), match.groupdict())
     if kind == "cost_usd" and words("at_most").search(before):
         amount = replace(amount, low=0.0)
-    return Stated(f"{kind}_each" if kind in RATES and alone else kind, amount, printed, match.start())
+    return Stated(f"{kind}_each" if kind in RATES and alone else kind, amount, text[start:end].strip(" ,"), start)
 
 
 def _in_unit(kind: str, amount: Interval, parts: dict[str, str]) -> Interval:

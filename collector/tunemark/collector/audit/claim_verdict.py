@@ -188,18 +188,17 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
         if derived is not None and derived.quantity != "tokens" and side != "within":
             return Predicted(reason=reason, verdict=SUSPICIOUS if above else NOT_JUDGED)  # rows may be shorter
         # Other software and narrower formats than the model knows may be faster, and a whole time may hold twice that of training.
-        unknown = (software == "plain" and "software" in settings) or narrow_format(stated.precision)
-        faster = side == "above" and unknown
+        faster = side == "above" and bool(narrow_format(stated.precision) or (software == "plain" and "software" in settings))
         longer = side == "below" and derived is not None and rate.value > likely.low / LOOSE["time"][1]
         expected = None if faster or longer else (rate.value, likely)
         return Predicted(reason=reason, expected=expected, verdict=SUSPICIOUS if above else PLAUSIBLE, side=side)
     # The memory model knows plain software, whole rows, NVIDIA's 4-bit weights, and adapters of all experts.
     unlike = {"software", "sequence_parallel", "quantisation"} & settings.keys() or card.vendor == APPLE or model.experts
-    if run.claims and not (known or unlike or run.offloads_to_host or method is not stated.method or claim.says("few_states")):
-        lacking = f"each device lacks {gib(plan.needed_bytes - card.usable_bytes)}"
-        if fit == "no" and not plan.other_stacks(card):
-            needs = f"it needs {gib(plan.needed_bytes)}, not {memory.printed}," if memory else lacking
-            return Predicted(reason=f"{MISFIT}{needs} by the memory model", verdict=SUSPICIOUS)
+    modelled = not (known or unlike or run.offloads_to_host or method is not stated.method or claim.says("few_states"))
+    if run.claims and modelled and fit == "no" and not plan.other_stacks(card):
+        needs, lacking = gib(plan.needed_bytes), gib(plan.needed_bytes - card.usable_bytes)
+        ending = f"it needs {needs}, not {memory.printed}," if memory else f"each device lacks {lacking}"
+        return Predicted(reason=f"{MISFIT}{ending} by the memory model", verdict=SUSPICIOUS)
     if not rate:
         fitting = _fitting(claim, run, model, card, plan, fit)
         alone = {each.kind for each in claim.figures} <= SETTINGS
@@ -215,18 +214,18 @@ def _fitting(
 ) -> Predicted | None:
     """Judge whether a training fits that is named on devices, or the memory that it states; None if the memory model cannot know."""
     needed, usable, others = gib(plan.needed_bytes), gib(card.usable_bytes), plan.other_stacks(card)
+    reason = f"a step of usual settings needs {needed} of {usable} by the memory model"
     held = weight_bytes(model, plan.shape.method, "fp8" if claim.says("eight_bits") else None)[0] / run.devices
-    weights = f"weights alone take {gib(held)} of the {usable} of each device"
+    weights, memory = f"weights alone take {gib(held)} of the {usable} of each device", run.claims.get("peak_memory_bytes")
     if claim.says("not_fitting"):
-        reason = f"a step of usual settings needs {needed} of {usable} by the memory model"
         return Predicted(reason=reason, verdict=AMBIGUOUS if fit in FITS else PLAUSIBLE)
     if card.vendor == APPLE or run.offloads_to_host:
         return None
-    if held > card.usable_bytes:
+    if held > card.usable_bytes and not memory:
         return Predicted(reason=weights, verdict=IMPOSSIBLE)
     if claim.says("few_states"):
         return Predicted(reason=f"{weights}; the memory model does not know what its optimizer holds besides", verdict=PLAUSIBLE)
-    if "peak_memory_bytes" in run.claims:
+    if memory:
         # Any device has the memory that the leanest stack needs.
         [leanest] = [replace(plan, stack=name) for name in plan.other_stacks(card.with_usable(ENDLESS))[:1]] or [plan]
         also = f", and {gib(leanest.needed_bytes)} with {leanest.stack}" if leanest.needed_bytes < plan.needed_bytes else ""
@@ -237,7 +236,6 @@ def _fitting(
         # Shards of several devices may wait in host memory, which is slow but usual.
         lacking = f"each device lacks {gib(plan.needed_bytes - card.usable_bytes)}"
         return Predicted(reason=f"{MISFIT}{lacking} by the memory model", verdict=SUSPICIOUS if run.devices == 1 else AMBIGUOUS)
-    reason = f"a step of usual settings needs {needed} of {usable} by the memory model"
     ending = "" if fit in FITS else f"; with {others[0]} it fits" if others else ", and may not fit"
     return Predicted(reason=f"{reason}{ending}", verdict=PLAUSIBLE)
 
