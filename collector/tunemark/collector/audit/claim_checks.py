@@ -330,7 +330,7 @@ def limits(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
     for kind, limit in most.items():
         for stated in claim.stated(kind):
             share = stated.value / limit
-            if kind == "flop_per_s" and _near(stated, SLACK, *(times * peak for _, peak in known for times in (1, 2))):
+            if kind == "flop_per_s" and _near(stated, SLACK / 5, *(times * peak for _, peak in known for times in (1, 2))):
                 continue  # the peak itself, dense or sparse
             if share.low > 1:
                 of = f"the {limit / 1e12:,g} TFLOP/s" if "flop" in kind else "all"

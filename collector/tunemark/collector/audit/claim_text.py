@@ -219,11 +219,12 @@ def _variants(facts: FactBase, name: str, before: str) -> tuple[AcceleratorCard,
     named = card or number_alone or (re.search(r"\d", bare) and re.search(r"[A-Za-z]", bare))
     if not named or re.search(r"\b(?:gpus?|chips?)\b", name, re.IGNORECASE):
         return ()
+    variants = [facts.accelerators[key] for key in facts.variants_of(name)]
+    # None of several memories may be the usual one.
     with suppress(TunemarkError):
         usual = card or facts.accelerator(name, usual=True)
-        variants = [facts.accelerators[key] for key in facts.variants_of(name)] if usual.unit != "cpu" else []
-        return tuple({each.key: each for each in (usual, *variants)}.values())
-    return ()
+        variants = [usual, *(variants if usual.unit != "cpu" else [])]
+    return tuple({each.key: each for each in variants}.values())
 
 
 def _devices(facts: FactBase, scan: _Scan) -> tuple[tuple[tuple[AcceleratorCard, ...], ...], tuple[int, ...], tuple[int, ...]]:
@@ -337,7 +338,7 @@ def _stated(kind: str, match: re.Match[str], text: str, clear: str) -> Stated | 
     whole = words("total").search(clause) or re.match(r" ?(?:in total|total|across|overall|together|aggregate|for the|combined)", after)
     alone = words("each").search(match[0]) or (one and not whole)
     amount = _in_unit(kind, _interval(number, value), match.groupdict())
-    if kind == "cost_usd" and words("at_most").search(before):
+    if kind in {"cost_usd", "train_time_s"} and words("at_most").search(before):
         amount = replace(amount, low=0.0)
     return Stated(f"{kind}_each" if kind in RATES and alone else kind, amount, text[start:end].strip(" ,"), start)
 

@@ -187,9 +187,10 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
         reason = "; ".join(filter(None, (above, f"{rate.printed} is {side} {ends} predicted for {software} software{nearest}")))
         if derived is not None and derived.quantity != "tokens" and side != "within":
             return Predicted(reason=reason, verdict=SUSPICIOUS if above else NOT_JUDGED)  # rows may be shorter
-        # Other software and narrower formats than the model knows may be faster, and a whole time may hold twice that of training.
+        # Other software and narrower formats may be faster; a whole time may hold twice that of training, or be `under 3 hours`.
         faster = side == "above" and bool(narrow_format(stated.precision) or (software == "plain" and "software" in settings))
-        longer = side == "below" and derived is not None and rate.value > likely.low / LOOSE["time"][1]
+        least = likely.low / LOOSE["time"][1] if all(each.low for each in claim.values("train_time_s")) else 0
+        longer = side == "below" and derived is not None and rate.value > least
         expected = None if faster or longer else (rate.value, likely)
         return Predicted(reason=reason, expected=expected, verdict=SUSPICIOUS if above else PLAUSIBLE, side=side)
     # The memory model knows plain software, whole rows, NVIDIA's 4-bit weights, and adapters of all experts.
