@@ -30,8 +30,7 @@ CLAIM: str = CLAIMS["id"]
 SLACK = 0.05
 """Share by which rounded figures of a text may differ from their product."""
 LOOSE = {"most": (0.0, 1.0), "rows": (0.9, 1.0), "energy": (0.0, 2.0), "time": (1.0, 2.0), "passes": (1.0, 1.25), "hours": (0.8, 2.0)}
-"""Shares of a product between which a figure lies: rows may be padded or packed, a host takes power too, a run also loads and evaluates, and a
-rate that is stated beside its device hours is rounded or of one moment."""
+"""Shares of a product between which a figure lies: rows are padded or packed, hosts take power, runs load and evaluate, rates are of a moment."""
 RECOMPUTED = 4 / 3
 """Work of a step with every block computed twice, as a multiple of that without."""
 LENGTHS = (1, 8_192)
@@ -423,10 +422,7 @@ def adapters(claim: ClaimText) -> Iterator[Equation]:
 
 
 def states(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
-    """Yield less memory than the parts of weights, gradients and states that each device holds (Rajbhandari et al. 2020, section 3).
-
-    Without a stated peak, it is the memory of the devices together that must hold them.
-    """
+    """Yield less memory, as stated or of the devices, than their parts of weights, gradients and states (Rajbhandari et al. 2020, section 3)."""
     optimizer = next(iter(claim.said("optimizer")), None)
     if (
         claim.methods != (Method.FULL,)

@@ -224,7 +224,9 @@ def _variants(facts: FactBase, name: str, before: str) -> tuple[AcceleratorCard,
     with suppress(TunemarkError):
         usual = card or facts.accelerator(name, usual=True)
         variants = [usual, *(variants if usual.unit != "cpu" else [])]
-    return tuple({each.key: each for each in variants}.values())
+    size = re.search(r"(\d+)GB", name)
+    exact = [card for card in variants if size and card.memory_gib == float(size[1])]
+    return tuple({each.key: each for each in exact or variants}.values())
 
 
 def _devices(facts: FactBase, scan: _Scan) -> tuple[tuple[tuple[AcceleratorCard, ...], ...], tuple[int, ...], tuple[int, ...]]:

@@ -151,7 +151,7 @@ def _judged(facts: FactBase, claim: ClaimText, record: PublishedResult, known: C
 
 
 def _asked(claim: ClaimText, stated: Conditions) -> Asked:
-    """Return what a text states of a step: its rows, its optimizer, how it is sharded, and weights without copies in fp32."""
+    """Return the fields of a step that a text states: its rows, its optimizer, how it is sharded, and weights without copies in fp32."""
     optimizer, shared = str(stated.settings.get("optimizer")), claim.said("sharding") if (stated.accelerator_count or 1) > 1 else []
     given = {
         "micro_batch": stated.micro_batch,
