@@ -29,8 +29,8 @@ from tunemark.schema.vocabulary import AuditVerdict, Dtype, Method
 CLAIM: str = CLAIMS["id"]
 SLACK = 0.05
 """Share by which rounded figures of a text may differ from their product."""
-LOOSE = {"most": (0.0, 1.0), "rows": (0.9, 1.0), "energy": (0.0, 2.0), "time": (1.0, 2.0), "passes": (1.0, 1.25)}
-"""Shares of a product between which a figure lies: rows may be padded or packed, a host takes power too, and a run also loads and evaluates."""
+LOOSE = {"most": (0.0, 1.0), "rows": (0.9, 1.0), "energy": (0.0, 2.0), "time": (1.0, 2.0), "passes": (1.0, 1.25), "hours": (0.8, 2.0)}
+"""Shares of a product between which a figure lies: rows are padded or packed, hosts take power, runs load and evaluate, rates are of a moment."""
 RECOMPUTED = 4 / 3
 """Work of a step with every block computed twice, as a multiple of that without."""
 LENGTHS = (1, 8_192)
@@ -54,16 +54,12 @@ PAIRED = (
     "flop_per_s", "flop_per_s_each", "peak_memory_bytes", "cost_usd", "energy_j", "mfu",
 )  # fmt: skip
 """Figures that a text may give before and after a change."""
-FASTER = re.compile(
-    r"\bq-?lora\b(?:(?!\blora\b)(?:[^.;]|\.\d))*\b(?:faster|speed-?up|throughput|quicker)\b[^.;]*?\b(?:than|over|compared|versus|vs|as)\b[^.;]*\blora\b",
-    re.IGNORECASE,
-)
 ABOUT = re.compile(r"^[^.;,]{0,12}\b(?:memory|vram|ram|cost|cheap\w*|param\w*|energy|power|loss|accura\w*)\b", re.IGNORECASE)
 
 
 def findings_of_text(facts: FactBase, claim: ClaimText) -> tuple[list[Finding], str]:
     """Return the contradictions of the figures and names of a text, worst first, and the first calculation that it keeps; "" if there is none."""
-    equations = (*products(claim), *utilisations(claim), *changes(claim), *adapters(claim))
+    equations = (*products(claim), *(() if claim.other_work else utilisations(claim)), *changes(claim), *adapters(claim))
     kept = (
         f"{way[0]} = {each.show(way[1].value)}, which agrees with {each.printed}"
         for each in equations
@@ -71,7 +67,7 @@ def findings_of_text(facts: FactBase, claim: ClaimText) -> tuple[list[Finding], 
         if _off(way, each.right) < SLACK
     )
     found = [replace(equation.finding(), rule="claim") for equation in equations if not equation.holds()]
-    checks = (calendar_facts, device_facts, model_facts, orders, states, prices)
+    checks = (calendar_facts, device_facts, limits, model_facts, orders, states, prices)
     found += [finding for check in checks for finding in check(facts, claim)]
     return sorted(found, key=lambda each: WORST_FIRST[each.verdict]), next(kept, "")
 
@@ -86,7 +82,7 @@ def _finding(verdict: AuditVerdict, claim: str, words: str, *quantities: str) ->
 def amounts(claim: ClaimText, kind: str) -> list[Interval]:
     """Return the values of a figure, or those that follow: the devices, the rows of a step, and the rate of all devices."""
     if kind == "devices":
-        return [Interval.exact(float(count)) for count in claim.counts]
+        return [Interval.exact(float(count)) for count in (*claim.counts, *claim.other_counts)]
     if kind == "rows":
         return _rows(claim)
     known = claim.values(kind)
@@ -121,6 +117,8 @@ def products(claim: ClaimText) -> Iterator[Equation]:
             # Packed rows are full, and fewer than the samples.
             side = {"rows": "most"}.get(side, "" if row["is"].startswith("samples seq") else side)
         low, high = LOOSE.get(side, (1.0, 1.0))
+        if row["of"] == "global_batch" and not claim.values("gradient_accumulation"):
+            high = math.inf  # rows that are accumulated make the rest of it
         left = tuple((words, Interval(value.value, value.low * low, value.high * high)) for words, value in alternatives)
         names = (row["of"], *(each.strip("/?").removesuffix("_each") for each in row["is"].split() if not re.match(r"/?\d", each)))
         # A text may give several figures of a kind, and any of them may be the product.
@@ -213,8 +211,8 @@ def _by_tokens(claim: ClaimText) -> Iterator[tuple[str, Interval]]:
             )
 
 
-def _peaks(claim: ClaimText) -> list[tuple[str, float]]:
-    """Return the dense peaks of the named devices with their formats: those that are stated, else of 16 bits.
+def _peaks(claim: ClaimText, *others: Dtype) -> list[tuple[str, float]]:
+    """Return the dense peaks of the named devices with their formats: those that are stated, else of 16 bits and others.
 
     GeForce cards are sold with the peak of 16-bit sums, which is that of their fp8.
     """
@@ -222,7 +220,7 @@ def _peaks(claim: ClaimText) -> list[tuple[str, float]]:
     for cards in claim.devices:
         for card in cards:
             named = [Dtype(name) for name in claim.formats if Dtype(name) in card.peak_tflops and name != "fp32"]
-            formats = [*(named or SIXTEEN_BIT), *([Dtype.FP8] if "GeForce" in card.name or "RTX" in card.name else [])]
+            formats = [*(named or (*SIXTEEN_BIT, *others)), *([Dtype.FP8] if "GeForce" in card.name or "RTX" in card.name else [])]
             for dtype in formats:
                 if dtype in card.peak_tflops:
                     peaks.setdefault(card.peak_tflops[dtype] * 1e12, dtype.value)
@@ -245,7 +243,7 @@ def changes(claim: ClaimText) -> Iterator[Equation]:
             of_memory = bool(about and re.search("memory|ram", about[0], re.IGNORECASE))
             # Without a word about what changed, it may be any pair.
             chosen = [pair for pair in pairs if not about or (pair[0] == "peak_memory_bytes") == of_memory]
-            left = tuple(way for _, (first, second) in chosen for way in _ratios(kind, first, second))
+            left = tuple(way for _, (first, second) in chosen for way in _ratios(kind, stated.printed.lower(), first, second))
             if left:
                 way = next((way for way in left if not _misses(way, right)[0]), left[0])
                 yield Equation((CLAIM,), (chosen[0][0],), stated.printed, (way,), right, "the change", SLACK)
@@ -258,7 +256,7 @@ def changes(claim: ClaimText) -> Iterator[Equation]:
             yield Equation((CLAIM,), ("scaling_efficiency",), stated.printed, left, stated.value, "the efficiency", SLACK)
 
 
-def _ratios(kind: str, first: Stated, second: Stated) -> Iterator[tuple[str, Interval]]:
+def _ratios(kind: str, change: str, first: Stated, second: Stated) -> Iterator[tuple[str, Interval]]:
     """Yield what a change may mean: `2x faster` twice as fast or as much again, `50% faster` by rate or by time."""
     small, large = sorted((first, second), key=lambda each: each.value.value)
     ratio, one = large.value / small.value, Interval.exact(1.0)
@@ -266,7 +264,9 @@ def _ratios(kind: str, first: Stated, second: Stated) -> Iterator[tuple[str, Int
     more = (f"{words} - 1", Interval(ratio.value - 1, ratio.low - 1, ratio.high - 1))
     share = one / ratio
     less = (f"1 - {small.printed} / {large.printed}", Interval(1 - share.value, 1 - share.high, 1 - share.low))
-    yield from ((words, ratio), more) if kind == "speedup" else (more, less) if kind == "gained" else (less, more)
+    # What is saved is a share of the larger one, but a slowdown may be one of the time.
+    of_time = (more,) if "slow" in change else ()
+    yield from ((words, ratio), more) if kind == "speedup" else (more, less) if kind == "gained" else (less, *of_time)
 
 
 def orders(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
@@ -280,7 +280,7 @@ def orders(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
                 why = f"{words} = {ratio:.3g} times the rate with {times:g} times the devices: n devices do at most n times the work of one"
                 yield _finding(SUSPICIOUS, words, why, "tokens_per_s")
     grown = [each.value.low for each in claim.stated("speedup")] + [1 + each.value.low for each in claim.stated("gained")]
-    if grown and max(grown) > SUPERLINEAR and claim.says("same") and (match := FASTER.search(claim.text)):
+    if grown and max(grown) > SUPERLINEAR and claim.says("same") and (match := claim.said("faster")):
         why = "both multiply the same matrices, and QLoRA turns its weights into 16 bits before: in the same setting it is slower than LoRA"
         yield _finding(SUSPICIOUS, match[0], why, "tokens_per_s")
 
@@ -302,7 +302,7 @@ def calendar_facts(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
 
 
 def device_facts(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
-    """Yield formats and peaks that the devices do not have, and more memory in use than a device without a name has."""
+    """Yield formats and peaks that the devices do not have."""
     cards, known = [card for variants in claim.devices for card in variants], _peaks(claim)
     for name in claim.formats:
         if cards and all(card.peak_tflops and Dtype(name) not in card.peak_tflops for card in cards):
@@ -315,12 +315,26 @@ def device_facts(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
             peaks = ", ".join(f"{peak / 1e12:g} TFLOP/s in {dtype}" for dtype, peak in known)
             sparse = "; twice that is for weights of which half are zero" if _near(stated, SLACK, *(2 * peak for _, peak in known)) else ""
             yield _finding(INCONSISTENT, stated.printed, f"the dense peak of {cards[0].name} is {peaks}{sparse}")
-    for kind, limit in (("mfu", 1.0), ("peak_memory_bytes", math.inf if cards or not claim.memory_gib else claim.memory_gib * GIB)):
+
+
+def limits(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
+    """Yield figures below zero, and shares, FLOP/s and memory above all that there is."""
+    known = _peaks(claim, Dtype.FP8)
+    for negative in claim.said("negative"):
+        yield _finding(IMPOSSIBLE, negative, f"{negative} is below zero, as no rate, time or memory is")
+    peak = max((peak for _, peak in known), default=math.inf) * (2 if claim.says("sparse") else 1)
+    count = max((*claim.counts, *claim.other_counts), default=math.inf if claim.says("many") else 1)
+    memory = math.inf if claim.devices or not claim.memory_gib else claim.memory_gib * GIB
+    most = {"mfu": 1.0, "flop_per_s_each": peak, "flop_per_s": peak * count, "peak_memory_bytes": memory}
+    for kind, limit in most.items():
         for stated in claim.stated(kind):
-            if stated.value.low > limit:
-                words = f"{stated.printed} is {stated.value.value / limit:.2f} times all that there is"
-                yield _finding(IMPOSSIBLE, stated.printed, words, kind)
-            elif kind == "mfu" and stated.value.low > ATTAINABLE:
+            share = stated.value / limit
+            if kind == "flop_per_s" and _near(stated, SLACK / 5, *(times * peak for _, peak in known for times in (1, 2))):
+                continue  # the peak itself, dense or sparse
+            if share.low > 1:
+                of = f"the {limit / 1e12:,g} TFLOP/s" if "flop" in kind else "all"
+                yield _finding(IMPOSSIBLE, stated.printed, f"{stated.printed} is {share.value:.2f} times {of} that there is", kind)
+            elif kind != "peak_memory_bytes" and share.low > ATTAINABLE:
                 yield _finding(SUSPICIOUS, stated.printed, f"large matrix products alone reach at most {ATTAINABLE:.0%} of the peak", kind)
 
 
@@ -337,6 +351,10 @@ def prices(facts: FactBase, claim: ClaimText) -> Iterator[Finding]:
         *claim.values("tokens_per_s_each"),
         *(rate / count for rate, count in product(claim.values("tokens_per_s"), claim.counts or (1,))),
     ]
+    if not (hours or each_rate) and (fewest := _fewest_seconds(claim)):
+        # What physics leaves of the time makes the price of an hour the highest that it can be.
+        hours = [tokens * fewest * (1 / HOUR_S) for tokens in claim.values("tokens")]
+        each_rate, most = [Interval.exact(1 / fewest)], math.inf
     for stated, price in [
         *((each, each.value * rate * (HOUR_S / 1e6)) for each, rate in product(claim.stated("cost_per_1m_tokens_usd"), each_rate)),
         *((each, each.value) for each in claim.stated("price_usd_per_hour_each")),
@@ -348,6 +366,13 @@ def prices(facts: FactBase, claim: ClaimText) -> Iterator[Finding]:
             words = f"{usd(price.value)} for an hour of {claim.devices[0][0].name}, whose {end}"
             yield _finding(SUSPICIOUS, stated.printed, words, stated.kind)
             return
+
+
+def _fewest_seconds(claim: ClaimText) -> float:
+    """Return the least device-seconds of a token at the attainable share of the peak, by the cheapest reading; 0 if it is unknown."""
+    flops = [flop_conventions(model, method, 1)[0] for model, method in product(claim.models, claim.possible_methods)]
+    peaks = [peak for _, peak in _peaks(claim, Dtype.FP8)]
+    return min(flops) / (max(peaks) * ATTAINABLE) if flops and peaks else 0.0
 
 
 def _near(stated: Stated, share: float, *known: float) -> bool:
@@ -397,20 +422,25 @@ def adapters(claim: ClaimText) -> Iterator[Equation]:
 
 
 def states(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
-    """Yield less memory than the parts of weights and Adam's states that each device holds (Rajbhandari et al. 2020, section 3)."""
+    """Yield less memory, as stated or of the devices, than their parts of weights, gradients and states (Rajbhandari et al. 2020, section 3)."""
+    optimizer = next(iter(claim.said("optimizer")), None)
     if (
         claim.methods != (Method.FULL,)
         or len(claim.models) != 1
-        or not claim.says("adam")
-        or claim.says("small_states", "not_fitting")
+        or len(claim.devices) > 1
+        or not optimizer
+        or claim.says("few_states", "not_fitting")
         or claim.offloads
     ):
         return
-    each = 16 if claim.says("mixed") else 10 if claim.says("wide_states") else 6
-    total, devices = count_parameters(claim.models[0]).total, max(claim.counts, default=0)
-    for stated in claim.stated("peak_memory_bytes") if devices else ():
-        needed = each * total / devices
-        if stated.value.high * GIB / GB < needed:
+    wide = 16 if claim.says("mixed") else 10 if claim.says("wide_states") else 6
+    each = 4 if "adam" not in optimizer or "paged" in optimizer else 6 if "8" in optimizer else wide
+    total, devices = count_parameters(claim.models[0]).total, max(claim.counts, default=0 if claim.says("many") else 1)
+    largest = sorted((card for variants in claim.devices for card in variants), key=lambda card: card.memory_gib or math.inf)[-1:]
+    held = [(stated.printed, stated.value.high * GIB / GB) for stated in claim.stated("peak_memory_bytes")]
+    for printed, memory in held or [(f"{card.memory_gib} GiB", (card.memory_gib or math.inf) * GIB) for card in largest]:
+        needed = each * total / max(devices, 1)
+        if devices and memory < needed:
             shared = f" / {devices} devices" if devices > 1 else ""
-            words = f"{total:,} parameters x {each} bytes of weights, gradients and Adam's states{shared} = {needed / GB:.1f} GB > {stated.printed}"
-            yield _finding(IMPOSSIBLE, stated.printed, words, "peak_memory_bytes")
+            why = f"{total:,} parameters x {each} bytes of weights, gradients and states of {optimizer}{shared} = {needed / GB:.1f} GB > {printed}"
+            yield _finding(IMPOSSIBLE, printed, why, "peak_memory_bytes")

@@ -6,15 +6,17 @@ from itertools import islice, product
 from typing import Any, NamedTuple
 
 from tunemark.collector.audit.claim_checks import CLAIM, amounts
-from tunemark.collector.audit.claim_text import PAIR, ClaimText, words
+from tunemark.collector.audit.claim_text import PAIR, ClaimText
 from tunemark.collector.audit.printed_figures import WORDS
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
-from tunemark.schema.formats import GB, GIB
+from tunemark.schema.formats import GB, GIB, HOUR_S
 from tunemark.schema.plan_search import NODE
 from tunemark.schema.records.published import Claim, Conditions, Origin, PublishedResult
 from tunemark.schema.vocabulary import Dtype, Method, PublishedStatus
 
-MOST_READINGS = 24
+MOST_READINGS = 48
+SEVERAL = 64
+"""Devices of a training of which the device hours are stated, but no number of them."""
 IN_ROWS = ("samples_per_s", "samples_per_s_each", "step_time_s", "steps_per_s")
 DIRECT = ("samples_per_s", "step_time_s", "steps_per_s", "hfu", "power_w", "energy_j")
 """Figures that are judged as they are stated."""
@@ -22,18 +24,25 @@ DIRECT = ("samples_per_s", "step_time_s", "steps_per_s", "hfu", "power_w", "ener
 
 def readings(claim: ClaimText) -> Iterator[PublishedResult]:
     """Yield the readings of a text as records."""
-    cards: list[AcceleratorCard | None] = [card for variants in claim.devices for card in variants] or [None]
     models: tuple[ModelCard | None, ...] = claim.models or (None,)
     counts = claim.counts[-1:] if len(claim.devices) < PAIR else tuple(dict.fromkeys(claim.counts))
     # Several, whose number is not stated, may be those of a machine.
-    counts = counts or ((1, NODE) if claim.says("many") else (1,))
+    counts = counts or ((1, NODE, SEVERAL) if claim.values("device_hours") else (1, NODE) if claim.says("many") else (1,))
+    cards: list[AcceleratorCard | None] = [card for variants in claim.devices for card in variants] or [None]
+    if min(counts) >= NODE:
+        # A machine full of them has those with a fast link.
+        cards = [card for card in cards if not (card and re.search("PCIe|NVL", card.name))] or cards
     batches: list[int | None] = []
     batches += [int(value.value) for value in (*claim.values("micro_batch"), *claim.values("batch"))][:1]
     if batches and not claim.values("micro_batch"):
         # A batch without a scope may be that of an optimizer step, in rows of one after another.
         batches = list(dict.fromkeys((*batches, 1))) if counts == (1,) else [*batches, None]
     kinds = (GB, GIB) if any("i" not in each.printed for each in claim.stated("peak_memory_bytes")) else (GIB,)
-    choices = product(models, claim.possible_methods, counts, cards, batches or [None], kinds, _lengths(claim))
+    rows: list[int | None] = []
+    if (claim.values("step_time_s") or claim.values("steps_per_s")) and not claim.says("parallel"):
+        # A step is usually one of the optimizer, but some count micro-steps.
+        rows += sorted({int(each.value) for each in amounts(claim, "rows")}, reverse=True)
+    choices = product(models, claim.possible_methods, counts, cards, batches or [None], kinds, _lengths(claim), rows or [None])
     return (_record(claim, _Choice(*choice)) for choice in islice(choices, MOST_READINGS))
 
 
@@ -47,14 +56,14 @@ class _Choice(NamedTuple):
     batch: int | None
     unit: float
     length: int | None
+    rows: int | None
 
 
 def _record(claim: ClaimText, choice: _Choice) -> PublishedResult:
-    model, method, count, card, batch, unit, stated_length = choice
+    model, method, count, card, batch, unit, stated_length, rows = choice
     figures, split = _figures(claim, card, count, unit), claim.says("parallel")
     in_rows = any(claim.stated(kind) for kind in IN_ROWS)
     length = stated_length or (model.usual_length if model and not in_rows else None)
-    rows = amounts(claim, "rows") if {"step_time_s", "steps_per_s"} & figures.keys() and not split else []
     named = [name for name in claim.formats if card is None or Dtype(name) in card.peak_tflops]
     if method is Method.LORA and claim.says("eight_bits"):
         # Frozen weights of 8 bits take the memory of those in fp8.
@@ -65,11 +74,11 @@ def _record(claim: ClaimText, choice: _Choice) -> PublishedResult:
         "attention": next((match[0] for pattern in WORDS["kernels"] if (match := re.search(pattern, claim.text.lower()))), None),
         "offload": claim.offloads or None,
         "unsloth": "unsloth" in claim.text.lower() or None,
-        "software": match[0].lower() if (match := words("tuned").search(claim.text)) else None,
+        "software": next(iter(claim.said("tuned")), None),
         "sequence_parallel": count if split and count > 1 else None,
         "quantisation": "8 bits" if claim.says("eight_bits") else None,
         "data_parallel": count if claim.values("micro_batch") and not split else None,
-        "optimizer": match[0].lower() if (match := words("optimizer").search(claim.text)) else None,
+        "optimizer": next(iter((*claim.said("few_states"), *claim.said("optimizer"))), None),
         "gradient_checkpointing": claim.says("checkpointing") or None,
         "lora_r": next((int(value.value) for value in claim.values("lora_r")), None),
     }
@@ -81,7 +90,7 @@ def _record(claim: ClaimText, choice: _Choice) -> PublishedResult:
         sequence_length=length,
         micro_batch=batch,
         gradient_accumulation=next((int(value.value) for value in claim.values("gradient_accumulation")), None) if batch else None,
-        global_batch=int(min(value.value for value in rows)) if rows else None,
+        global_batch=rows,
         precision=f"{mixed}{'/'.join(named)}" if named else None,
         padding="static" if claim.says("padded") else None,
         packing=claim.says("packed") or None,
@@ -96,7 +105,8 @@ def _lengths(claim: ClaimText) -> list[int | None]:
     stated: list[int | None] = (
         [int(min(value.value for value in claim.values("sequence_length")))] if claim.values("sequence_length") else [None]
     )
-    return [*stated, None] if stated[0] and claim.says("longest") and not claim.says("full_rows") else stated
+    in_rows = any(claim.values(kind) for kind in IN_ROWS)
+    return [*stated, None] if in_rows and stated[0] and claim.says("longest") and not claim.says("full_rows") else stated
 
 
 def _figures(claim: ClaimText, card: AcceleratorCard | None, count: int, unit: float) -> dict[str, Claim]:
@@ -113,14 +123,18 @@ def _figures(claim: ClaimText, card: AcceleratorCard | None, count: int, unit: f
         if totals:
             value, printed = choose(totals)
             found[kind] = Claim(value=value, printed=printed)
+    if "steps_per_s" in found and "step_time_s" not in found:
+        found["step_time_s"] = Claim(value=1 / found["steps_per_s"].value, printed=found["steps_per_s"].printed)
     # Watts and the energy of a text are judged with its own time; of several devices they may be of one.
     if count > 1:
         found.pop("power_w", None)
     # What does not fit has no peak: its memory is what it would need.
     times, memories = claim.stated("train_time_s"), [] if claim.says("not_fitting") else claim.stated("peak_memory_bytes")
     tokens = _tokens(claim)
-    if len(times) == 1 and ("energy_j" in found or (tokens and "tokens_per_s" not in found)):
-        found["train_time_s"] = Claim(value=times[0].value.value, printed=times[0].printed)
+    hours = claim.stated("device_hours")
+    spans = [(each.value.value, each.printed) for each in times] or [(each.value.value * HOUR_S / count, each.printed) for each in hours]
+    if len(spans) == 1 and ("energy_j" in found or (tokens and "tokens_per_s" not in found)):
+        found["train_time_s"] = Claim(value=spans[0][0], printed=spans[0][1])
         if tokens and "tokens_per_s" not in found:
             found["tokens"] = Claim(value=tokens[0], printed=tokens[1])
     if memories:

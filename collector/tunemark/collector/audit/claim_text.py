@@ -33,38 +33,16 @@ LONGEST = 6
 """Words of a name at most."""
 PAIR = 2
 """Figures before and after a change, or things that are compared."""
+RATES = ("tokens_per_s", "samples_per_s", "flop_per_s")
+"""Figures of one device or of all."""
 SHARES = ("mfu", "hfu", "saved", "gained", "scaling_efficiency", "trainable_share")
-SIZE_OF_MODEL = re.compile(r"(?<![\w.,$€])(\d+(?:\.\d+)?B)\b(?! ?(?:tok|train|active|adapt|words|samples|rows))")
-"""A size that stands for a usual model, also behind a name that no card has."""
 READ = "\N{BULLET}"
 """Stands in place of what was read."""
-COUNT = rf"(?<![\w.,-])(\d{{1,5}}|{'|'.join(CLAIMS['numbers'])})"
-NAMES_BEFORE = r"(?:free|used|rented|nvidia|amd|intel|google|aws|apple|spot|separate|consumer|gpus?|tesla|our|the|of|x|\*|standard|local|old|cloud|card|mac(?:book)?(?: pro)?)"
-BEFORE = re.compile(rf"{COUNT}[ -]?(?:{NAMES_BEFORE}[ -]?)*$", re.IGNORECASE)
-NODES = re.compile(rf"{COUNT}[ -](?:\w+ )?(?:nodes?|machines|servers|hosts)\b", re.IGNORECASE)
-AFTER = re.compile(r"^(?: ?(?:x|\*) ?(\d{1,5})\b(?![.,]\d)|:(\d{1,4})\b(?![.,]\d)|-(\d{1,4})\b(?! ?Gi?B\b))", re.IGNORECASE)
-DEVICES = re.compile(
-    rf"{COUNT}[ -](?:(?!per\b)[\w-]+ )?(?:GPUs?|devices?|HPUs?|chips?|accelerators?|cards?|workers?|ranks)\b(?![ -]?(?:hours?|hrs?|h)\b)",
-    re.IGNORECASE,
-)
-FROM_TO = re.compile(rf"\bfrom {COUNT}(?: {READ}| ?GPUs?| devices?)? to $", re.IGNORECASE)
-COIN_BEHIND = re.compile(r"(?<![\w.,$€£])(\d[\d,]*(?:\.\d+)?k?) ?(€|£|\$|(?:USD|EUR|GBP|euros?|dollars?|pounds?)\b)(?! ?\d)", re.IGNORECASE)
-"""An amount before its currency."""
+COUNT = rf"(?<![\w.,-])(\d{{1,3}},\d{{3}}|\d{{1,5}}|\d{{1,3}}(?:\.\d)?k|{'|'.join(CLAIMS['numbers'])})"
 COINS = {"u": "$", "d": "$", "e": "€", "g": "£", "p": "£"}
 """First letter of the word for a currency -> its sign."""
 FEWEST = 8
 """Tokens that a sample has at least."""
-FIRST = re.compile(
-    r"(?:from|of|between|was)?[ ~]*((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[kKMB]\b)?)(?: ?[A-Za-z/%]+)? ?(?:up to|down to|to|->|→|vs\.?|versus|against|compared (?:to|with)|instead of) $"
-)
-"""The figure before another one of the same kind: `from 12.5k to ` before `20k tokens/s`."""
-SIZE = re.compile(r"[ -]?(?:with |\(|of )?(\d{1,4})[ -]?Gi?B\b\)?(?! (?:peak|of (?:peak|memory use)|use|used|max|in use))", re.IGNORECASE)
-"""A memory beside the name of a device."""
-NAMELESS = re.compile(
-    rf"(?:{COUNT} ?(?:x|\*)? ?)?(?<![\d.,])(\d{{1,4}})[ -]?Gi?B (?:(?!per)\w+ )?(?:GPU|card|device|accelerator|Mac(?:Book)?)s?\b",
-    re.IGNORECASE,
-)
-"""Devices of a memory without a name, and their number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +65,8 @@ class ClaimText:
     """Each named device with the variants that its name may mean, the usual one first."""
     counts: tuple[int, ...]
     """Numbers of devices; empty if none is stated."""
+    other_counts: tuple[int, ...]
+    """Numbers of GPUs in general, beside those of a named device."""
     methods: tuple[Method, ...]
     formats: tuple[str, ...]
     targets: str | None
@@ -103,6 +83,10 @@ class ClaimText:
         """Return True if one of the words of some kinds is in the text."""
         return any(words(kind).search(self.text) for kind in kinds)
 
+    def said(self, kind: str) -> list[str]:
+        """Return the words of a kind in the text, in lower case."""
+        return [match[0].lower() for match in words(kind).finditer(self.text)]
+
     def stated(self, kind: str) -> list[Stated]:
         """Return the figures of a kind, in order."""
         return [each for each in self.figures if each.kind == kind]
@@ -118,6 +102,12 @@ class ClaimText:
         return (*named, Method.QLORA) if Method.QLORA not in named and any(each.family == "gpt_oss" for each in self.models) else named
 
     @property
+    def other_work(self) -> str:
+        """What it is about instead of supervised training; "" if it is about that."""
+        others = ("inference", "reinforcement learning", "preference training")
+        return next((name for name in others if self.says(name) and not self.says("supervised" if name == "inference" else "sft")), "")
+
+    @property
     def offloads(self) -> bool:
         """True if states or weights wait in host memory."""
         return bool(words("offload").search(words("no_offload").sub(" ", self.text)))
@@ -131,7 +121,7 @@ def words(name: str) -> re.Pattern[str]:
 
 @cache
 def _pattern(text: str) -> re.Pattern[str]:
-    for name, part in CLAIMS["parts"].items():
+    for name, part in {**CLAIMS["parts"], "count": COUNT}.items():
         text = text.replace(f"{{{name}}}", part)
     return re.compile(text, re.IGNORECASE)
 
@@ -140,35 +130,33 @@ def read_claim(facts: FactBase, text: str) -> ClaimText:
     """Return the names, figures and words of a text."""
     text = re.sub(r"[\u2010-\u2015\u2212]", "-", text.replace("\N{MULTIPLICATION SIGN}", "x").replace("\N{NO-BREAK SPACE}", " "))
     text = re.sub(r"(?<![\w.])(\d{1,5}) ?[xX*] ?(?=[A-Za-z]{2}|[A-Za-z]\d|[3-5]0\d0\b)", r"\1 x ", " ".join(text.split()))
-    text = COIN_BEHIND.sub(lambda match: f"{COINS.get(match[2][0].lower(), match[2])}{match[1]}", text)
+    text = words("coin_behind").sub(lambda match: f"{COINS.get(match[2][0].lower(), match[2])}{match[1]}", text)
     found, scan = _named(text), _Scan(text)
-    models, memory = _models(facts, scan), scan.take(NAMELESS)
-    devices, counts = _devices(facts, scan)
+    models, memory = _models(facts, scan), scan.take(words("nameless"))
+    devices, counts, others = _devices(facts, scan)
     if memory and memory[1]:
         counts = (*counts, _count(memory[1]))
     used_on = _date(scan)
     figures = tuple(sorted(_of_rows(list(_figures(scan, text))), key=lambda each: each.place))
-    size, sized = None if models else SIZE_OF_MODEL.search(text), tuple[ModelCard, ...]()
+    size, sized = None if models else words("size_of_model").search(text), tuple[ModelCard, ...]()
     if size is not None:
         # No known model may have about this size.
         with suppress(TunemarkError):
             sized = (any_model(facts, size[1]),)
-    unnamed = re.sub(r"\b(?:[A-Z]\w+|v|version)[ -]?\d+(?:\.\d+)+\b|\b(?:16|8|4)-?bit\b|\b\d+(?:\.\d+)?B\b(?: model)?", " ", scan.rest)
     return ClaimText(
         text=text,
         models=models or sized,
         sized=bool(sized),
         devices=devices,
         counts=counts,
+        other_counts=others,
         methods=tuple(Method(name) for name in ("full", "lora", "qlora", "peft") if name in found("methods")),
         formats=tuple(found("formats")),
         targets=",".join(dict.fromkeys(re.findall(r"\b(?:[qkvo]|gate|up|down)_proj\b", text))) or next(iter(found("targets")), None),
         used_on=used_on,
         memory_gib=float(memory[2]) if memory else None,
         figures=figures,
-        left=tuple(
-            match[0].strip() for match in re.finditer(r"\b[A-Z]{1,2}\d{2,}\b|(?<![\w.,-])[$€]?\d[\d.,]*\w*[ %]?(?: ?[A-Za-z]+)?", unnamed)
-        ),
+        left=tuple(match[0].strip() for match in words("unread").finditer(words("version").sub(" ", scan.rest))),
     )
 
 
@@ -231,58 +219,65 @@ def _variants(facts: FactBase, name: str, before: str) -> tuple[AcceleratorCard,
     named = card or number_alone or (re.search(r"\d", bare) and re.search(r"[A-Za-z]", bare))
     if not named or re.search(r"\b(?:gpus?|chips?)\b", name, re.IGNORECASE):
         return ()
+    variants = [facts.accelerators[key] for key in facts.variants_of(name)]
+    # None of several memories may be the usual one.
     with suppress(TunemarkError):
         usual = card or facts.accelerator(name, usual=True)
-        variants = [facts.accelerators[key] for key in facts.variants_of(name)] if usual.unit != "cpu" else []
-        return tuple({each.key: each for each in (usual, *variants)}.values())
-    return ()
+        variants = [usual, *(variants if usual.unit != "cpu" else [])]
+    size = re.search(r"(\d+)GB", name)
+    exact = [card for card in variants if size and card.memory_gib == float(size[1])]
+    return tuple({each.key: each for each in exact or variants}.values())
 
 
-def _devices(facts: FactBase, scan: _Scan) -> tuple[tuple[tuple[AcceleratorCard, ...], ...], tuple[int, ...]]:
-    """Return the devices with their variants, and their numbers: beside their names, else those of GPUs in general."""
-    found, counts = dict[int, tuple[AcceleratorCard, ...]](), list[int]()
-    nodes = NODES.search(scan.rest)
+def _devices(facts: FactBase, scan: _Scan) -> tuple[tuple[tuple[AcceleratorCard, ...], ...], tuple[int, ...], tuple[int, ...]]:
+    """Return the devices with their variants, and their numbers: beside their names, else those of GPUs in general, which else are others."""
+    found, counts, others = dict[int, tuple[AcceleratorCard, ...]](), list[int](), list[int]()
+    nodes = words("nodes").search(scan.rest)
     for start, end in scan.runs():
         name, before = scan.rest[start:end], scan.rest[:start]
         row = facts.by_instance.get(name.lower()) if "." in name else None
         variants = (facts.accelerators[row.accelerator],) if row else _variants(facts, name, before)
+        variants = () if words("laptop").match(scan.rest[end:]) else variants
         if variants:
             number, begin, until = _beside(before, scan.rest[end:], variants[0])
             counts += [int(each * (row.accelerator_count if row else 1)) for each in number or ([1] if row else [])]
             # A memory beside the name is that of the device, if it is sold with it.
-            size = SIZE.match(scan.rest[end:])
+            size = words("size").match(scan.rest[end:])
             if size and (sold := [with_memory(card, float(size[1])) for card in variants if sold_with(card, float(size[1]))]):
                 variants, until = tuple(sold), max(until, size.end())
             found[start] = variants
             scan.read(begin, end + until)
-    if between := scan.take(re.compile(rf"\bfrom {COUNT} to {COUNT} (?:GPUs?|devices|chips|cards)", re.IGNORECASE)):
+    if between := scan.take(words("from_to")):
         counts = counts or [_count(between[1]), _count(between[2])]
-    while match := scan.take(DEVICES):
-        counts = [*counts, _count(match[1])] if not (found and counts) else counts
-    if nodes and re.search(
-        r"\b(?:nodes?|machines|servers|hosts) ?(?:of|with|x|,|\()|\b(?:each|per) node|\beach\b", scan.rest, re.IGNORECASE
-    ):
+    while match := scan.take(words("devices")):
+        others.append(_count(match[1]))
+    if not counts or not found:
+        first = 1 if found else len(others)
+        counts, others = [*counts, *others[:first]], others[first:]
+    if nodes and words("of_nodes").search(scan.rest):
         counts = [count * _count(nodes[1]) for count in counts]
-        scan.take(NODES)
-    return tuple({cards[0].key: cards for _, cards in sorted(found.items())}.values()), tuple(dict.fromkeys(counts))
+    if counts:
+        scan.take(words("nodes"))
+    devices = tuple({cards[0].key: cards for _, cards in sorted(found.items())}.values())
+    return devices, tuple(dict.fromkeys(counts)), tuple(each for each in dict.fromkeys(others) if each not in counts)
 
 
 def _beside(before: str, after: str, card: AcceleratorCard) -> tuple[list[int], int, int]:
     """Return the numbers of devices around a name, two for `from 1 to 8`, where they begin, and how far they reach behind the name."""
-    first, last = BEFORE.search(before), AFTER.match(after)
+    first, last = None if words("hours").match(after) else words("before").search(before), words("after").match(after)
     number = _count(first[1]) if first else 0
     begin, until = first.start(1) if first else len(before), 0
     if last and (not last[3] or card.vendor == "Google"):
         # The slices of TPU v4 and v5p are named after their cores.
         number = max(number, 1) * int(next(filter(None, last.groups()))) // ((card.cores_per_unit or 1) if last[3] else 1)
         until = last.end()
-    earlier = FROM_TO.search(before[:begin]) if first else None
+    earlier = words("from").search(before[:begin]) if first else None
     numbers = [*([_count(earlier[1])] if earlier else []), *([number] if number else [])]
     return numbers, earlier.start(1) if earlier else begin, until
 
 
 def _count(word: str) -> int:
-    return int(CLAIMS["numbers"].get(word.lower()) or word)
+    return int(CLAIMS["numbers"].get(word.lower()) or _number(word) or 0)
 
 
 def _date(scan: _Scan) -> date | None:
@@ -296,18 +291,21 @@ def _date(scan: _Scan) -> date | None:
 
 def _figures(scan: _Scan, text: str) -> Iterator[Stated]:
     """Yield the figures, with the one before a change first."""
+    clear = text
     for kind, pattern in ((row["kind"], pattern) for row in CLAIMS["figures"] for pattern in row["patterns"]):
         place = 0
         while match := _pattern(pattern).search(scan.rest, place):
             place, begin = match.end(), match.start()
-            if stated := _stated(kind, match, text):
-                first = FIRST.search(scan.rest[:begin])
+            if stated := _stated(kind, match, text, clear):
+                first = words("first").search(scan.rest[:begin])
                 if first and (earlier := _number(first[1])):
                     begin = first.start(1)
                     scale = stated.value.value / (_number(match["n"]) or 1.0)
                     yield replace(stated, value=_interval(first[1], earlier) * scale, printed=first[1], place=begin)
                 yield stated
-                scan.read(begin, match.end())
+                scan.read(begin, place)
+                # What one figure is per says nothing about the next.
+                clear = f"{clear[:begin]}{READ * (place - begin)}{clear[place:]}"
 
 
 def _of_rows(figures: list[Stated]) -> Iterator[Stated]:
@@ -319,10 +317,13 @@ def _of_rows(figures: list[Stated]) -> Iterator[Stated]:
         yield replace(each, kind="sequence_length") if alone else each
 
 
-def _stated(kind: str, match: re.Match[str], text: str) -> Stated | None:
-    """Return a figure in the unit of its kind, or None for one that is something else. A rate of one device is a kind of its own."""
-    number, before, after = match["n"].strip(), text[max(0, match.start() - 40) : match.start()], text[match.end() : match.end() + 24]
+def _stated(kind: str, match: re.Match[str], text: str, clear: str) -> Stated | None:
+    """Return a figure in the unit of its kind, a rate of one device as a kind of its own; None for another one. `clear` is without read figures."""
+    start, end = match.span()
+    number, before, after = match["n"].strip(), text[max(0, start - 40) : start], text[end : end + 24]
     if kind == "train_time_s" and not match.groupdict().get("t"):
+        # `5:03h` is in hours and minutes, and a bare number in seconds.
+        number = re.sub(r"^\d+:\d\d$", r"\g<0>:00", re.sub(r"^[\d.]+$", r"\g<0> s", number))
         value = duration(number.rstrip(", ").replace(",", "").replace("-", " "))
     elif kind == "sequence_length" and re.fullmatch(r"\d+ ?k", number, re.IGNORECASE):
         value = 1024.0 * int(number[:-1])
@@ -333,12 +334,15 @@ def _stated(kind: str, match: re.Match[str], text: str) -> Stated | None:
         return None
     if kind == "train_time_s" and re.match(r" ?(?:per|an|/|each) ?(?:full |training )?epoch", after, re.IGNORECASE):
         kind = "epoch_time_s"
-    one = words("each").search(f"{before if kind == 'tokens_per_s' else before[-25:].split(',')[-1]} {match[0]}")
-    one = one or re.match(rf"[ ,(]{{0,2}}(?:on )?(?:{words('each').pattern})", after, re.IGNORECASE)
+    near = clear[max(0, start - (40 if kind == "tokens_per_s" else 25)) : start]
+    one = words("each").search(f"{near if kind == 'tokens_per_s' else near.split(',')[-1]} {match[0]}")
+    one = one or re.match(rf"[ ,(]{{0,2}}(?:on )?(?:{words('each').pattern})", clear[end : end + 24], re.IGNORECASE)
     whole = words("total").search(clause) or re.match(r" ?(?:in total|total|across|overall|together|aggregate|for the|combined)", after)
     alone = words("each").search(match[0]) or (one and not whole)
-    each = "_each" if kind in {"tokens_per_s", "samples_per_s", "flop_per_s"} and alone else ""
-    return Stated(kind + each, _in_unit(kind, _interval(number, value), match.groupdict()), match[0].strip(" ,"), match.start())
+    amount = _in_unit(kind, _interval(number, value), match.groupdict())
+    if kind in {"cost_usd", "train_time_s"} and words("at_most").search(before):
+        amount = replace(amount, low=0.0)
+    return Stated(f"{kind}_each" if kind in RATES and alone else kind, amount, text[start:end].strip(" ,"), start)
 
 
 def _in_unit(kind: str, amount: Interval, parts: dict[str, str]) -> Interval:

@@ -4,10 +4,10 @@ Of all readings that the words allow, the one that holds up best counts.
 """
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import product
 
 from tunemark.collector.audit.bounds import utilisation, weight_bytes
 from tunemark.collector.audit.claim_checks import LOOSE, findings_of_text
@@ -15,7 +15,8 @@ from tunemark.collector.audit.claim_records import readings
 from tunemark.collector.audit.claim_text import PAIR, ClaimText
 from tunemark.collector.audit.evidence import AuditedResult, Evidence
 from tunemark.collector.audit.load import audited_record
-from tunemark.collector.audit.rule import WORST_FIRST, Finding, audit
+from tunemark.collector.audit.printed_figures import WORDS, narrow_format
+from tunemark.collector.audit.rule import AMBIGUOUS, IMPOSSIBLE, SUSPICIOUS, WORST_FIRST, Finding, audit
 from tunemark.collector.audit.token_rates import plain_rate, token_rates
 from tunemark.collector.predict.estimate import range_of, read_evidence
 from tunemark.schema.facts.cards import APPLE, AcceleratorCard, ModelCard
@@ -24,17 +25,23 @@ from tunemark.schema.files import project_root
 from tunemark.schema.formats import GIB, gib, significant
 from tunemark.schema.option_rates import Evidence as KnownRates
 from tunemark.schema.option_rates import option_rates
-from tunemark.schema.physics.stacks import STACKS
-from tunemark.schema.plan_search import Asked, best_plan, step_on
+from tunemark.schema.physics.memory_states import MemoryVerdict
+from tunemark.schema.plan_search import Asked, Candidate, best_plan, step_on
 from tunemark.schema.recommendation_words import asked_in_words
-from tunemark.schema.records.published import Claim, PublishedResult
+from tunemark.schema.records.published import Claim, Conditions, PublishedResult
 from tunemark.schema.throughput import Range
 from tunemark.schema.vocabulary import FITS, AuditVerdict, Method
 
 SETTINGS = {"sequence_length", "micro_batch", "batch", "gradient_accumulation", "lora_r", "parameters", "peak_memory_bytes"}
 """Figures beside which a text may say that training fits."""
+NOT_JUDGED, PLAUSIBLE = "not judged", "plausible"
 NOTHING = len(AuditVerdict)
-"""Place of a verdict that the audit does not have: behind the mildest."""
+"""Place of these verdicts, which the audit does not have: behind the mildest."""
+ENDLESS = 1e15
+"""More bytes than any step needs on a device."""
+MISFIT = "a step of usual settings, without offload to the host, does not fit: "
+OUTSIDE = {"below": "padding, a slow link or other work in the same time", "above": "software that is faster than what results are of"}
+"""What leaves a rate possible that is beside the interval predicted, but not beyond what the audit accepts."""
 BY_PHYSICS = ("utilisation", "attainable")
 """Rules that compare a rate with the peak of its devices."""
 
@@ -59,23 +66,26 @@ class Predicted:
     reason: str
     expected: tuple[float, Range] | None = None
     """Tokens/s as claimed and as predicted."""
-    doubted: bool = False
-    compared: bool = False
-    agrees: bool = False
-    """True if the claimed rate is within the interval predicted."""
+    verdict: str = NOT_JUDGED
+    side: str = ""
+    """Where the claimed rate lies: `within` the interval predicted, `below` or `above` it."""
 
 
 def verdict_on(facts: FactBase, claim: ClaimText, say: Callable[[str], None]) -> Judged:
     """Return the verdict on a claim, with all findings on it and on its best reading."""
-    own, kept = findings_of_text(facts, claim)
+    (own, kept), other = findings_of_text(facts, claim), claim.other_work
     # Read once, and only if there is a rate or a memory to predict.
     known = cache(lambda: read_evidence(project_root(), facts, say))
     best = min((_best_reading(facts, each, known) for each in _of_each_device(claim)), key=lambda each: _place(each.verdict))
+    if other:
+        names = [*(each.name for each in claim.models), *(each[0].name for each in claim.devices)]
+        reason = f"this is a claim about {other}, and only supervised training is judged"
+        best, kept = Judged(verdict=NOT_JUDGED, reason=reason, findings=(), read=", ".join(names)), ""
     worst_first = sorted((*own, *best.findings), key=lambda each: WORST_FIRST[each.verdict])
     findings = tuple(replace(each, records=()) for each in worst_first)
     verdict: str = min((*(each.verdict.value for each in own), best.verdict), key=_place)
-    if verdict == "not judged" and kept:
-        verdict = "plausible"
+    if verdict == NOT_JUDGED and kept:
+        verdict = PLAUSIBLE
     # The finding on the predicted rate says the same as the reason.
     worst = [each.calculation for each in findings[:1] if each.rule != "predicted-rate"]
     told = best.reason if best.compared or not (worst or kept) else ""
@@ -86,15 +96,16 @@ def _best_reading(facts: FactBase, claim: ClaimText, known: Callable[[], KnownRa
     """Return the verdict on the reading of a claim that holds up best."""
     tried = list[Judged]()
     for record in readings(claim):
-        tried.append(_judged(facts, record, known))
+        tried.append(_judged(facts, claim, record, known))
         if _place(tried[-1].verdict) == NOTHING:
             break
     best = max(tried, key=lambda each: _place(each.verdict))
     if claim.sized:
         named = claim.models[0]
         best = replace(best, read=best.read.replace(facts.models[named.key].name, named.name, 1))
-    if claim.models and best.verdict == "not judged" and {each.kind for each in claim.figures} <= SETTINGS:
-        best = _fitting(facts, claim, known()) or best
+    if len(claim.devices) >= PAIR and best.verdict == NOT_JUDGED and (claim.values("speedup") or claim.values("gained")):
+        names = " against ".join(variants[0].name for variants in claim.devices)
+        best = replace(best, reason="it compares devices, and states no rate of each", read=names)
     return best
 
 
@@ -108,127 +119,126 @@ def _of_each_device(claim: ClaimText) -> list[ClaimText]:
     return [claim]
 
 
-def _fitting(facts: FactBase, claim: ClaimText, fitted: KnownRates) -> Judged | None:
-    """Return the verdict of the memory model on a training that is named on devices, by the reading that needs the least of them."""
-    # The software of Macs is not among the stacks.
-    cards = [card for variants in claim.devices for card in variants if card.vendor != APPLE and card.memory_gib]
-    if not claim.devices:
-        cards = [card for card in facts.accelerators.values() if card.memory_gib == claim.memory_gib and card.vendor == "NVIDIA"][:1]
-    if not cards or claim.offloads or claim.says("tuned"):
-        return None
-    choices = product(claim.models, claim.possible_methods, cards, claim.counts or (1,))
-    # Of equal ones the usual device comes first.
-    return max((_fit(claim, fitted, *choice) for choice in choices), key=lambda each: each[0])[1]
-
-
-def _fit(
-    claim: ClaimText, fitted: KnownRates, model: ModelCard, method: Method, card: AcceleratorCard, devices: int
-) -> tuple[tuple[int, bool], Judged]:
-    """Return the verdict on one reading, with what readings are compared by: the verdict, and whether the usual stack fits."""
-    lengths, batches = claim.values("sequence_length"), claim.values("micro_batch")
-    length, method = int(lengths[0].value) if lengths else model.usual_length, Method.LORA if method is Method.PEFT else method
-    asked = Asked({"micro_batch": int(batches[0].value)} if batches else {})
-    plan, fit = best_plan(fitted.effects, card, step_on(card, model, method, length, devices, asked), "plain", asked)
-    others, room = plan.other_stacks(card), card.usable_bytes - plan.needed_bytes
-    weights = weight_bytes(model, method, "fp8" if claim.says("eight_bits") else None)[0] / devices
-    reason = f"a step of usual settings needs {gib(plan.needed_bytes)} of {gib(card.usable_bytes)} by the memory model"
-    if fit == "no" and not others:
-        reason = f"a step of usual settings, without offload to the host, does not fit: each device lacks {gib(-room)} by the memory model"
-    elif fit not in FITS:
-        reason += f"; with {others[0]} it fits" if others else ", and may not fit"
-    if claim.says("not_fitting"):
-        verdict = "ambiguous" if fit in FITS else "plausible"
-    elif fit != "no" or others:
-        verdict = "plausible"
-    elif weights > card.usable_bytes:
-        verdict, reason = "impossible", f"weights alone take {gib(weights)} of the {gib(card.usable_bytes)} of each device"
-    else:
-        # Shards of several devices may wait in host memory, which is slow but usual.
-        verdict = "suspicious" if devices == 1 else "ambiguous"
-    name = card.name if claim.devices else f"device with {claim.memory_gib:g} GB"
-    read = f"{asked_in_words(model, method, None, length)}, {devices} x {name}"
-    judged = Judged(verdict=verdict, reason=reason, findings=(), read=read, compared=True)
-    return (_place(verdict), fit in FITS), judged
-
-
 def _place(verdict: str) -> int:
     """Return the place of a verdict: the worst is 0."""
     return WORST_FIRST[AuditVerdict(verdict)] if verdict in set(AuditVerdict) else NOTHING
 
 
-def _judged(facts: FactBase, record: PublishedResult, known: Callable[[], KnownRates]) -> Judged:
+def _judged(facts: FactBase, claim: ClaimText, record: PublishedResult, known: Callable[[], KnownRates]) -> Judged:
     """Return the verdict on one reading."""
     run = audited_record(record, facts)
-    model, card, devices = run.model, run.accelerator, f"{run.devices} x {run.device_name}" if run.device_name else ""
+    model, card, name = run.model, run.accelerator, run.device_name
+    if not claim.devices and not run.claims and claim.memory_gib:
+        card = next((each for each in facts.accelerators.values() if each.memory_gib == claim.memory_gib and each.vendor == "NVIDIA"), None)
+        name = f"device with {claim.memory_gib:g} GB"
+    devices = f"{run.devices} x {name}" if name else ""
     predicted, read = Predicted(reason="no figure of it can be compared with other results"), [model.name if model else "", devices]
+    if model and (claim.methods or card):
+        read = [asked_in_words(model, run.conditions.method, None, run.conditions.sequence_length or model.usual_length), devices]
     if model and card and card.memory_gib:
-        predicted = _predicted(run, model, card, known())
-        length = run.conditions.sequence_length or model.usual_length
-        read = [asked_in_words(model, run.conditions.method, None, length), devices]
+        predicted = _predicted(claim, run, model, card, known())
     expected = {run.id: predicted.expected} if predicted.expected else {}
     findings = audit(Evidence((run,), (), facts, (record,), expected))
-    verdicts = [*(each.verdict for each in findings), *([AuditVerdict.SUSPICIOUS] if predicted.doubted else [])]
-    verdict = min(verdicts, key=WORST_FIRST.__getitem__).value if verdicts else "plausible" if predicted.compared else "not judged"
-    compared = predicted.compared or predicted.doubted
+    verdict: str = min((*(each.verdict.value for each in findings), predicted.verdict), key=_place)
     # What physics excludes or questions needs no comparison that does not.
-    excluded = any(each.rule in BY_PHYSICS for each in findings) and predicted.agrees
+    excluded = any(each.rule in BY_PHYSICS for each in findings) and predicted.side == "within"
     reason = "" if excluded else predicted.reason
-    return Judged(verdict=verdict, reason=reason, findings=findings, read=", ".join(filter(None, read)), compared=compared)
+    if verdict == PLAUSIBLE and predicted.side in OUTSIDE:
+        reason += f", which {'offload to the host' if run.offloads_to_host else OUTSIDE[predicted.side]} can explain"
+    return Judged(
+        verdict=verdict, reason=reason, findings=findings, read=", ".join(filter(None, read)), compared=predicted.verdict != NOT_JUDGED
+    )
 
 
-def _predicted(run: AuditedResult, model: ModelCard, card: AcceleratorCard, fitted: KnownRates) -> Predicted:
-    """Compare the rate and the memory of a reading with those of a step of usual settings."""
-    claim, memory, stated = run.claims.get("tokens_per_s"), run.claims.get("peak_memory_bytes"), run.conditions
-    derived = plain_rate(run) if claim is None else None
+def _asked(claim: ClaimText, stated: Conditions) -> Asked:
+    """Return the fields of a step that a text states: its rows, its optimizer, how it is sharded, and weights without copies in fp32."""
+    optimizer, shared = str(stated.settings.get("optimizer")), claim.said("sharding") if (stated.accelerator_count or 1) > 1 else []
+    given = {
+        "micro_batch": stated.micro_batch,
+        "optimizer": next((kind for word, kind in WORDS["shape"]["optimizers"].items() if re.search(word, optimizer)), None),
+        # `ZeRO stage 3` is zero3, and FSDP without a number is the first.
+        "sharding": next((f"{each[:4]}{each[-1] if each[-1].isdigit() else 1}" for each in shared), None),
+    }
+    return Asked({name: value for name, value in given.items() if value}, "hf-pure-bf16" if claim.says("pure_bf16") else None)
+
+
+def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: AcceleratorCard, fitted: KnownRates) -> Predicted:
+    """Compare the rate and the memory of a reading with those of a step of usual settings; without them, say whether such a step fits."""
+    rate, memory, stated = run.claims.get("tokens_per_s"), run.claims.get("peak_memory_bytes"), run.conditions
+    derived = plain_rate(run) if rate is None else None
     if derived is not None:
-        claim = Claim(value=derived.tokens_per_s.value, printed=f"{significant(derived.tokens_per_s.value)} tokens/s")
-    length, settings = stated.sequence_length or model.usual_length, stated.settings
-    asked = Asked({"micro_batch": stated.micro_batch} if stated.micro_batch else {})
+        rate = Claim(value=derived.tokens_per_s.value, printed=f"{significant(derived.tokens_per_s.value)} tokens/s")
+    length, settings, asked = stated.sequence_length or model.usual_length, stated.settings, _asked(claim, stated)
     if memory:
         # A step whose peak is stated has that memory, of which no driver and no checks keep a part.
         card = card.with_usable(max(GIB, memory.value)) if memory.value < card.usable_bytes else card
     method = Method.LORA if stated.method is Method.PEFT else stated.method
-    step = step_on(card, model, method, length, run.devices, asked)
-    plan, fit = best_plan(fitted.effects, card, step, "plain", asked)
+    plan, fit = best_plan(fitted.effects, card, step_on(card, model, method, length, run.devices, asked), "plain", asked)
     rates = [each for each in option_rates(model, length, [(card, run.devices)], fitted, asked=asked) if each.method == stated.method]
-    known = {rate.software: speed for rate in rates if (speed := range_of(rate))}
-    # The memory model knows plain software, whole rows, NVIDIA's 4-bit weights, and adapters of all experts.
-    unlike = {"software", "sequence_parallel", "quantisation"} & settings.keys() or card.vendor == APPLE or model.experts
-    misfit = (
-        bool(run.claims)
-        and not (known or unlike or run.offloads_to_host or method is not stated.method)
-        and fit == "no"
-        and not plan.other_stacks(card)
-    )
-    above = "" if misfit else _above_bf16(run)
-    if claim and known:
+    known = {each.software: speed for each in rates if (speed := range_of(each))}
+    above = _above_bf16(run)
+    if rate and known:
         # The software is not stated: it is taken to be of the level with the nearest rate.
-        software = min(known, key=lambda level: abs(math.log(known[level].value / claim.value)))
+        software = min(known, key=lambda level: abs(math.log(known[level].value / rate.value)))
         likely = known[software]
-        side = "within" if likely.low <= claim.value <= likely.high else "below" if claim.value < likely.low else "above"
+        side = "within" if likely.low <= rate.value <= likely.high else "below" if rate.value < likely.low else "above"
         ends = f"{significant(likely.low)} to {significant(likely.high)}, the 90% interval"
         nearest = ", the nearest level" if len(known) > 1 else ""
-        reason = "; ".join(filter(None, (above, f"{claim.printed} is {side} {ends} predicted for {software} software{nearest}")))
+        reason = "; ".join(filter(None, (above, f"{rate.printed} is {side} {ends} predicted for {software} software{nearest}")))
         if derived is not None and derived.quantity != "tokens" and side != "within":
-            return Predicted(reason=reason, doubted=bool(above))  # rows may be shorter
-        # Other software than the model knows may be faster, and a whole time may hold twice that of training.
-        faster = side == "above" and software == "plain" and "software" in settings
-        longer = side == "below" and derived is not None and claim.value > likely.low / LOOSE["time"][1]
-        reason += ", and a whole time holds more than training" if longer else ""
-        expected = None if faster or longer else (claim.value, likely)
-        return Predicted(reason=reason, expected=expected, doubted=bool(above), compared=True, agrees=side == "within")
-    if misfit:
-        lacking = gib(plan.needed_bytes - card.usable_bytes)
-        reason = f"a step of usual settings, without offload to the host, does not fit: each device lacks {lacking} by the memory model"
-        return Predicted(reason=reason, doubted=True)
-    if memory and not claim:
-        stacks = [replace(plan, stack=name) for name, stack in STACKS.items() if stack.runs(plan.shape, card.vendor)]
-        leanest = min(stacks, key=lambda each: each.needed_bytes, default=plan)
-        also = f", and {gib(leanest.needed_bytes)} with {leanest.stack}" if leanest.needed_bytes < plan.needed_bytes else ""
-        return Predicted(reason=f"by the memory model, a step of usual settings needs {gib(plan.needed_bytes)}{also}", compared=True)
-    why = next((rate.reason for rate in rates if claim and rate.reason), "it states no tokens/s")
+            return Predicted(reason=reason, verdict=SUSPICIOUS if above else NOT_JUDGED)  # rows may be shorter
+        # Other software and narrower formats may be faster; a whole time may hold twice that of training, or be `under 3 hours`.
+        faster = side == "above" and bool(narrow_format(stated.precision) or (software == "plain" and "software" in settings))
+        least = likely.low / LOOSE["time"][1] if all(each.low for each in claim.values("train_time_s")) else 0
+        longer = side == "below" and derived is not None and rate.value > least
+        expected = None if faster or longer else (rate.value, likely)
+        return Predicted(reason=reason, expected=expected, verdict=SUSPICIOUS if above else PLAUSIBLE, side=side)
+    # The memory model knows plain software, whole rows, NVIDIA's 4-bit weights, and adapters of all experts.
+    unlike = {"software", "sequence_parallel", "quantisation"} & settings.keys() or card.vendor == APPLE or model.experts
+    modelled = not (known or unlike or run.offloads_to_host or method is not stated.method or claim.says("few_states"))
+    if run.claims and modelled and fit == "no" and not plan.other_stacks(card):
+        needs, lacking = gib(plan.needed_bytes), gib(plan.needed_bytes - card.usable_bytes)
+        ending = f"it needs {needs}, not {memory.printed}," if memory else f"each device lacks {lacking}"
+        return Predicted(reason=f"{MISFIT}{ending} by the memory model", verdict=SUSPICIOUS)
+    if not rate:
+        fitting = _fitting(claim, run, model, card, plan, fit)
+        alone = {each.kind for each in claim.figures} <= SETTINGS
+        if fitting and (memory or alone or fitting.verdict in {IMPOSSIBLE, SUSPICIOUS}):
+            return fitting
+    why = next((each.reason for each in rates if rate and each.reason), "it offloads to the host" if memory else "it states no tokens/s")
     reason = "; ".join(filter(None, (above, f"it is not compared with other results: {why}")))
-    return Predicted(reason=reason, doubted=bool(above))
+    return Predicted(reason=reason, verdict=SUSPICIOUS if above else NOT_JUDGED)
+
+
+def _fitting(
+    claim: ClaimText, run: AuditedResult, model: ModelCard, card: AcceleratorCard, plan: Candidate, fit: MemoryVerdict
+) -> Predicted | None:
+    """Judge whether a training fits that is named on devices, or the memory that it states; None if the memory model cannot know."""
+    needed, usable, others = gib(plan.needed_bytes), gib(card.usable_bytes), plan.other_stacks(card)
+    reason = f"a step of usual settings needs {needed} of {usable} by the memory model"
+    held = weight_bytes(model, plan.shape.method, "fp8" if claim.says("eight_bits") else None)[0] / run.devices
+    weights, memory = f"weights alone take {gib(held)} of the {usable} of each device", run.claims.get("peak_memory_bytes")
+    if claim.says("not_fitting"):
+        return Predicted(reason=reason, verdict=AMBIGUOUS if fit in FITS else PLAUSIBLE)
+    if card.vendor == APPLE or run.offloads_to_host:
+        return None
+    if held > card.usable_bytes and not memory:
+        return Predicted(reason=weights, verdict=IMPOSSIBLE)
+    if claim.says("few_states"):
+        return Predicted(reason=f"{weights}; the memory model does not know what its optimizer holds besides", verdict=PLAUSIBLE)
+    if memory:
+        # Any device has the memory that the leanest stack needs.
+        [leanest] = [replace(plan, stack=name) for name in plan.other_stacks(card.with_usable(ENDLESS))[:1]] or [plan]
+        also = f", and {gib(leanest.needed_bytes)} with {leanest.stack}" if leanest.needed_bytes < plan.needed_bytes else ""
+        return Predicted(reason=f"by the memory model, a step of usual settings needs {needed}{also}", verdict=PLAUSIBLE)
+    if claim.says("tuned"):
+        return None
+    if fit == "no" and not others:
+        # Shards of several devices may wait in host memory, which is slow but usual.
+        lacking = f"each device lacks {gib(plan.needed_bytes - card.usable_bytes)}"
+        return Predicted(reason=f"{MISFIT}{lacking} by the memory model", verdict=SUSPICIOUS if run.devices == 1 else AMBIGUOUS)
+    ending = "" if fit in FITS else f"; with {others[0]} it fits" if others else ", and may not fit"
+    return Predicted(reason=f"{reason}{ending}", verdict=PLAUSIBLE)
 
 
 def _above_bf16(run: AuditedResult) -> str:
