@@ -271,7 +271,7 @@ def _too_long(length: int, model: ModelCard) -> str | None:
 
 
 def cautions(model: ModelCard, length: int, tokens: float = 0.0) -> str:
-    """Return what speeds of a model assume, and sentences about as many tokens as train it from nothing, and about rows longer than its context.
+    """Return sentences about the software that speeds of a model assume, about as many tokens as train it from nothing, and about rows longer than its context.
 
     Rotary positions have no end. Empty if there is nothing to say.
 
