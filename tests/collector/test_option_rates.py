@@ -188,14 +188,12 @@ def test_plans_keep_the_devices_and_what_belongs_to_a_sharding(change: dict[str,
     ("method", "divisions"), [(Method.FULL, {"zero1", "tp2", "tp4", "tp8"}), (Method.LORA, {"ddp", "tp2", "tp4", "tp8"})]
 )
 def test_trainium_1_shards_states_and_matrices_but_no_weights(method: Method, divisions: set[str]) -> None:
-    """As `plan` refuses FSDP on it."""
     card = FACTS.accelerators["aws-trainium1"]
     step = step_on(card, FACTS.models["llama-3.1-8b"], method, 2048, 16)
     assert {division_of(plan) for plan in plans_of(combination_on(card, step, "plain"), ())} == divisions
 
 
 def test_several_devices_of_a_vendor_need_a_result_of_several_that_is_not_of_its_own_software() -> None:
-    """An own stack, as that of TPUs, says nothing about plain software on several of them."""
     places = [(FACTS.accelerators[H100], 2)]
     for level, reason in (
         ("plain", None),

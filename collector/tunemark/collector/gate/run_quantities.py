@@ -113,11 +113,9 @@ QUANTITIES: dict[str, Callable[..., Any]] = {
     "power_was_read": lambda r: r.gpu and r.device.nodes == 1 and len(r.powers_w) == r.count and fewest_samples(r) >= MANY_SAMPLES,
     "often_sampled_w": lambda r: sampled_w(r) if fewest_samples(r) >= MANY_SAMPLES else None,
     "mean_rate": lambda r: float(r.flops.sum() / r.times.sum()) if r.flops.sum() else None,
-    "limit_w": lambda r: r.environment.devices[0].power_limit_w,
     "limits_w": lambda r: (limit := r.environment.devices[0].power_limit_w) and limit * r.count,
-    "max_clock_mhz": lambda r: r.environment.devices[0].max_clock_mhz,
-    "max_memory_clock_mhz": lambda r: r.environment.devices[0].max_memory_clock_mhz,
-    "clock_of_rate_mhz": lambda r: (share := share_of_peak(r)) and r.card and r.card.peak_clock_mhz and share * r.card.peak_clock_mhz,
+    "share_of_peak": lambda r: (rate := QUANTITIES["mean_rate"](r)) and r.peak and rate / r.peak,
+    "clock_of_rate_mhz": lambda r: (share := QUANTITIES["share_of_peak"](r)) and r.card and share * (r.card.peak_clock_mhz or 0.0),
     "host_of_superchip": lambda r: r.card is None or not re.match("GH200|GB[123]", r.card.name) or not r.environment.os.endswith("x86_64"),
     "odd_allocated": lambda r: (r.memory.device_allocated.peak_bytes or 0) % 512,
     "odd_reserved": lambda r: (r.memory.device_reserved.peak_bytes or 0) % 2**21,
@@ -128,11 +126,6 @@ QUANTITIES: dict[str, Callable[..., Any]] = {
     "shortest_energy_s": lambda r: r.window_s and 0.8 * r.window_s - 4 * DEVICE_INTERVAL_S.get(r.backend, 1.0),
 }
 """Name in relations.toml -> quantity or condition; those below are of several lines."""
-
-
-def share_of_peak(r: Run) -> float | None:
-    """Return the share of the dense peak that the mean rate is."""
-    return float(r.flops.sum() / r.times.sum()) / r.peak if r.flops.sum() and r.peak else None
 
 
 # Time line
