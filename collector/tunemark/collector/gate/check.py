@@ -143,11 +143,8 @@ def validate_all(files: Sequence[Path], root: Path, facts: FactBase, cards: Sequ
         committed, given = committed_files(root), {candidate.file for candidate in candidates}
         # What a run takes the place of may not be committed yet.
         replaced = {each.record.supersedes for each in candidates if isinstance(each.record, Submission) and each.record.supersedes}
-        others = {
-            shown_path(path, root)
-            for path in records_in(root / SUBMISSIONS).files
-            if replaced and content_id(path.read_bytes()) in replaced
-        }
+        own = records_in(root / SUBMISSIONS).files
+        others = {shown_path(path, root) for path in own if replaced and content_id(path.read_bytes()) in replaced}
         unread = [root / file for file in sorted((committed | others) - given) if file.endswith(".json")]
         read = in_processes(partial(_committed, root=root), unread, parallel_above=FEW_COMMITTED)
         accepted = accept(candidates, committed, [known for known in read if known is not None], root)

@@ -113,7 +113,6 @@ QUANTITIES: dict[str, Callable[..., Any]] = {
     "power_was_read": lambda r: r.gpu and r.device.nodes == 1 and len(r.powers_w) == r.count and fewest_samples(r) >= MANY_SAMPLES,
     "often_sampled_w": lambda r: sampled_w(r) if fewest_samples(r) >= MANY_SAMPLES else None,
     "mean_rate": lambda r: float(r.flops.sum() / r.times.sum()) if r.flops.sum() else None,
-    "limits_w": lambda r: (limit := r.environment.devices[0].power_limit_w) and limit * r.count,
     "share_of_peak": lambda r: (rate := QUANTITIES["mean_rate"](r)) and r.peak and rate / r.peak,
     "clock_of_rate_mhz": lambda r: (share := QUANTITIES["share_of_peak"](r)) and r.card and share * (r.card.peak_clock_mhz or 0.0),
     "host_of_superchip": lambda r: r.card is None or not re.match("GH200|GB[123]", r.card.name) or not r.environment.os.endswith("x86_64"),
