@@ -107,16 +107,34 @@ def _with_files(paths: list[Path]) -> tuple["Evidence", list[str]]:
     return add_files(load_evidence(project_root()), named_records(paths).files)
 
 
-def contradictions(paths: list[Path]) -> list["Finding"]:
-    """Return the findings on records that make a figure impossible or inconsistent; print the others as remarks on standard error."""
+def findings_on(paths: list[Path]) -> list["Finding"]:
+    """Return the findings on records in files."""
     from tunemark.collector.predict.cross_validation import audit_all
 
     evidence, ids = _with_files(paths)
-    findings = [each for each in audit_all(project_root(), evidence) if not set(ids).isdisjoint(each.records)]
+    return [each for each in audit_all(project_root(), evidence) if not set(ids).isdisjoint(each.records)]
+
+
+def remark(finding: "Finding") -> str:
+    """Return a finding in one sentence."""
+    return f"{finding.verdict.value}, {finding.rule}: {finding.calculation}"
+
+
+def remarks_on(paths: list[Path]) -> list[tuple[Path, str]]:
+    """Return the findings on each record in files, in a sentence."""
+    from tunemark.collector.gate.read import submission_id
+
+    findings = findings_on(paths) if paths else []
+    return [(path, remark(each)) for each in findings for path in paths if submission_id(path) in each.records]
+
+
+def contradictions(paths: list[Path]) -> list["Finding"]:
+    """Return the findings on records that make a figure impossible or inconsistent; print the others as remarks on standard error."""
+    findings = findings_on(paths)
     wrong = [each for each in findings if each.verdict in {AuditVerdict.IMPOSSIBLE, AuditVerdict.INCONSISTENT}]
     for finding in findings:
         if finding not in wrong:
-            ui.say(f"{finding.records[0]}: {finding.verdict.value}, {finding.rule}: {finding.calculation}")
+            ui.say(f"{finding.records[0]}: {remark(finding)}")
     return wrong
 
 

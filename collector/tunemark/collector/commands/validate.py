@@ -120,6 +120,7 @@ def _validated(paths: list[Path] | None, *, strict: bool) -> "Validation":
 
 def _pull_request(commits: str, out: Path | None, *, github: bool, as_json: bool) -> NoReturn:
     """Check the submissions that a pull request adds, and show where each result ranks."""
+    from tunemark.collector.commands.audit import remarks_on
     from tunemark.collector.gate.github import annotation, append_summary, report_markdown
     from tunemark.collector.gate.pull_request import check, summary
     from tunemark.collector.importers.import_io import write_out
@@ -128,7 +129,7 @@ def _pull_request(commits: str, out: Path | None, *, github: bool, as_json: bool
     base, dots, head = commits.partition("..")
     if not (base and dots and head):
         raise TunemarkError("--pull-request", commits, "give the commits of base and head as BASE..HEAD")
-    report = check(root, base, head, FactBase.of_root(root))
+    report = check(root, base, head, FactBase.of_root(root), remarks_on)
     if out is not None:
         write_out(out, (json.dumps(report, indent=1, sort_keys=True) + "\n").encode())
     if github:

@@ -5,7 +5,7 @@ A pull request may add submissions. Every other change needs a maintainer, and a
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import starmap
 from operator import itemgetter
@@ -54,10 +54,10 @@ class Change:
     """Hash of the content in the head."""
 
 
-def check(root: Path, base: str, head: str, facts: FactBase) -> dict[str, Any]:
+def check(root: Path, base: str, head: str, facts: FactBase, remarks: Callable[[list[Path]], Iterable[tuple[Path, str]]]) -> dict[str, Any]:
     """Return the report on the changes between two commits of a repository, as JSON values. `root` is a checkout of the base.
 
-    The verdict is `accepted`, `refused`, `needs a maintainer`, which people decide, or `nothing to check` without any change.
+    `remarks` gives those of the audit on files. The verdict is `accepted`, `refused`, `needs a maintainer`, which people decide, or `nothing to check` without any change.
     """
     changed = changes(root, base, head)
     looked_at, place = changed[:MOST_CHANGES], f"{SUBMISSIONS}/"
@@ -65,19 +65,18 @@ def check(root: Path, base: str, head: str, facts: FactBase) -> dict[str, Any]:
     if len(changed) > MOST_CHANGES:
         maintainer.append({"path": f"{len(changed) - MOST_CHANGES:,} further paths", "reason": "were not looked at"})
     added, problems = _sorted_out(root, [change for change in looked_at if change.path.startswith(place)])
-    files: list[dict[str, Any]] = []
     with TemporaryDirectory() as folder:
         written = {_write(root, change, Path(folder)): change.path for change in added}
         # The results of the base are compared with, and not checked again.
         done = validate_all(sorted(written), root, facts)
         names = {shown_path(path, root): change for path, change in written.items()}
         invalid = [(names[file], problem) for file, problem in done.problems if file in names] if done.judged else done.problems
-        bad = {file for file, _ in invalid}
-        accepted = [path for path, name in written.items() if done.judged and name not in bad]
+        accepted = [path for path, name in written.items() if done.judged and name not in {file for file, _ in invalid}]
         rows = _rows(accepted, root, facts)
         doubts: dict[str, list[str]] = defaultdict(list)
-        for file, note in done.notes:
-            doubts[names.get(file, file)].append(note.text)
+        said = [(names.get(file, file), note.text) for file, note in done.notes]
+        for file, text in (*said, *((written[path], text) for path, text in remarks(accepted))):
+            doubts[file].append(text)
         files = [{"path": written[path], "notes": doubts[written[path]], **_landing(rows[path], list(rows.values()))} for path in accepted]
     refused = [{"path": file, **asdict(problem)} for file, problem in (*problems, *invalid)]
     verdict = "refused" if refused else "needs a maintainer" if maintainer else "accepted" if files else NOTHING
