@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factories import Tunemark, give_to_git, make_submission, run_id, save
+from factories import Tunemark, make_submission, run_id, save
 from gate_mutations.honest import cpu_machine
 
 from tunemark.collector.gate.cross_file_checks import Verdict, accept

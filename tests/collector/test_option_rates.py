@@ -79,7 +79,7 @@ def test_without_evidence_there_is_a_reason_and_no_rate() -> None:
         assert (rate.evidence == "none") == (rate.tokens_per_s is None) == (rate.reason is not None)
     assert found["lora", "plain", "google-tpu-v5p", 1].reason == "no accepted result on Google devices"
     assert found["lora", "plain", "google-tpu-v5p", 1].memory == "fits"
-    assert found["lora", "plain", A100, 4].reason == "4 devices; accepted results with plain software have at most 1"
+    assert found["lora", "plain", A100, 4].reason == "no accepted result of several devices of this vendor, except with its own software"
     assert found["lora", "plain", "aws-inferentia2", 1].reason.startswith("AWS supports training on other accelerators")
     assert found["qlora", "plain", H100, 1].reason == "no accepted result of QLoRA"
     assert found["full", "plain", "nvidia-t4", 1].reason.startswith("does not fit: ")

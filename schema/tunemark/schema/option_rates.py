@@ -37,9 +37,11 @@ from tunemark.schema.plan_search import (
 )
 from tunemark.schema.recommendation import LEVELS, NO_ROOM, DisputedRate, Offer, Question, Rate, UnusedRate, places_of
 from tunemark.schema.throughput import Effects, LogPrediction, architecture_of, interval_of, line_of, predict
-from tunemark.schema.vocabulary import FITS, METHODS, Dtype, Method, SoftwareLevel
+from tunemark.schema.vocabulary import BEFORE_AMPERE, FITS, METHODS, Dtype, Method, SoftwareLevel
 
 TRAINED = (Method.FULL, Method.LORA, Method.QLORA)
+WITHOUT_4_BITS = ("AWS", "Google")
+"""Vendors for whose devices neither bitsandbytes nor another trainer has kernels with weights of 4 bits."""
 TRITON = ("NVIDIA", "AMD", "Intel")
 """Vendors whose GPUs run kernels in Triton."""
 DELTA_RULE = "flash-linear-attention"
@@ -152,9 +154,11 @@ def unmeasured(results: Sequence[KnownRate], model: ModelCard, method: Method, c
     return None
 
 
-def _unsupported(model: ModelCard, card: AcceleratorCard) -> str | None:
-    """Return the reason why the blocks of a model do not run on an accelerator as fast as is predicted, or None."""
-    if model.linear_value_heads and (card.vendor not in TRITON or card.architecture == "Gaudi"):
+def _unsupported(model: ModelCard, card: AcceleratorCard, method: Method) -> str | None:
+    """Return the reason why the blocks of a model do not run on an accelerator, or not as fast as is predicted, or None."""
+    if method is Method.QLORA and card.vendor in WITHOUT_4_BITS:
+        return f"no training software has weights of 4 bits on devices of {card.vendor}"
+    if model.linear_value_heads and (card.vendor not in TRITON or card.architecture in {"Gaudi", *BEFORE_AMPERE}):
         return f"speeds of {model.name} assume the kernels of {DELTA_RULE}, which are in Triton, and {card.name} runs none"
     if not FAMILIES[model.family].overflows_fp16 or has_bf16(card):
         return None
@@ -219,10 +223,10 @@ def option_rates(
         disputed = [row for row in alike if row.suspicious and row.devices == devices]
         rate = Rate(method.value, length, level, card.key, devices, "none", disputed=_disputed(disputed, length, direct=bool(direct)))
         # Memory takes longest to compute, so what prevents any rate comes first.
-        known = (card.vendor, level) in levels if level != "plain" else devices == 1 or card.vendor in several or asked.stack is None
+        known = (card.vendor, level) in levels if level != "plain" else devices == 1 or card.vendor in several or asked.any_software
         known = bool(found) if level == "vendor" else known
         missing = no_training(card, devices) or _unknown_software(level, devices, most[level], known=known)
-        missing = missing or too_long or _unsupported(model, card)
+        missing = missing or too_long or _unsupported(model, card, method)
         if missing is None:
             formats = (has_bf16(card), Dtype.FP8 in card.peak_tflops, Dtype.FP4 in card.peak_tflops)
             alike_plans = (

@@ -36,7 +36,9 @@ class Asked:
     given: dict[str, Any] = field(default_factory=dict)
     """Fields of the step that keep their value."""
     stack: str | None = None
-    """The software stack whose memory counts, the usual one if it is empty; None for any software."""
+    """The software stack whose memory counts, instead of the usual one; empty if no other may be one with which a step fits."""
+    any_software: bool = False
+    """True if a rate may be of the vendor's own software, which alone runs on several devices of some vendors."""
     loop: str = ""
     """The training loop whose speed counts, instead of any; see `Combination`."""
     release: str = ""
@@ -86,11 +88,12 @@ class Candidate:
         return self if self.shape.world_size <= workers else replace(self, shape=replace(self.shape, world_size=workers))
 
     def other_stacks(self, card: AcceleratorCard) -> tuple[str, ...]:
-        """Return the software stacks, other than vendors' own, with which it is expected to run on an accelerator, the leanest first."""
-        running = [name for name, stack in STACKS.items() if name != USUAL_STACK["vendor"] and stack.runs(self.shape, card.vendor)]
+        """Return the software stacks with which it is expected to run on an accelerator, the leanest first; the vendor's own if no other is one."""
+        running = [name for name, stack in STACKS.items() if stack.runs(self.shape, card.vendor)]
         needed = {name: memory_needed(self.shape, name, self.fixed) for name in running}
         fitting = [name for name in running if any(verdict in FITS and card.usable_bytes >= least for verdict, least in needed[name][1])]
-        return tuple(sorted(fitting, key=lambda name: needed[name][0]))
+        others = [name for name in fitting if name != USUAL_STACK["vendor"]]
+        return tuple(sorted(others or fitting, key=lambda name: needed[name][0]))
 
     def seconds(self, limits: Iterable[float]) -> float:
         """Return device-seconds per token at the limits of a device, without the effects that are the same for all plans."""
@@ -210,7 +213,10 @@ def with_software(step: TrainingShape, card: AcceleratorCard, level: SoftwareLev
     """
     if level == "plain":
         return step
-    loss, attention = step.loss if "loss" in asked.given else "fused", asked.given.get("attention", "sdpa")
+    loss = step.loss if "loss" in asked.given else "fused"
+    # Few stacks have a kernel for sinks.
+    kernel = STACKS[asked.stack or USUAL_STACK[level]].fields.get("", {}).get("attention")
+    attention = asked.given.get("attention") or kernel or (step.attention if FAMILIES[step.model.family].sinks else "sdpa")
     step = replace(step, loss=loss, attention=attention, grouped_experts=True)
     if level == "tuned" or step.method is not Method.LORA:
         return step

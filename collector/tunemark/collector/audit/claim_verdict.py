@@ -159,7 +159,9 @@ def _asked(claim: ClaimText, stated: Conditions) -> Asked:
         # `ZeRO stage 3` is zero3, and FSDP without a number is the first.
         "sharding": next((f"{each[:4]}{each[-1] if each[-1].isdigit() else 1}" for each in shared), None),
     }
-    return Asked({name: value for name, value in given.items() if value}, "hf-pure-bf16" if claim.says("pure_bf16") else None)
+    return Asked(
+        {name: value for name, value in given.items() if value}, "hf-pure-bf16" if claim.says("pure_bf16") else None, any_software=True
+    )
 
 
 def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: AcceleratorCard, fitted: KnownRates) -> Predicted:

@@ -46,7 +46,7 @@ class Traits:
     gated_attention: bool = False
     """The product for the queries gives a gate of the output of attention, too."""
     overflows_fp16: bool = False
-    """Activations of its trained weights exceed the range of fp16 (unsloth.ai/blog/gemma3)."""
+    """Activations of its trained weights exceed the range of fp16 (unsloth.ai/blog/gemma3, docs.unsloth.ai on long contexts of gpt-oss)."""
     capped_logits: bool = False
     """Logits are capped softly, which keeps one more tensor of their size."""
     eager: bool = False
@@ -69,7 +69,7 @@ FAMILIES: dict[str, Traits] = {
     "minimax_m2": Traits(query_key_norm="all"),
     "glm4": Traits(norms_per_layer=4, query_key_value_bias=True),
     "llama4_text": Traits(query_key_norm="unit", chunked=True, every_expert=True),
-    "gpt_oss": Traits(linear_bias=True, sinks=True, eager=True),
+    "gpt_oss": Traits(linear_bias=True, sinks=True, eager=True, overflows_fp16=True),
     "qwen3_5_text": Traits(norms_scaled_in_fp32=True, query_key_norm="head", gated_attention=True),
     **dict.fromkeys(
         ("qwen3_next", "qwen3_5_moe_text"),
