@@ -254,12 +254,15 @@
   restore();
   tellOptions();
   form.addEventListener("submit", (event) => event.preventDefault());
-  let waiting;
+  let waiting, usual = "lora"; // the method that most use for the model
   const changed = (target) => {
     unknown = "";
     touched = target.name;
     clearTimeout(waiting);
-    waiting = setTimeout(() => {
+    waiting = setTimeout(async () => {
+      const before = usual;
+      if (target === box) usual = (await load().then((index) => asked(index).family).catch(() => "")) === "bert" ? "full" : "lora";
+      if (field("method").value === before) field("method").value = usual;
       remember();
       update();
     }, 150);
