@@ -69,7 +69,9 @@ def below_needs(evidence: Evidence) -> Iterator[Finding]:
         if result.devices > 1:
             size, words = states or weight_bytes(model, result.conditions.method, result.conditions.precision)
             if high * result.devices < size:
-                words = f"{size / 1e9:.1f} GB ({words}) > {result.devices} x {high / 1e9:.1f} GB: the rest is elsewhere, which is not stated"
+                words = (
+                    f"{size / 1e9:.1f} GB ({words}) > {result.devices} x {high / 1e9:.1f} GB: the rest is elsewhere, which is not stated"
+                )
                 yield about_figures(IMPOSSIBLE if states else SUSPICIOUS, result, (PEAK,), words if states else f"weights {words}")
             continue
         (floor, words), shape = max(_floor(result, model), states or (0.0, "")), _usual_shape(result, evidence.facts)

@@ -163,7 +163,11 @@ def _claimed_shares(result: AuditedResult, *names: str) -> Iterator[tuple[str, I
             yield name, figure, f"{figure.value:.2%}"
         elif figure and peak:
             share = figure / peak
-            yield name, share, f"{figure.value / 1e12:,.1f} TFLOP/s, {share.value:.2%} of {result.devices} x {peak / result.devices / 1e12:g} TFLOP/s dense"
+            yield (
+                name,
+                share,
+                f"{figure.value / 1e12:,.1f} TFLOP/s, {share.value:.2%} of {result.devices} x {peak / result.devices / 1e12:g} TFLOP/s dense",
+            )
 
 
 def _conventions(result: AuditedResult) -> tuple[float, float]:
