@@ -90,6 +90,12 @@ class AuditedResult(Claimed):
         return steps is None or planned is None or steps.value >= planned.value
 
     @property
+    def learns(self) -> bool:
+        """True if what the training is to learn is stated: a learning rate, epochs, a loss or held-out figures. Otherwise it measures speed."""
+        stated = {"learning_rate", *WORDS["quantities"]["learned"], *WORDS["quantities"]["held_out"]}
+        return not stated.isdisjoint({*self.conditions.settings, *self.claims})
+
+    @property
     def training_rows(self) -> int | None:
         """Rows of the training data: as printed with the dataset, else from the known dataset."""
         return printed_rows(self.conditions.dataset) or (self.dataset.training_rows if self.dataset else None)
@@ -109,7 +115,8 @@ class AuditedResult(Claimed):
     def offloads_to_host(self) -> object:
         """The printed setting for offloading weights, gradients or optimizer states to host memory, or None."""
         settings = self.conditions.settings
-        return next((settings[name] for name in WORDS["settings"]["to_host"] if settings.get(name)), settings.get("fsdp_cpu_offload"))
+        stated = (settings[name] for name in WORDS["settings"]["to_host"] if settings.get(name) not in {None, False, "none"})
+        return next(stated, settings.get("fsdp_cpu_offload"))
 
     @property
     def replicas(self) -> int | None:

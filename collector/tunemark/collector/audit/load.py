@@ -40,6 +40,7 @@ def add_files(evidence: Evidence, paths: Iterable[Path]) -> tuple[Evidence, list
     Raises TunemarkError with exit code 3 for a file that is not a record.
     """
     results, documents = dict(evidence.by_id), dict(evidence.documents_by_id)
+    records = {record.id: record for record in evidence.records}
     ids: list[str] = []
     for path in paths:
         record = read_valid(path)
@@ -52,9 +53,10 @@ def add_files(evidence: Evidence, paths: Iterable[Path]) -> tuple[Evidence, list
         else:
             kept = [record] if isinstance(record, ConvertedResult) else published_results(record)
             added = [audited_record(result, evidence.facts) for result in kept]
+            records |= {result.id: result for result in kept}
         results |= {result.id: result for result in added}
         ids.extend(result.id for result in added)
-    return replace(evidence, results=tuple(results.values()), documents=tuple(documents.values())), ids
+    return replace(evidence, results=tuple(results.values()), documents=tuple(documents.values()), records=tuple(records.values())), ids
 
 
 def audited_record(record: PublishedResult | ConvertedResult, facts: FactBase) -> AuditedResult:

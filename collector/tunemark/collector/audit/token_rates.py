@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from tunemark.collector.audit.evidence import AuditedResult
 from tunemark.collector.audit.interval import Interval
+from tunemark.schema.vocabulary import Padding
 
 LAST_BATCH = 0.01
 """Share of rows that the last batch of an epoch may repeat: at most one batch in a hundred."""
@@ -63,6 +64,11 @@ def _from_steps(result: AuditedResult) -> Iterator[TokenRate]:
     for meaning, step in result.readings("step_time_s"):
         formula = f"{rows:,} rows x {length:,} tokens / {step.value:g} s per step"
         yield TokenRate("step_time_s", meaning, Interval.exact(float(rows * length)) / step, formula, conditions)
+    steps = result.interval("steps_per_s")
+    if steps and result.claims.keys().isdisjoint({"step_time_s", "samples_per_s"}):
+        yield TokenRate(
+            "steps_per_s", "", steps * (rows * length), f"{rows:,} rows x {length:,} tokens x {steps.value:g} steps/s", conditions
+        )
 
 
 def _from_epochs(result: AuditedResult) -> Iterator[TokenRate]:
@@ -97,6 +103,24 @@ def rows_per_step(result: AuditedResult) -> int | None:
     if conditions.micro_batch is None or conditions.gradient_accumulation is None or result.replicas is None:
         return None
     return conditions.micro_batch * conditions.gradient_accumulation * result.replicas
+
+
+def batch_readings(result: AuditedResult) -> dict[str, Interval]:
+    """Return the rows of a step by every reading of a batch of unknown scope: of a device, of all, or of some devices that share a row."""
+    stated, count = result.conditions, result.devices
+    if None in (stated.micro_batch, stated.sequence_length) or count == 1 or stated.global_batch or result.setting("data_parallel"):
+        return {}
+    shared = not {"strategy", "sharding", "zero_stage", "fsdp"} & set(stated.settings)
+    replicas = [each for each in range(1, count + 1) if each in {1, count} or (shared and count % each == 0)]
+    batches = dict.fromkeys((stated.micro_batch or 1, (stated.micro_batch or 1) * (stated.gradient_accumulation or 1)))
+    return {f"{batch} x {each} rows": Interval.exact(float(batch * each)) for batch in batches for each in replicas}
+
+
+def rows_by_rate(result: AuditedResult) -> Interval | None:
+    """Return the rows of a step by the rate of tokens and the time of a step, which need no batch, or None."""
+    rate, step, length = result.interval("tokens_per_s"), result.interval("step_time_s"), result.conditions.sequence_length
+    full = result.conditions.padding is Padding.NONE or result.conditions.packing
+    return rate * step / length if rate and step and length and full else None
 
 
 def expected_rows(result: AuditedResult) -> Interval | None:

@@ -94,7 +94,7 @@ def audit(
     for finding in findings:
         print_finding(finding)
     counts = ", ".join(f"{sum(finding.verdict is each for finding in findings)} {each.value}" for each in AuditVerdict)
-    subjects = len({finding.records[0] for finding in findings})
+    subjects = len({record for finding in findings for record in finding.records})
     ui.say(f"Audited {counted(len(evidence.results), 'result')} and {counted(len(evidence.statements), 'statement')}.")
     ui.say(f"Findings: {len(findings)} about {counted(subjects, 'record')} ({counts}).")
 

@@ -100,7 +100,7 @@ def _file_of(relative: str, files: Sequence[Path]) -> Path:
             return path / relative
         if path.name in {Path(relative).name, EXTRACT}:
             return path
-    fix = f"is named by the map and not given; add it, or the checkout that holds it, to {len(files)} files"
+    fix = f"is named by `path` in the map and not given; correct `path`, or add it, or the checkout that holds it, to {len(files)} files"
     raise TunemarkError("FILE", relative, fix)
 
 
@@ -324,8 +324,8 @@ def _label(name: str) -> str:
 
 
 def _scalar(cell: str) -> Scalar:
-    if cell.lower() in {"true", "false"}:
-        return cell.lower() == "true"
+    if cell.lower() in {"true", "false", "yes", "no", "on", "off"}:
+        return cell.lower() in {"true", "yes", "on"}
     bare = cell.replace(",", "")
     if re.fullmatch(r"[0-9]+", bare):
         return int(bare)

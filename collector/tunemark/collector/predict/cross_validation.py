@@ -105,7 +105,7 @@ def audit_rates(evidence: Evidence, findings: Iterable[Finding], held_out: Itera
     These come last: the model is fitted to what the other rules do not refute.
     """
     # Of a document whose software is not known, a fast rate may be one of tuned software.
-    unknown = {document.id for document in evidence.documents} - {entry.source for entry in evidence.facts.known.software}
+    unknown = {result.source for result in evidence.published} - {entry.source for entry in evidence.facts.known.software}
     expected = {
         result: (each.measured, each.tokens_per_s)
         for each in held_out

@@ -74,8 +74,9 @@ def instances(evidence: Evidence) -> Iterator[Finding]:
 def context_length(evidence: Evidence) -> Iterator[Finding]:
     """Rows longer than the model's context.
 
-    A checkpoint is trained for a fixed number of positions. Learned positions do not exist beyond it. A series of lengths measures
-    speed, which does not depend on what the checkpoint has learned. Pre-training builds the model for the length of its rows.
+    A checkpoint is trained for a fixed number of positions. Learned positions do not exist beyond it. A result without a learning rate,
+    losses or accuracies, or a series of lengths, measures speed, which does not depend on what the checkpoint has learned. Pre-training
+    builds the model for the length of its rows.
     """
     lengths = grouped(evidence.published, attrgetter("source", "conditions.model", "conditions.method"))
     beyond = [
@@ -96,7 +97,11 @@ def context_length(evidence: Evidence) -> Iterator[Finding]:
         verdict, reason = SUSPICIOUS, "rotary positions beyond it run, but the model was never trained on them"
         if learned:
             verdict, reason = INCONSISTENT, "its position table has that size, so the run fails at once"
-        elif len(series) >= SERIES_LENGTH or any((first.setting(name) or 1) > 1 for name in SPLIT_ROWS):
+        elif (
+            not any(result.learns for result in results)
+            or len(series) >= SERIES_LENGTH
+            or any((first.setting(name) or 1) > 1 for name in SPLIT_ROWS)
+        ):
             verdict = AMBIGUOUS
             reason += ". Read as a measurement of speed, the figure stands; the text does not say how positions are scaled"
         yield Finding(

@@ -11,7 +11,15 @@ from tunemark.collector.audit.interval import ROUGHLY, TIMES_TOLERANCE, Interval
 from tunemark.collector.audit.printed_figures import WORDS
 from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.audit.rule import INCONSISTENT, Finding, rule
-from tunemark.collector.audit.token_rates import LAST_BATCH, expected_rows, plain_rate, rows_per_step, token_rates
+from tunemark.collector.audit.token_rates import (
+    LAST_BATCH,
+    batch_readings,
+    expected_rows,
+    plain_rate,
+    rows_by_rate,
+    rows_per_step,
+    token_rates,
+)
 from tunemark.schema.formats import HOUR_S
 from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.records.claims import Bill, Offer
@@ -172,11 +180,21 @@ def tokens_of_rows(evidence: Evidence) -> Iterator[Equation]:
     for result, (tokens,) in evidence.with_intervals("tokens_per_s"):
         full = result.conditions.packing or result.conditions.padding is Padding.NONE
         # A document that is packed with others may be longer than a row.
-        known = {"step_time_s"} if result.conditions.packing else {"step_time_s", "samples_per_s"}
+        known = {"step_time_s", "steps_per_s"} | (set() if result.conditions.packing else {"samples_per_s"})
         for rate in (rate for rate in token_rates(result) if rate.quantity in known and not rate.meaning):
             names, most = ("tokens_per_s", rate.quantity), rate.tokens_per_s
             left, right = ((label("tokens_per_s"), tokens),), Interval(most.value, most.low / ROUGHLY if full else 0.0, most.high)
             yield Equation((result.id,), names, result.printed(*names), left, right, rate.formula, TIMES_TOLERANCE, rate.conditions)
+
+
+def rows_of_any_batch(evidence: Evidence) -> Iterator[Equation]:
+    """Yield the rows of a step in every reading of its batch against tokens/s x step time / length."""
+    for result in evidence.results:
+        rows, readings = rows_by_rate(result), batch_readings(result)
+        if rows and readings and result.conditions.gradient_accumulation:
+            names, words = ("tokens_per_s", "step_time_s"), "tokens/s x step time / length"
+            about = ("micro_batch", "gradient_accumulation", "sequence_length")
+            yield Equation((result.id,), names, result.printed(*names), tuple(readings.items()), rows, words, TIMES_TOLERANCE, about)
 
 
 def trained_parameters(evidence: Evidence) -> Iterator[Equation]:
@@ -303,7 +321,7 @@ COLUMNS: tuple[tuple[str, str, Callable[[AuditedResult, AuditedResult], bool]], 
 
 
 IDENTITIES = (
-    products, costs_of_samples, rows_of_a_training, rows_of_a_step, tokens_of_rows, trained_parameters, work_of_a_trainer,
+    products, costs_of_samples, rows_of_a_training, rows_of_a_step, tokens_of_rows, rows_of_any_batch, trained_parameters, work_of_a_trainer,
     rows_of_an_evaluation, whole_and_part, columns,
 )  # fmt: skip
 

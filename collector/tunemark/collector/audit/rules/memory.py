@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from tunemark.collector.audit.bounds import FIRST_LORA_TARGETS, weight_bytes
+from tunemark.collector.audit.bounds import FIRST_LORA_TARGETS, adam_bytes, weight_bytes
 from tunemark.collector.audit.evidence import AuditedResult, Evidence
 from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.printed_figures import WORDS, precision_class
@@ -56,22 +56,25 @@ def below_needs(evidence: Evidence) -> Iterator[Finding]:
     """Less memory than the work needs.
 
     Weights, the gradient of one matrix and the inputs of all blocks are in memory together, whatever the optimizer and recomputation (Chen
-    et al. 2016). Gradients that are accumulated are all in memory (Rajbhandari et al. 2020, section 3). Several devices together hold all
-    weights. Less is impossible, or on several devices suspicious. Less than the memory model predicts for the stated conditions is suspicious:
-    what is not stated takes its cheapest usual value, and the prediction is lowered by its error (definitions#memory).
+    et al. 2016). Gradients that are accumulated are all in memory, and so are the states of Adam where it is stated (Rajbhandari et al. 2020,
+    section 3). Several devices together hold all weights. Less is impossible, or suspicious for weights on several devices. Less than the
+    memory model predicts for the stated conditions is suspicious: what is not stated takes its cheapest usual value, and the prediction is
+    lowered by its error (definitions#memory).
     """
     for result in evidence.results:
         model, readings = result.model, result.readings(PEAK)
         if model is None or not readings or result.offloads_to_host or result.measured:
             continue
-        high = max(peak.high for _, peak in readings)
+        high, states = max(peak.high for _, peak in readings), _adam_states(result, model)
         if result.devices > 1:
-            size, words = weight_bytes(model, result.conditions.method, result.conditions.precision)
+            size, words = states or weight_bytes(model, result.conditions.method, result.conditions.precision)
             if high * result.devices < size:
-                words = f"weights {size / 1e9:.1f} GB ({words}) > {result.devices} x {high / 1e9:.1f} GB: the rest is elsewhere, which is not stated"
-                yield about_figures(SUSPICIOUS, result, (PEAK,), words)
+                words = (
+                    f"{size / 1e9:.1f} GB ({words}) > {result.devices} x {high / 1e9:.1f} GB: the rest is elsewhere, which is not stated"
+                )
+                yield about_figures(IMPOSSIBLE if states else SUSPICIOUS, result, (PEAK,), words if states else f"weights {words}")
             continue
-        (floor, words), shape = _floor(result, model), _usual_shape(result, evidence.facts)
+        (floor, words), shape = max(_floor(result, model), states or (0.0, "")), _usual_shape(result, evidence.facts)
         if high < floor:
             words = f"{words} = {floor / 1e9:.1f} GB, more than {high / 1e9:.1f} GB even at the upper end of the last digit"
             yield about_figures(IMPOSSIBLE, result, (PEAK,), words)
@@ -112,6 +115,16 @@ def _usual_shape(result: AuditedResult, facts: FactBase) -> TrainingShape | None
     if "mixed" in (conditions.precision or "").lower():
         usual |= {"master_weights": True, "parameters": Dtype.BF16, "activations": Dtype.BF16}
     return replace(shape, **{name: value for name, value in usual.items() if name not in fixed})
+
+
+def _adam_states(result: AuditedResult, model: ModelCard) -> tuple[float, str] | None:
+    """Return the minimum bytes of weights, gradients and Adam's states, with the calculation; None unless all are stated to be on the devices."""
+    settings = result.conditions.settings
+    optimizer, precision = str(settings.get("optimizer")).lower(), (result.conditions.precision or "").lower()
+    moved = any(value and "offload" in f"{name} {value}".lower() for name, value in settings.items())
+    if moved or result.conditions.method is not Method.FULL or not re.fullmatch(WORDS["shape"]["adam_on_device"], optimizer):
+        return None
+    return adam_bytes(model, mixed="mixed" in precision, wide_states=bool(re.search("fp32|32.?bit", optimizer)))
 
 
 def _floor(result: AuditedResult, model: ModelCard) -> tuple[float, str]:

@@ -5,13 +5,15 @@ A new one is one function in `OPEN`.
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import NamedTuple
 
-from tunemark.collector.audit.bounds import flop_per_token, peak_flop_per_s, weight_bytes
+from tunemark.collector.audit.bounds import flop_per_token, peak_flop_per_s, rates_below_peak, weight_bytes
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped
+from tunemark.collector.audit.interval import TIMES_TOLERANCE, Interval
 from tunemark.collector.audit.rule import AMBIGUOUS, Finding, rule
-from tunemark.collector.audit.token_rates import samples_per_s
+from tunemark.collector.audit.token_rates import batch_readings, rows_by_rate, samples_per_s
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.formats import GIB
 from tunemark.schema.vocabulary import Dtype, Method
@@ -67,6 +69,8 @@ def devices(evidence: Evidence) -> Iterator[Open]:
             and words <= spelled[kind.key]
             and (kind.memory_gib or 0) * GIB >= needed
             and Dtype.BF16 in kind.peak_tflops
+            # A device that cannot reach a rate of its own rows is not meant.
+            and all(rates_below_peak(replace(row, accelerator=kind)) or not rates_below_peak(row) for row in results)
         ]
         if any(_differ(first, second) for first, second in combinations(kinds, 2)):
             readings = {
@@ -139,10 +143,17 @@ def batches(evidence: Evidence) -> Iterator[Open]:
     ]
     for results in grouped(unscoped, lambda result: (result.source, result.section)).values():
         first = results[0]
+        if any((known := rows_by_rate(row)) and _agrees(known, row) for row in results):
+            continue
         printed = first.labels.get("batch_size", "")
         rows = int(printed) if printed.isdigit() else first.conditions.micro_batch or 0
         readings = {"per device": f"{rows * first.devices} rows in a micro-step", "global": f"{rows} rows in a micro-step"}
         yield Open(results, f"batch {rows} on {first.devices} devices", readings, conditions=("micro_batch", "global_batch"))
+
+
+def _agrees(rows: Interval, result: AuditedResult) -> bool:
+    """Return True if a reading of the batch gives the rows of a step."""
+    return any(reading.widened(TIMES_TOLERANCE).overlaps(rows) for reading in batch_readings(result).values())
 
 
 def lengths(evidence: Evidence) -> Iterator[Open]:

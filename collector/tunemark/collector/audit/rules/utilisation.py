@@ -7,6 +7,7 @@ from tunemark.collector.audit.bounds import (
     activations_kept,
     flop_conventions,
     flop_per_token,
+    peak_flop_per_s,
     rates_below_peak,
     states_recompute,
     usual_limit,
@@ -25,6 +26,8 @@ PROFILE_TO_RUN = 1.5
 
 OTHER_PEAK = 1.25
 """Factor by which the peak of a claimed utilisation may be higher: boost clocks, and variants of one device."""
+MODEL_FLOPS = ("mfu", "model_flop_per_s")
+HARDWARE_FLOPS = ("hfu", "attained_flop_per_s")
 
 
 @rule(id="utilisation", family="utilisation", verdicts=(IMPOSSIBLE, AMBIGUOUS))
@@ -35,10 +38,10 @@ def above_peak(evidence: Evidence) -> Iterator[Finding]:
     2021). Multiplied by tokens per second, they cannot exceed the dense peak. Impossible readings of an ambiguous figure are excluded.
     """
     for result in evidence.results:
-        for name in ("mfu", "hfu"):
-            claimed = result.interval(name)
-            if claimed and claimed.low > 1:
-                yield about_figures(IMPOSSIBLE, result, (name,), f"{claimed.value:.1%} > 100%")
+        for name, claimed, words in _claimed_shares(result, *MODEL_FLOPS, *HARDWARE_FLOPS):
+            # Twice the attention may be counted.
+            if claimed.low > (_conventions(result)[1] if name.endswith("flop_per_s") else 1):
+                yield about_figures(IMPOSSIBLE, result, (name,), f"{words} > 100%")
         for quantity, rates in grouped(token_rates(result), lambda rate: rate.quantity).items():
             shares = [(rate, utilised) for rate in rates if (utilised := utilisation(result, rate))]
             if len(shares) > 1 and settled_reading(result, quantity) is None:
@@ -128,30 +131,53 @@ def with_recompute(evidence: Evidence) -> Iterator[Finding]:
 def claimed_against_rate(evidence: Evidence) -> Iterator[Finding]:
     """Claimed utilisation that the result's own rate contradicts.
 
-    MFU is model FLOPs over time x peak, and the rate of the same result gives both (definitions#mfu). Conventions of counting
-    attention and frozen weights are allowed for.
+    MFU is model FLOPs over time x peak, and the rate of the same result gives both (definitions#mfu), and so the model FLOP/s. Conventions
+    of counting attention and frozen weights are allowed for.
     """
     for result in evidence.results:
-        mfu, rates = result.interval("mfu"), [rate for rate in token_rates(result) if rate.quantity in {"tokens_per_s", "samples_per_s"}]
-        if mfu is None or result.measured:
-            continue
+        rates = [rate for rate in token_rates(result) if rate.quantity in {"tokens_per_s", "samples_per_s"}]
         settled = settled_reading(result, "samples_per_s")
         rate = next((rate for rate in rates if settled and rate.meaning == settled[0]), rates[0] if len(rates) == 1 else None)
-        utilised, length = utilisation(result, rate) if rate is not None else None, result.conditions.sequence_length
-        if utilised is None or result.model is None or length is None:
+        utilised = utilisation(result, rate) if rate is not None and not result.measured else None
+        if utilised is None:
             continue
-        (share, words), own = utilised, flop_per_token(result, result.model, length)
-        fewest, most = flop_conventions(result.model, result.conditions.method, length)
-        high, low = share.high * most / own, share.low * fewest / own
+        (share, words), (fewest, most) = utilised, _conventions(result)
         profiled = ", which describes a profiled graph, not the run" if "profile_step_time_s" in result.claims else ""
-        if mfu.low > high * PROFILE_TO_RUN:
-            words = f"{words}: {mfu.value / share.value:.1f} times less than the claimed {mfu.value:.2%}{profiled}"
-        elif mfu.high < low / OTHER_PEAK:
-            words = f"{words}: {share.value / mfu.value:.1f} times more than the claimed {mfu.value:.2%}, whose peak is higher or whose rate is lower"
-        else:
-            continue
-        claim = result.printed("mfu", "samples_per_s", "profile_step_time_s")
-        yield Finding(SUSPICIOUS, (result.id,), claim, words, quantities=("mfu",))
+        for name, mfu, claimed in _claimed_shares(result, *MODEL_FLOPS):
+            if mfu.low > share.high * most * PROFILE_TO_RUN:
+                ending = f"{mfu.value / share.value:.1f} times less than the claimed {claimed}{profiled}"
+            elif mfu.high < share.low * fewest / OTHER_PEAK:
+                ending = f"{share.value / mfu.value:.1f} times more than the claimed {claimed}, whose peak is higher or whose rate is lower"
+            else:
+                continue
+            claim = result.printed(name, "samples_per_s", "profile_step_time_s")
+            yield Finding(SUSPICIOUS, (result.id,), claim, f"{words}: {ending}", quantities=(name,))
+
+
+def _claimed_shares(result: AuditedResult, *names: str) -> Iterator[tuple[str, Interval, str]]:
+    """Yield claimed utilisations, and claimed FLOP/s as shares of the dense peak, with their words."""
+    peak = peak_flop_per_s(result)
+    for name in names:
+        figure = result.interval(name)
+        if figure and not name.endswith("flop_per_s"):
+            yield name, figure, f"{figure.value:.2%}"
+        elif figure and peak:
+            share = figure / peak
+            yield (
+                name,
+                share,
+                f"{figure.value / 1e12:,.1f} TFLOP/s, {share.value:.2%} of {result.devices} x {peak / result.devices / 1e12:g} TFLOP/s dense",
+            )
+
+
+def _conventions(result: AuditedResult) -> tuple[float, float]:
+    """Return the fewest and the most FLOPs of a token by the conventions of documents, over those that the audit counts."""
+    model, length = result.model, result.conditions.sequence_length
+    if model is None or length is None:
+        return 1.0, 1.0
+    own = flop_per_token(result, model, length)
+    fewest, most = flop_conventions(model, result.conditions.method, length)
+    return fewest / own, most / own
 
 
 FAST, SLOW = 1.645, -2.576
