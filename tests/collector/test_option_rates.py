@@ -193,17 +193,6 @@ def test_trainium_1_shards_states_and_matrices_but_no_weights(method: Method, di
     assert {division_of(plan) for plan in plans_of(combination_on(card, step, "plain"), ())} == divisions
 
 
-def test_several_devices_of_a_vendor_need_a_result_of_several_that_is_not_of_its_own_software() -> None:
-    places = [(FACTS.accelerators[H100], 2)]
-    for level, reason in (
-        ("plain", None),
-        ("vendor", "no accepted result of several devices of this vendor, except with its own software"),
-    ):
-        known = Evidence(FITTED.effects, tuple(replace(row, level=level, devices=2) for row in FITTED.known))
-        found = option_rates(MODEL, 8192, places, known, ("plain",), Asked(stack=""))
-        assert {rate.reason for rate in found if rate.method == "lora"} == {reason}
-
-
 @pytest.mark.parametrize("method", [Method.FULL, Method.LORA, Method.QLORA])
 @pytest.mark.parametrize(
     ("model", "length"), [("llama-3.1-8b", 2048), ("bert-base-uncased", 512), ("qwen3-30b-a3b", 8192), ("llama-3.1-8b", 200_000)]

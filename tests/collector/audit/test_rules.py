@@ -1,5 +1,8 @@
 """Branches of rules that no checked case and no committed record reaches."""
 
+import tomllib
+from pathlib import Path
+
 import pytest
 from audit_factories import BERT, H100, claim, evidence, offer, result
 from hypothesis import given
@@ -8,6 +11,7 @@ from hypothesis import strategies as st
 from tunemark.collector.audit.rule import all_rules
 
 RULES = all_rules()
+ROWS = tomllib.loads(Path(__file__).with_name("rows.toml").read_text(encoding="utf-8"))
 
 
 def findings(rule, checked):
@@ -88,29 +92,6 @@ def test_factors_of_one_record_must_multiply_to_its_product():
     assert verdicts("identity", of(150)) == {"inconsistent"}
 
 
-SEVEN_B = {
-    "model": "llama-2-7b",
-    "accelerator": H100,
-    "accelerator_count": 8,
-    "method": "full",
-    "sequence_length": 4096,
-    "precision": "bf16",
-}
-
-
-@pytest.mark.parametrize(("rule", "run", "given"), [
-    ("utilisation", {"claims": {"model_flop_per_s": 8 * 1349e12}}, {"impossible"}),
-    ("utilisation", {"claims": {"model_flop_per_s": 8 * 445e12}}, set()),
-    ("mfu-and-rate", {"claims": {"tokens_per_s": 80_000, "model_flop_per_s": 8 * 44.5e12}}, {"suspicious"}),
-    ("mfu-and-rate", {"claims": {"tokens_per_s": 80_000, "model_flop_per_s": 8 * 445e12}}, set()),
-    ("memory-needs", {"claims": {"peak_memory_bytes": 4e9}, "settings": {"optimizer": "AdamW"}}, {"impossible"}),
-    ("memory-needs", {"claims": {"peak_memory_bytes": 4e9}, "settings": {"optimizer": "AdamW", "offload": "cpu"}}, set()),
-    ("memory-needs", {"claims": {"peak_memory_bytes": 4e9}, "settings": {"optimizer": "adamw_8bit"}}, set()),
-    ("identity", {"claims": {"tokens_per_s": 43_690, "step_time_s": 12.0}, "micro_batch": 1, "gradient_accumulation": 8}, {"inconsistent"}),
-    ("identity", {"claims": {"tokens_per_s": 21_845, "step_time_s": 12.0}, "micro_batch": 1, "gradient_accumulation": 8}, set()),
-    ("not-said", {"claims": {"tokens_per_s": 21_845, "step_time_s": 12.0}, "micro_batch": 8}, set()),
-    ("context-length", {"sequence_length": 8192, "claims": {"tokens_per_s": 40_000}}, {"ambiguous"}),
-    ("context-length", {"sequence_length": 8192, "claims": {"train_loss": 1.2}}, {"suspicious"}),
-])  # fmt: skip
-def test_the_figures_of_a_row_are_judged_by_the_work_and_the_memory_of_its_model(rule, run, given):
-    assert verdicts(rule, evidence(result(**SEVEN_B | {"padding": "none"} | run))) == given
+@pytest.mark.parametrize("case", ROWS["rows"], ids=lambda case: f"{case['rule']}: {case['expected']}")
+def test_the_figures_of_a_row_are_judged_by_the_work_and_the_memory_of_its_model(case):
+    assert verdicts(case["rule"], evidence(result(**ROWS["common"] | case["run"]))) == set(case["expected"])
