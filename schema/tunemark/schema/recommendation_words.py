@@ -477,10 +477,12 @@ def _listed(names: list[str], most: int = SHOWN) -> str:
 
 
 def startup(question: Question) -> str:
-    """Return the time that is assumed until training runs."""
-    return (
+    """Return the time that is assumed until training runs, and that spot instances may not last."""
+    withdrawn = " Spot instances can be withdrawn while a job runs." if "spot" in question.kinds else ""
+    assumed = (
         f"Includes an assumed {estimated_duration(question.startup_s)} of start-up." if question.startup_s else "Start-up is not included."
     )
+    return f"{assumed}{withdrawn}"
 
 
 def tokens_in_words(tokens: float) -> str:
