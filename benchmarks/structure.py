@@ -42,7 +42,7 @@ class Budget:
 PYTHON = (".py",)
 BUDGETS = (
     # Schema and collector raised by 580 on 2026-11-27: questions as people type them, results that are not used, claims in words, rows of files.
-    Budget("schema", "schema", PYTHON, 12_475, 8_000),
+    Budget("schema", "schema", PYTHON, 12_473, 8_000),
     # What is left has no second copy and no dead code: less would be fewer device families, studies or settings.
     Budget("harness", "harness", PYTHON, 9_330, 7_000),
     Budget("collector", "collector", PYTHON, 15_738, 12_000),

@@ -90,8 +90,6 @@ def _records_in(annotation: Any) -> Iterator[Any]:  # noqa: ANN401 - any type ex
         yield from _records_in(inner)
 
 
-BOTH = 2
-"""Of no more known words, both are listed even if one is similar."""
 MAX_LISTED = 12
 """List all known words if there are at most this many and none is similar."""
 MIN_SIMILARITY = 0.5
@@ -104,7 +102,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return a sentence that suggests similar known words, or lists all of them if there are few."""
     words = sorted(set(map(str, known)))
     near = nearest(word, {candidate: (candidate,) for candidate in words})
-    if near and len(words) > BOTH:
+    if near:
         return suggested(near)
     if len(words) <= MAX_LISTED:
         return f"known: {', '.join(words)}"
