@@ -84,7 +84,7 @@ def estimate(
     if devices % shared:
         raise TunemarkError("devices", devices, f"is not a multiple of the {shared} that share each matrix")
     level, loop, evidence = evidence_for(software, root, facts)
-    asked = Asked(settings | ({} if micro_batch is None else {"micro_batch": micro_batch}), stack, **loop)
+    asked = Asked(settings | ({} if micro_batch is None else {"micro_batch": micro_batch}), stack, *loop)
     job: dict[str, Any] = {"level": level, "asked": asked, "tokens": tokens, "usd_per_hour": usd_per_hour}
     places = [(each, devices) for each in cards if names or not stack or STACKS[stack].runs_on(each.vendor)]
     step: dict[str, Any] = {"model": card, "method": Method(method), "length": sequence_length or row_length(card)}

@@ -37,11 +37,11 @@ class Asked:
     """Fields of the step that keep their value."""
     stack: str | None = None
     """The software stack whose memory counts, instead of the usual one; empty if no other may be one with which a step fits."""
-    any_software: bool = False
-    """True if a rate may be of the vendor's own software, which alone runs on several devices of some vendors."""
     loop: str = ""
     """The training loop whose speed counts, instead of any; see `Combination`."""
     release: str = ""
+    any_software: bool = False
+    """True if a rate may be of the vendor's own software, which alone runs on several devices of some vendors."""
 
 
 NOTHING = Asked()

@@ -128,14 +128,14 @@ def distance(row: "Observed", config: Combination) -> tuple[int, float, str]:
 
 def evidence_for(
     software: str, root: Path, facts: FactBase, say: Callable[[str], None] = lambda _: None
-) -> tuple[SoftwareLevel, dict[str, str], Evidence]:
-    """Return the level of software, the fields of `Asked` that name its training loop, and the evidence.
+) -> tuple[SoftwareLevel, tuple[str, str], Evidence]:
+    """Return the level of software, its training loop with the release as `Asked` has them, and the evidence.
 
     `software` is a level, or a training loop with results; the fit that is kept has no parameters of single loops, so it is fitted again.
     """
     levels = get_args(SoftwareLevel)
     if software in levels:
-        return software, {}, read_evidence(root, facts, say)  # type: ignore[return-value]
+        return software, ("", ""), read_evidence(root, facts, say)  # type: ignore[return-value]
     from tunemark.collector.predict.calibration_rows import calibrate  # noqa: PLC0415 - imports the audit
     from tunemark.collector.predict.fit import fit  # noqa: PLC0415 - imports numpy
 
@@ -144,7 +144,7 @@ def evidence_for(
     if not configs:
         raise TunemarkError("--software", software, did_you_mean(software, sorted({row.config.stack for row in fitted.rows} | {*levels})))
     level = Counter(config.level for config in configs).most_common(1)[0][0]
-    return level, {"loop": software, "release": max(config.release for config in configs)}, Evidence(fitted.effects, fitted.known)
+    return level, (software, max(config.release for config in configs)), Evidence(fitted.effects, fitted.known)
 
 
 # A whole job ---------------------------------------------------------------------------------------
