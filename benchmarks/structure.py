@@ -45,8 +45,8 @@ BUDGETS = (
     Budget("schema", "schema", PYTHON, 12_473, 8_000),
     # What is left has no second copy and no dead code: less would be fewer device families, studies or settings.
     Budget("harness", "harness", PYTHON, 9_330, 7_000),
-    Budget("collector", "collector", PYTHON, 15_738, 12_000),
-    Budget("of it the gate", "collector/tunemark/collector/gate", PYTHON, 3_399, 3_400),
+    Budget("collector", "collector", PYTHON, 15_739, 12_000),
+    Budget("of it the gate", "collector/tunemark/collector/gate", PYTHON, 3_400, 3_400),
     Budget("site", "site", PYTHON, 4_127, 4_600),
     Budget("site, scripts and styles", "site", (".js", ".css"), 2_600, 2_600),
     Budget("site, templates", "site", (".j2",), 4_453, 4_000),

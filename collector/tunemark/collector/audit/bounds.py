@@ -178,13 +178,12 @@ def weight_bytes(model: ModelCard, method: Method, precision: str | None = None)
     return size, f"{weights.quantised:,} x (0.5 + {scales:.4f}) + {weights.plain:,} x 2 bytes"
 
 
-def adam_bytes(model: ModelCard, *, mixed: bool = False, wide_states: bool = False) -> tuple[float, str]:
-    """Return the minimum bytes of full fine-tuning with Adam over all devices, with the calculation (Rajbhandari et al. 2020, section 3).
+def adam_bytes(*, mixed: bool = False, wide_states: bool = False) -> int:
+    """Return the minimum bytes of full fine-tuning with Adam for each parameter, over all devices (Rajbhandari et al. 2020, section 3).
 
-    Mixed precision takes 16 a parameter, 16-bit weights with states in fp32 10, and 16 bits throughout 6. Gradients may be freed as they are used.
+    Mixed precision takes 16, 16-bit weights with states in fp32 10, and 16 bits throughout 6. Gradients may be freed as they are used.
     """
-    total, each = count_parameters(model).total, 16 if mixed else 10 if wide_states else 6
-    return float(each * total), f"{total:,} parameters x {each} bytes of weights, gradients and Adam's states"
+    return 16 if mixed else 10 if wide_states else 6
 
 
 def activations_kept(result: AuditedResult, model: ModelCard, sequence_length: int, micro_batch: int) -> tuple[float, str]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import date
 from itertools import product
 
-from tunemark.collector.audit.bounds import SIXTEEN_BIT, flop_conventions
+from tunemark.collector.audit.bounds import SIXTEEN_BIT, adam_bytes, flop_conventions
 from tunemark.collector.audit.claim_text import CLAIMS, PAIR, ClaimText, Stated
 from tunemark.collector.audit.evidence import label
 from tunemark.collector.audit.interval import Interval
@@ -433,7 +433,7 @@ def states(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
         or claim.offloads
     ):
         return
-    wide = 16 if claim.says("mixed") else 10 if claim.says("wide_states") else 6
+    wide = adam_bytes(mixed=claim.says("mixed"), wide_states=claim.says("wide_states"))
     each = 4 if "adam" not in optimizer or "paged" in optimizer else 6 if "8" in optimizer else wide
     total, devices = count_parameters(claim.models[0]).total, max(claim.counts, default=0 if claim.says("many") else 1)
     largest = sorted((card for variants in claim.devices for card in variants), key=lambda card: card.memory_gib or math.inf)[-1:]

@@ -16,7 +16,7 @@ from tunemark.schema.vocabulary import Dtype, Method, PublishedStatus
 
 MOST_READINGS = 48
 SEVERAL = 64
-"""Devices of a training of which the device hours are stated, but no number of them."""
+"""Devices of a training that states its device hours without their number."""
 IN_ROWS = ("samples_per_s", "samples_per_s_each", "step_time_s", "steps_per_s")
 DIRECT = ("samples_per_s", "step_time_s", "steps_per_s", "hfu", "power_w", "energy_j")
 """Figures that are judged as they are stated."""

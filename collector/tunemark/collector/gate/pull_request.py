@@ -71,7 +71,8 @@ def check(root: Path, base: str, head: str, facts: FactBase, remarks: Callable[[
         done = validate_all(sorted(written), root, facts)
         names = {shown_path(path, root): change for path, change in written.items()}
         invalid = [(names[file], problem) for file, problem in done.problems if file in names] if done.judged else done.problems
-        accepted = [path for path, name in written.items() if done.judged and name not in {file for file, _ in invalid}]
+        bad = {file for file, _ in invalid}
+        accepted = [path for path, name in written.items() if done.judged and name not in bad]
         rows = _rows(accepted, root, facts)
         doubts: dict[str, list[str]] = defaultdict(list)
         said = [(names.get(file, file), note.text) for file, note in done.notes]

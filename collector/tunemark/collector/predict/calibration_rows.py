@@ -69,9 +69,8 @@ def unused_rows(calibration: Calibration, evidence: Evidence) -> list[dict[str, 
 
 def _speed(run: AuditedResult) -> str:
     """Return the rate and the devices of a result in words, such as `3,800 tokens/s on 4 x RTX 5090`; "" without one rate of tokens."""
-    rates = token_rates(run)
-    one = run.accelerator is not None and len({rate.tokens_per_s for rate in rates}) == 1
-    return f"{rates[0].tokens_per_s.value:,.0f} tokens/s on {run.devices} x {run.accelerator.name}" if one and run.accelerator else ""
+    rates, card = {rate.tokens_per_s.value for rate in token_rates(run)}, run.accelerator
+    return f"{rates.pop():,.0f} tokens/s on {run.devices} x {card.name}" if card and len(rates) == 1 else ""
 
 
 def calibrate(

@@ -124,7 +124,9 @@ def _adam_states(result: AuditedResult, model: ModelCard) -> tuple[float, str] |
     moved = any(value and "offload" in f"{name} {value}".lower() for name, value in settings.items())
     if moved or result.conditions.method is not Method.FULL or not re.fullmatch(WORDS["shape"]["adam_on_device"], optimizer):
         return None
-    return adam_bytes(model, mixed="mixed" in precision, wide_states=bool(re.search("fp32|32.?bit", optimizer)))
+    each = adam_bytes(mixed="mixed" in precision, wide_states=bool(re.search("fp32|32.?bit", optimizer)))
+    total = count_parameters(model).total
+    return float(each * total), f"{total:,} parameters x {each} bytes of weights, gradients and Adam's states"
 
 
 def _floor(result: AuditedResult, model: ModelCard) -> tuple[float, str]:
