@@ -214,24 +214,18 @@ def trial(bench: Bench, workload: str, point: Point, options: Options, limit_byt
 
 
 def find_largest(fits: Callable[[int], bool], start: int, most: int, within: float = 0.0) -> tuple[int | None, int | None]:
-    """Return the largest number from 1 to `most` that fits, and the smallest that does not, by doubling and then bisecting.
+    """Return the largest number from 1 to `most` that fits, and the smallest that does not, in steps that double away from `start`, then by bisecting.
 
-    None stands for a number that does not exist. It takes about 2 log2(answer) calls of `fits`.
+    None stands for a number that does not exist. A start that is right takes two calls of `fits`, any other about 2 log2(its distance).
 
     `fits` is called at most once per number, and first with `start`. The search stops once the gap is at most the fraction
     `within` of what fits.
     """
     low, high, at = 0, most + 1, min(max(start, 1), most)
-    while low < at < high:
-        if fits(at):
-            low, at = at, min(2 * at, most)
-        else:
-            high = at
-    while low == 0 and high > 1:
-        at = high // 2
+    step = max(1, int(within * at))
+    while high - low > max(1, within * low):
         low, high = (at, high) if fits(at) else (low, at)
-    while low and high - low > max(1, within * low):
-        at = (low + high) // 2
-        low, high = (at, high) if fits(at) else (low, at)
+        at = low + step if high > most else high - step if low == 0 else (low + high) // 2
+        at, step = min(max(at, low + 1), high - 1), 2 * step
     # No failure above `most` is known.
     return low or None, high if high <= most else None
