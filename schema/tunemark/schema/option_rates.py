@@ -17,6 +17,7 @@ from typing import Any
 
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import APPLE, AcceleratorCard, ModelCard
+from tunemark.schema.facts.names import product_of
 from tunemark.schema.formats import gib
 from tunemark.schema.physics.architecture import FAMILIES, count_parameters
 from tunemark.schema.physics.stacks import on_stack
@@ -90,6 +91,8 @@ class KnownRate:
     offload: bool = False
     experts: int = 0
     """Of each block of the model; 0 without a mixture."""
+    block_format: str = ""
+    """Format below 16 bits in which its blocks multiply."""
     trust: str = "published"
     suspicious: bool = False
     """True if the audit calls its rate suspicious: it is evidence of nothing."""
@@ -217,7 +220,7 @@ def option_rates(
         return reasons[key]
 
     for (card, devices), method, level in product(places, TRAINED, software):
-        alike = of_model.get((method.value, card.key, level), [])
+        alike = of_model.get((method.value, product_of(card), level), [])
         found = [row for row in alike if not row.suspicious]
         direct = [row for row in found if is_direct(row, devices, length)]
         disputed = [row for row in alike if row.suspicious and row.devices == devices]
@@ -255,7 +258,7 @@ def option_rates(
                 missing = f"{NO_ROOM}each device lacks {gib(plan.needed_bytes - card.usable_bytes)}{_where_it_ran(of_model, rate)}"
         if missing is None:
             estimate = predict(evidence.effects, combination_on(card, plan.shape, level, asked), plan.work)
-            rate = _with_speed(replace(rate, seen=(card.key, level == "vendor") in seen), estimate, direct, found)
+            rate = _with_speed(replace(rate, seen=(product_of(card), level == "vendor") in seen), estimate, direct, found)
         rates.append(rate if missing is None else replace(rate, reason=missing))
     return consistent(rates)
 
@@ -335,8 +338,8 @@ def is_same_step(row: KnownRate, devices: int, length: int) -> bool:
 
 
 def is_direct(row: KnownRate, devices: int, length: int) -> bool:
-    """Return True for the same step with everything in the memory of the devices, as options have."""
-    return is_same_step(row, devices, length) and not row.offload
+    """Return True for the same step as options have it: in the memory of the devices, and in 16 bits except with vendors' software."""
+    return is_same_step(row, devices, length) and not row.offload and (not row.block_format or row.level == "vendor")
 
 
 def consistent(rates: Sequence[Rate]) -> list[Rate]:
@@ -403,7 +406,8 @@ def _planned(rate: Rate, plan: Candidate, verdict: str, memory_bytes: int) -> Ra
     shape = plan.shape
     # Frozen weights are in a narrow format or as loaded, trained ones as the stack stores them.
     loaded = shape.packed if shape.method is Method.LORA and shape.packed is not None else shape.parameters
-    stored = on_stack(shape, plan.stack, plan.fixed).parameters if shape.method is Method.FULL else loaded
+    stacked = shape if shape.method is Method.LORA else on_stack(shape, plan.stack, plan.fixed)
+    stored = stacked.parameters if shape.method is Method.FULL else loaded
     return replace(
         rate,
         memory=verdict,
@@ -411,6 +415,7 @@ def _planned(rate: Rate, plan: Candidate, verdict: str, memory_bytes: int) -> Ra
         memory_bytes=memory_bytes,
         micro_batch=shape.micro_batch,
         weight_format=stored.value,
+        whole_experts=not stacked.packs_experts,
         checkpointing=shape.checkpointing.value,
         sharding=division_of(shape),
     )

@@ -132,9 +132,10 @@ def rank(option: Option) -> str:
 
 def states(rate: Rate) -> str:
     """Return the number formats of the weights and of what is trained."""
-    if rate.method == "qlora":
-        return "frozen weights in 4 bits"
     stored = rate.weight_format or "bf16"
+    if rate.method == "qlora":
+        experts = f", but all experts in {stored}, which only other software quantises" if rate.whole_experts else ""
+        return f"frozen weights in 4 bits{experts}"
     if rate.method == "lora":
         return f"frozen weights in {stored}"
     return f"weights, gradients and AdamW states in {stored}{', matrix products in 16 bits' if stored == 'fp32' else ''}"

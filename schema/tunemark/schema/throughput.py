@@ -19,6 +19,7 @@ from functools import lru_cache
 
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
+from tunemark.schema.facts.names import product_of
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.physics.work import TERMS, Missing, Term, issue_seconds, limits_of, work_of_tokens, work_of_weights
 from tunemark.schema.vocabulary import SoftwareLevel
@@ -198,7 +199,7 @@ def factors_of(config: Combination, term: Term) -> tuple[str, ...]:
 
 def effects_of(config: Combination) -> dict[str, float]:
     """Return the effects on a combination with their weights."""
-    method, accelerator, software = config.shape.method.value, config.accelerator.key, config.software
+    method, accelerator, software = config.shape.method.value, product_of(config.accelerator), config.software
     effects = {
         f"level: {config.level}": 1.0,
         f"level, method: {config.level}, {method}": 1.0,

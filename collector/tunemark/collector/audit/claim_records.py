@@ -9,6 +9,7 @@ from tunemark.collector.audit.claim_checks import CLAIM, amounts
 from tunemark.collector.audit.claim_text import PAIR, ClaimText
 from tunemark.collector.audit.printed_figures import WORDS
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
+from tunemark.schema.facts.names import product_of
 from tunemark.schema.formats import GB, GIB, HOUR_S
 from tunemark.schema.plan_search import NODE
 from tunemark.schema.records.published import Claim, Conditions, Origin, PublishedResult
@@ -85,7 +86,7 @@ def _record(claim: ClaimText, choice: _Choice) -> PublishedResult:
     conditions = Conditions(
         model=model.key if model else None,
         method=method,
-        accelerator=card.key if card else None,
+        accelerator=product_of(card) if card else None,
         accelerator_count=count,
         sequence_length=length,
         micro_batch=batch,

@@ -13,6 +13,7 @@ from tunemark.collector.commands.terminal import chosen, named_as, parse_count
 from tunemark.collector.importers.import_io import LogProblem, option_of
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.facts.names import product_of
 from tunemark.schema.records.published import Claim, Conditions, Origin, PublishedResult, Scalar
 from tunemark.schema.vocabulary import Checkpointing, Method, Padding, PublishedStatus, SoftwareLevel
 
@@ -220,7 +221,7 @@ def devices_of(stated: Stated, facts: FactBase) -> tuple[str | None, str | None]
     """Return the accelerator card and the instance; raises TunemarkError for an unknown name, or an instance without the accelerator."""
     accelerator = instance = None
     if "accelerator" in stated:
-        accelerator = facts.accelerator(stated["accelerator"], option_of("accelerator")).key
+        accelerator = product_of(facts.accelerator(stated["accelerator"], option_of("accelerator")))
     if "instance" in stated:
         with named_as(option_of("instance")):
             instance = facts.instance(stated["instance"])

@@ -17,6 +17,7 @@ from tunemark.schema import VERSION
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import OVERSIZED, AcceleratorCard, ModelCard, PriceRow
 from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.facts.names import product_of
 from tunemark.schema.files import data_folder, is_checkout, write_atomically
 from tunemark.schema.formats import HOUR_S
 from tunemark.schema.option_rates import EVIDENCE_TABLES, Evidence, KnownRate, Place, no_training, option_rates
@@ -102,8 +103,8 @@ def unseen(results: Sequence[KnownRate], card: AcceleratorCard, model: ModelCard
     """Return the properties that no result has."""
     seen = {
         "generation": any(row.generation == generation_of(card) for row in results),
-        "accelerator": any(row.accelerator == card.key for row in results),
-        "accelerator with this software": any((row.accelerator, row.level) == (card.key, level) for row in results),
+        "accelerator": any(row.accelerator == product_of(card) for row in results),
+        "accelerator with this software": any((row.accelerator, row.level) == (product_of(card), level) for row in results),
     }
     # The widest of the hardware implies the others.
     missing = next((name for name, known in seen.items() if not known), None)

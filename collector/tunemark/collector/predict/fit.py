@@ -77,6 +77,7 @@ class Observed:
             tokens_per_s=self.tokens_per_s,
             offload=shape.offload,
             experts=experts,
+            block_format=shape.block_format or "",
         )
 
     @property

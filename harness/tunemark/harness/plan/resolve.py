@@ -34,7 +34,7 @@ from tunemark.schema.facts.cards import APPLE, AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root, usable_cores, write_atomically
 from tunemark.schema.physics.memory import CONTEXT, estimate_memory
-from tunemark.schema.physics.memory_states import state_lines
+from tunemark.schema.physics.memory_states import SHARDED, state_lines
 from tunemark.schema.physics.training_shape import TrainingShape, shape_of_plan, shape_problem
 from tunemark.schema.plan import resolve as schema_plan
 from tunemark.schema.plan.capabilities import Feature, Machine, SupportMatrix, missing_devices
@@ -416,6 +416,8 @@ def step_memory(plan: Plan, card: ModelCard, machine: Machine) -> StepMemory:
 
 def _less_memory(plan: Plan, machine: Machine, shape: TrainingShape | None, has: int | None) -> str:
     """Return the settings that would lower the memory of a plan's step; shorter rows are none where weights and states alone are too large."""
+    if plan.device.count > 1 and shape and "parameters" not in SHARDED[shape.sharding] and plan.method is not Method.QLORA:
+        return "choose --sharding fsdp2, which divides weights and states over the devices"
     leaner = {Method.FULL: ("lora", "qlora"), Method.LORA: ("qlora",)}.get(plan.method, ())
     methods = [method for method in leaner if method != "qlora" or Feature.QLORA not in machine.family.cannot]
     smaller = f"choose --method {' or '.join(methods)} or a smaller --model" if methods else "choose a smaller --model"

@@ -152,10 +152,16 @@ def sold_with(card: AcceleratorCard, memory_gib: float) -> bool:
 
 
 def with_memory(card: AcceleratorCard, memory_gib: float | None) -> AcceleratorCard:
-    """Return the card of a Mac with this memory; another card as it is."""
+    """Return the card of a Mac with this memory, which its key holds too; another card as it is."""
     if card.vendor != APPLE or memory_gib is None:
         return card
-    return card.model_copy(update={"memory_gib": memory_gib, "name": f"{card.name} with {memory_gib:g} GB"})
+    sold = {"key": f"{card.key}+{memory_gib:g}gb", "name": f"{card.name} with {memory_gib:g} GB", "memory_gib": memory_gib}
+    return card.model_copy(update=sold)
+
+
+def product_of(card: AcceleratorCard) -> str:
+    """Return the key by which results know an accelerator, whatever the memory of a Mac."""
+    return card.key.partition("+")[0]
 
 
 def agrees(memory_gib: float, card: AcceleratorCard) -> bool:

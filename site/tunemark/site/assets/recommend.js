@@ -133,7 +133,7 @@
     const memory = read("own_memory", optional(above0)), card = index.accelerators[field("own").value];
     if (memory === null || !card) return index.cards;
     if (card.vendor !== "Apple") throw Object.assign(new Error("The memory can be given for Macs, whose chips are sold with several"), { field: "own_memory" });
-    const mine = { ...with_memory(card, memory), usable_bytes: metal_bytes(memory * 2 ** 30) };
+    const mine = { ...with_memory(card, memory), key: card.key, usable_bytes: metal_bytes(memory * 2 ** 30) };
     return dict(Object.entries({ ...index.accelerators, [card.key]: mine }));
   };
   const questionOf = (index) => {
