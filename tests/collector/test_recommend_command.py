@@ -62,7 +62,7 @@ def test_the_json_has_every_option_with_its_results(tunemark: Tunemark) -> None:
 def test_only_results_count_if_predictions_are_not_wanted(tunemark: Tunemark) -> None:
     answer = json.loads(tunemark(*BASE, "--set", "trust=published", "--json").out)
     assert {option["rate"]["evidence"] for option in answer["ranked"]} == {"direct"}
-    measured = tunemark(*BASE, "--set", "trust=measured")
+    measured = tunemark(*BASE, "--set", "trust=measured", "--seq", "1k")
     assert "there is no similar result for the others at this level of trust" in measured.out
 
 
