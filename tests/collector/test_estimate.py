@@ -50,15 +50,13 @@ def test_all_accelerators_are_judged_when_none_is_named_smallest_first(tunemark:
         assert one["margin_bytes"] == one["memory_bytes"] - one["needed_bytes"]
 
 
-def test_without_a_stack_the_verdict_names_one_that_fits(tunemark: Tunemark) -> None:
+def test_without_a_stack_the_verdict_names_one_and_the_methods_that_fit(tunemark: Tunemark) -> None:
     full = ("estimate", "-m", "llama-3.1-8b", "--method", "full", "--seq", "4096", "--checkpointing", "full", "-a", "H100 80GB", "--json")
     usual, torchtune = (json.loads(tunemark(*full, *more).out) for more in ((), ("--stack", "torchtune")))
     assert usual["needed_bytes"] == usual["stacks"]["hf"]["needed_bytes"]
     assert torchtune["needed_interval_bytes"][1] < usual["needed_interval_bytes"][0]
-    assert [(fit["fit"], fit["with_stack"]) for answer in (usual, torchtune) for fit in answer["accelerators"]] == [
-        ("no", "unsloth"),
-        ("fits", None),
-    ]
+    verdicts = [(fit["fit"], fit["with_stack"], fit["fitting"]) for answer in (usual, torchtune) for fit in answer["accelerators"]]
+    assert verdicts == [("no", "unsloth", ["lora", "qlora"]), ("fits", None, [])]
 
 
 def test_a_chosen_stack_keeps_what_is_given(tunemark: Tunemark) -> None:

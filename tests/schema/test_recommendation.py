@@ -112,14 +112,19 @@ def test_the_best_option_with_results_is_named_beside_a_prediction_that_is_cheap
     assert any(line.startswith("Best with results: SLOW \N{MULTIPLICATION SIGN} 1") for line in words.alternatives(QUESTION, answer))
 
 
-@pytest.mark.parametrize(("usd_per_hour", "first"), [(1.1, "known"), (1.5, "unseen")])
-def test_an_accelerator_without_any_result_is_not_first_if_another_one_is_within_error(usd_per_hour: float, first: str) -> None:
-    rates = [rate("unseen", 1_000.0, seen=False, own_spread=1.25), rate("known", 1_000.0, own_spread=1.25)]
-    answer = recommend(QUESTION, rates, [offer("unseen", 1.0), offer("known", usd_per_hour)])
+@pytest.mark.parametrize(
+    ("doubt", "why"),
+    [({"seen": False}, "has no result of such a model and software"), ({"memory": "probably"}, "fits less surely in memory")],
+)
+@pytest.mark.parametrize(("usd_per_hour", "first"), [(1.1, "known"), (1.5, "doubtful")])
+def test_a_doubtful_option_is_not_first_if_another_one_is_within_error(
+    usd_per_hour: float, first: str, doubt: dict[str, object], why: str
+) -> None:
+    rates = [rate("doubtful", 1_000.0, own_spread=1.25, **doubt), rate("known", 1_000.0, own_spread=1.25)]
+    answer = recommend(QUESTION, rates, [offer("doubtful", 1.0), offer("known", usd_per_hour)])
     assert answer.best.rate.accelerator == first
-    cheapest = [line for line in words.alternatives(QUESTION, answer) if line.startswith("Cheapest, fastest, best value: UNSEEN")]
-    reason = "; it comes later because it has no result of such a model and software."
-    assert [line.endswith(reason) for line in cheapest] == [True] * (first == "known")
+    cheapest = [line for line in words.alternatives(QUESTION, answer) if line.startswith("Cheapest, fastest, best value: DOUBTFUL")]
+    assert [line.endswith(f"; it comes later because it {why}.") for line in cheapest] == [True] * (first == "known")
 
 
 def test_several_instances_are_not_first_if_a_single_one_is_within_error() -> None:
@@ -142,11 +147,9 @@ def test_several_instances_are_rented_only_where_a_fabric_joins_them() -> None:
 
 def test_options_whose_intervals_overlap_without_what_they_share_have_a_range_of_ranks() -> None:
     rates = [rate(name, middle, own_spread=1.25) for name, middle in (("slow", 1_000.0), ("fast", 1_100.0), ("large", 100.0))]
-    ranks = [
-        (option.rank_low, option.rank_high)
-        for option in recommend(QUESTION, rates, [offer(name, 1.0) for name in ("slow", "fast", "large")]).ranked
-    ]
-    assert ranks == [(1, 2), (1, 2), (3, 3)]
+    offers = [*(offer(name, 1.0) for name in ("slow", "fast", "large")), offer("slow", 1.01)]
+    ranks = [(option.rank_low, option.rank_high) for option in recommend(QUESTION, rates, offers).ranked]
+    assert ranks == [(1, 3), (1, 2), (2, 3), (4, 4)], "a dearer offer of the same plan comes after the cheaper one"
 
 
 def test_at_most_two_of_the_first_five_have_the_same_accelerator() -> None:
@@ -163,11 +166,12 @@ def test_a_price_that_is_old_is_shown_with_its_day_and_age() -> None:
     assert "1x-fast at Cloud, $4.00/h)" in words.headline(QUESTION, new)
 
 
-def test_own_hardware_stands_beside_rented_hardware() -> None:
-    own = Offer("slow", "SLOW", 1, OWN, "SLOW", "owned", 0.1)
+@pytest.mark.parametrize(("usd_per_hour", "price", "cost"), [(0.1, "$0.100/h", "about $1.00"), (0.0, "free", "at no cost.")])
+def test_own_hardware_stands_beside_rented_hardware(usd_per_hour: float, price: str, cost: str) -> None:
+    own = Offer("slow", "SLOW", 1, OWN, "SLOW", "owned", usd_per_hour)
     answer = recommend(replace(QUESTION, own=(own,)), RATES, OFFERS)
     assert answer.best.offer is own
-    assert words.headline(QUESTION, answer).startswith("Use SLOW \N{MULTIPLICATION SIGN} 1 (own hardware, $0.100/h): about 10 h (")
+    assert f"Use SLOW {TIMES} 1 (own hardware, {price}): about 10 h (8 h 00 min to 12 h), {cost}" in words.headline(QUESTION, answer)
 
 
 def test_rates_are_needed_for_the_hardware_of_the_offers_that_the_question_allows() -> None:

@@ -112,7 +112,7 @@ def made_up_model(draw: random.Random) -> str | dict[str, Any]:
 
 def made_up_question(draw: random.Random) -> dict[str, Any]:
     """Return the fields of a question with some of the limits."""
-    own = Offer("nvidia-rtx-4090", "RTX", 2, OWN, "RTX", "owned", draw.choice((0.0, draw.uniform(0.1, 2), draw.uniform(0.1, 2))))
+    own = Offer("nvidia-rtx-4090", "RTX", 2, OWN, "RTX", "owned", draw.choice((0.0, draw.uniform(0.1, 2))), priced=draw.random() < 0.7)
     return {
         "method": draw.choice((*METHODS, "any")),
         "tokens": draw.choice((round(draw.lognormvariate(17, 2)) + 1, 10**15)),
@@ -160,7 +160,7 @@ def answered(
 
 @pytest.mark.parametrize("count", [125, pytest.param(500, marks=pytest.mark.nightly)])
 def test_page_and_python_answer_random_questions_alike(script_alone: Callable[[str], Page], count: int) -> None:
-    draw = random.Random(14)  # noqa: S311 - repeatable questions
+    draw = random.Random(17)  # noqa: S311 - repeatable questions
     evidence, offers = made_up_evidence(draw), made_up_offers(draw)
     data = {
         "accelerators": {

@@ -27,6 +27,8 @@ NODES = (1, 2, 4, 8)
 """Numbers of instances that are considered where a training fabric joins them."""
 FIRST, SAME = 5, 2
 """Of the first five options, at most two have the same accelerator."""
+CENT = 0.01
+"""The least cost in a comparison by value: own hardware may cost nothing."""
 WORTH_SEVERAL_S = 300.0
 """Several instances are considered only if training takes longer than this on every single one."""
 MEASURED = {"measured", "reproduced"}
@@ -138,7 +140,7 @@ class Offer:
     kind: str
     """on_demand | spot | reserved | marketplace | owned"""
     usd_per_hour: float
-    """Price of one whole instance; 0 for a machine of the reader's own whose cost is not given."""
+    """Price of one whole instance."""
     region: str | None = None
     effective_on: str | None = None
     """Day of the price, with its age if it is old."""
@@ -150,6 +152,8 @@ class Offer:
     """Power limit of one accelerator, or the power of the reader's own one."""
     caution: str | None = None
     """What training on it needs that other accelerators do not."""
+    priced: bool = True
+    """False for a machine of the reader's own whose cost is not given; one may also cost nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,8 +325,7 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
     """Return the options for a question from the rates of its model and row length, and the offers.
 
     Every offer is combined with one instance, or with several that a fabric joins. Recommended options meet the limits at the pessimistic end of the
-    90% interval; the order follows the middle. Within the error of comparing them, an accelerator with results comes before one without any,
-    and a single instance before several.
+    90% interval; the order follows the middle. Of options within the error of comparing them, the one that is `preferred` comes first.
     """
     rates, offers = list(rates), list(offers)
     methods = sorted({rate.method for rate in rates}) if question.method == ANY else [question.method]
@@ -331,16 +334,16 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
     options = [each for each in found if isinstance(each, Option)]
     without = list(dict.fromkeys(each for each in found if isinstance(each, Without)))
     too_large, no_data = ([each for each in without if each.too_large is large] for large in (True, False))
-    priced = [option for option in options if option.offer.usd_per_hour]
-    unpriced = [option for option in options if not option.offer.usd_per_hour]
+    priced = [option for option in options if option.offer.priced]
+    unpriced = [option for option in options if not option.offer.priced]
     recommended = [option for option in priced if not option.limits]
     ordered = in_order(recommended, question.objective)
     ranked = with_ranks(ordered if question.accelerators else diverse(ordered), question.objective)
     if ranked:
         compared = measure(ranked, question.objective)
         bound = compared(ranked[0]) * ranked[0].rate.own_spread
-        near = [option for option in ranked if compared(option) <= bound]
-        first = max(near, key=lambda option: (option.rate.seen, option.instances == 1))
+        near = [option for option in ranked if compared(option) <= bound and option.rank_low == 1]
+        first = max(near, key=preferred)
         ranked = [first, *(option for option in ranked if option is not first)]
     proven = next((number for number, option in enumerate(ranked) if option.rate.evidence in PROVEN), None)
     # Several instances that save minutes are no better value than one.
@@ -379,10 +382,10 @@ def _found(question: Question, rates: Sequence[Rate], offers: Sequence[Offer], m
                 continue
             missing = _why_missing(known, question.trust)
             if missing is None:
-                fitting = _fitting(table, offer.accelerator, known.devices) if known.memory == "unsure" else ()
+                fitting = fitting_methods(table, offer.accelerator, known.devices) if known.memory == "unsure" else ()
                 yield _option(question, known, offer, instances, fitting)
             elif known.memory == "no":
-                fitting = _fitting(table, offer.accelerator, known.devices)
+                fitting = fitting_methods(table, offer.accelerator, known.devices)
                 stacks = known.other_stacks
                 yield Without(offer.accelerator, offer.name, method, known.devices, missing, fitting=fitting, too_large=True, stacks=stacks)
             else:
@@ -451,7 +454,7 @@ def _why_missing(rate: Rate, trust: Trust) -> str | None:
     return None
 
 
-def _fitting(table: Mapping[tuple[str, str, int], Rate], accelerator: str, devices: int) -> tuple[str, ...]:
+def fitting_methods(table: Mapping[tuple[str, str, int], Rate], accelerator: str, devices: int) -> tuple[str, ...]:
     """Return the methods that fit on some devices."""
     found = {method: table.get((method, accelerator, devices)) for method in ALL_METHODS}
     return tuple(method for method, rate in found.items() if rate is not None and rate.memory in FITS)
@@ -488,11 +491,11 @@ def in_order(options: Sequence[Option], objective: Objective) -> list[Option]:
 
 def measure(options: Sequence[Option], objective: Objective) -> Callable[[Option], float]:
     """Return the amount that options are ranked by: time, cost, or the factor of their distance from the shortest time and the lowest cost of all."""
-    fastest, cheapest = min(option.seconds for option in options), min(option.usd for option in options)
+    fastest, cheapest = min(option.seconds for option in options), max(CENT, min(option.usd for option in options))
 
     def compared(option: Option) -> float:
         if objective == "value":
-            return math.exp(math.hypot(math.log(option.seconds / fastest), math.log(option.usd / cheapest) if cheapest else 0.0))
+            return math.exp(math.hypot(math.log(option.seconds / fastest), math.log(max(CENT, option.usd) / cheapest)))
         return option.seconds if objective == "fastest" else option.usd
 
     return compared
@@ -514,14 +517,32 @@ def diverse(options: Sequence[Option]) -> list[Option]:
 
 
 def with_ranks(options: Sequence[Option], objective: Objective) -> list[Option]:
-    """Return options with the places that their intervals allow, without what all of them share: those that overlap share a range of places."""
+    """Return options with the places that their intervals allow, without what all of them share: those that overlap share a range of places.
+
+    Offers of one plan share its error too, so that a dearer one comes after a cheaper one for certain.
+    """
     if not options:
         return []
     compared = measure(options, objective)
     middles = [(compared(option), option.rate.own_spread) for option in options]
-    pairs = [(middle / spread, middle * spread) for middle, spread in middles]
-    lows, highs = sorted(low for low, _ in pairs), sorted(high for _, high in pairs)
-    return [
-        replace(option, rank_low=1 + bisect_left(highs, low), rank_high=bisect_right(lows, high))
-        for option, (low, high) in zip(options, pairs, strict=True)
-    ]
+    lows, highs = sorted(middle / spread for middle, spread in middles), sorted(middle * spread for middle, spread in middles)
+    of_plan: dict[tuple[str, str, int], list[float]] = {}
+    for option, (middle, _) in zip(options, middles, strict=True):
+        of_plan.setdefault(plan_of(option), []).append(middle)
+    ranked = []
+    for option, (middle, spread) in zip(options, middles, strict=True):
+        low, high = middle / spread, middle * spread
+        before = sum(low <= other * spread and other < middle for other in of_plan[plan_of(option)])
+        after = sum(other / spread <= high and middle < other for other in of_plan[plan_of(option)])
+        ranked.append(replace(option, rank_low=1 + bisect_left(highs, low) + before, rank_high=bisect_right(lows, high) - after))
+    return ranked
+
+
+def plan_of(option: Option) -> tuple[str, str, int]:
+    """Return method, accelerator and number of devices of an option: its rate, whatever it costs."""
+    return option.rate.method, option.rate.accelerator, option.rate.devices
+
+
+def preferred(option: Option) -> tuple[bool, bool, bool]:
+    """Return the properties that put one of several options within error first: sure memory, an accelerator with results, a single instance."""
+    return option.rate.memory == "fits", option.rate.seen, option.instances == 1

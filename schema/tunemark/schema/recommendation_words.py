@@ -8,7 +8,7 @@ from math import log
 
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.formats import HOUR_S, TIMES, estimated_duration, estimated_usd, gib, plain, significant, usd
-from tunemark.schema.recommendation import ANY, NO_ROOM, OWN, Answer, Option, Question, Rate, UnusedRate, Without
+from tunemark.schema.recommendation import ANY, NO_ROOM, OWN, Answer, Option, Question, Rate, UnusedRate, Without, preferred
 from tunemark.schema.vocabulary import METHODS
 
 EVIDENCE = {
@@ -23,9 +23,12 @@ LISTED = "on_demand"
 LIMITS = {"deadline": "the deadline", "budget": "the budget", "memory": "the memory of the device"}
 PICKS = {"cheapest": "Cheapest", "fastest": "Fastest", "value": "Best value", "proven": "Best with results"}
 ORDER = (
-    "Within error, an accelerator with results of such models and software, and a single instance, comes first. If no accelerator is named, at most two of "
-    "the first five options have the same one. A range of ranks means that 90% intervals overlap, without what options with the same software share."
+    "Within error, a plan that surely fits in memory comes first, then an accelerator with results of such models and software, then a single instance. "
+    "If no accelerator is named, at most two of the first five options have the same one. A range of ranks means that 90% intervals overlap, without what "
+    "options with the same software share."
 )
+LATER = ("it fits less surely in memory", "it has no result of such a model and software", "it needs several instances")
+"""Why an option comes behind another one within error, by what is `preferred`."""
 NOT_INCLUDED = "Evaluation, saving, minimum billing and data transfer are not included."
 SHOWN = 6
 """Accelerators named in a list."""
@@ -58,13 +61,16 @@ def place(option: Option) -> str:
 
 def hourly(option: Option) -> str:
     """Return the price of all instances for an hour, with its day if it is old."""
+    if not option.offer.usd_per_hour:
+        return "free"
     day = option.offer.effective_on or ""
     return f"{usd(option.offer.usd_per_hour * option.instances)}/h{f' on {day}' if ' old' in day else ''}"
 
 
 def time_and_cost(option: Option) -> str:
     """Return time and cost with their intervals."""
-    return f"about {estimated_duration(option.seconds)} ({times(option)}), about {estimated_usd(option.usd)} ({costs(option)})"
+    cost = f"about {estimated_usd(option.usd)} ({costs(option)})" if option.usd else "at no cost"
+    return f"about {estimated_duration(option.seconds)} ({times(option)}), {cost}"
 
 
 def times(option: Option) -> str:
@@ -188,7 +194,7 @@ def not_separated(rate: Rate) -> str:
 
 def needs(option: Option) -> list[str]:
     """Return the memory and the energy that an option needs, and what it needs besides, a sentence each."""
-    fitting = f" {_methods_fit(option.fitting)}." if option.fitting else ""
+    fitting = f" {methods_fit(option.fitting)}." if option.fitting else ""
     memory_line = f"Memory {memory(option)} ({configuration(option)}).{with_stacks(option.rate.other_stacks)}{fitting}"
     return [line for line in (memory_line, energy(option), option.offer.caution) if line]
 
@@ -266,7 +272,7 @@ def _what_fits(answer: Answer) -> str:
     """Return the methods and the software with which some hardware is large enough, or else what needs less memory."""
     methods = list(dict.fromkeys(name for each in answer.too_large for name in each.fitting))
     stacks = list(dict.fromkeys(name for each in answer.too_large for name in each.stacks))
-    parts = [f"{_methods_fit(methods)} on some of it." if methods else "", with_stacks(stacks).strip()]
+    parts = [f"{methods_fit(methods)} on some of it." if methods else "", with_stacks(stacks).strip()]
     return (
         " ".join(part for part in parts if part) or "Shorter sequences need less memory; so do more devices that share weights and states."
     )
@@ -342,10 +348,10 @@ def _reason(missing: Without) -> str:
 def _fitting(missing: Without) -> str:
     """Return the methods, or else the software, that fit where another does not, as the end of a sentence; empty if there are none."""
     stacks = f"; with another software stack it fits: {_listed(list(missing.stacks), STACKS_SHOWN)}" if missing.stacks else ""
-    return f"; {_methods_fit(missing.fitting)}{stacks}" if missing.fitting else stacks
+    return f"; {methods_fit(missing.fitting)}{stacks}" if missing.fitting else stacks
 
 
-def _methods_fit(methods: Sequence[str]) -> str:
+def methods_fit(methods: Sequence[str]) -> str:
     """Return the methods that fit: `LoRA and QLoRA fit`."""
     return f"{' and '.join(METHODS.get(method, method) for method in methods)} {'fits' if len(methods) == 1 else 'fit'}"
 
@@ -357,14 +363,15 @@ def alternatives(question: Question, answer: Answer) -> list[str]:
         option = answer.ranked[number]
         if number:
             picks = ", ".join(PICKS[pick] for pick, place in answer.picks.items() if place == number)
-            doubt = f"; {unseen(option)}" if unseen(option) else ""
-            lines.append(f"{picks[0]}{picks[1:].lower()}: {offered(question, option)}, {time_and_cost(option)}{doubt}.")
+            why = why_later(option, answer.ranked[0]) if number == answer.picks[question.objective] else ""
+            lines.append(f"{picks[0]}{picks[1:].lower()}: {offered(question, option)}, {time_and_cost(option)}{f'; {why}' if why else ''}.")
     return lines
 
 
-def unseen(option: Option) -> str:
-    """Return the reason why an option comes behind others within error; empty without one."""
-    return "" if option.rate.seen else "it comes later because it has no result of such a model and software"
+def why_later(option: Option, best: Option) -> str:
+    """Return the reason why the best option by the objective comes behind one within error; empty without one."""
+    reasons = [why for own, other, why in zip(preferred(option), preferred(best), LATER, strict=True) if other and not own]
+    return f"it comes later because {reasons[0]}" if reasons else ""
 
 
 def with_tuned(question: Question, answer: Answer, tuned: Answer | None, experts: int | None) -> str:
@@ -409,7 +416,7 @@ def changes(question: Question, answer: Answer) -> Iterator[str]:
         (option for option in answer.ranked[1:] if option.usd > best.usd and option.offer.accelerator != best.offer.accelerator), None
     )
     if question.objective == "cheapest" and following is not None:
-        price = best.offer.usd_per_hour * best.instances * following.usd / best.usd
+        price = following.usd / best.seconds * HOUR_S
         if usd(price) != usd(best.offer.usd_per_hour * best.instances):
             yield f"{hardware(following)} ({place(following)}) becomes cheaper if {hardware(best)} costs more than {usd(price)}/h (now {hourly(best)})."
     yield f"With a deadline below {estimated_duration(best.seconds_high)} it may finish late."

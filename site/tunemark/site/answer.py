@@ -90,7 +90,9 @@ def _best(question: Question, answer: Answer, best: Option) -> list[str]:
         certainty = f"{'within' if tie else 'outside the'} error of the {'predicted ' if best.rate.evidence == 'predicted' else ''}{question.objective}"
         cards.append(_card(question, proven, ends, f"{'Or' if tie else 'With results'}: {words.hardware(proven)}", certainty, ""))
     picks = "".join(
-        _pick(question, pick, answer.ranked[number]) for pick, number in answer.picks.items() if answer.ranked[number] not in (best, proven)
+        _pick(question, pick, answer.ranked[number], best)
+        for pick, number in answer.picks.items()
+        if answer.ranked[number] not in (best, proven)
     )
     chart = time_and_cost_svg(answer.ranked)
     return [
@@ -126,13 +128,15 @@ def _figure(name: str, shown: str, bar: str, interval: str) -> str:
 def _ends(options: Sequence[Option]) -> dict[str, tuple[float, float]]:
     """Return the ends of the scales on which the intervals of some options are drawn."""
     return {
-        "usd": (min(option.usd_low for option in options), max(option.usd_high for option in options)),
+        "usd": (min((option.usd_low for option in options if option.usd), default=0.0), max(option.usd_high for option in options)),
         "time": (min(option.seconds_low for option in options), max(option.seconds_high for option in options)),
     }
 
 
 def _bar(ends: tuple[float, float], middle: float, low: float, high: float) -> str:
-    """Return an interval as a bar with a mark at its middle, on a logarithmic scale."""
+    """Return an interval as a bar with a mark at its middle, on a logarithmic scale; none for what costs nothing."""
+    if not low:
+        return ""
     scale = 100 / math.log(ends[1] / ends[0]) if ends[1] > ends[0] else 0.0
     start, mark, width = math.log(low / ends[0]) * scale, math.log(middle / ends[0]) * scale, math.log(high / low) * scale
     return (
@@ -141,12 +145,12 @@ def _bar(ends: tuple[float, float], middle: float, low: float, high: float) -> s
     )
 
 
-def _pick(question: Question, pick: str, option: Option) -> str:
+def _pick(question: Question, pick: str, option: Option, best: Option) -> str:
     time, cost = estimated_duration(option.seconds), estimated_usd(option.usd)
     figure, other = (time, cost) if pick == "fastest" else (cost, time)
     where = escape(f"{other}, {words.hardware(option)}, {option.offer.provider_name}")
     how = f"{METHODS[option.rate.method]}, " if question.method == ANY else ""
-    doubt = f"<small>{words.unseen(option)}</small>" if words.unseen(option) else ""
+    doubt = _small(words.why_later(option, best)) if pick == question.objective else ""
     return (
         f"<div><dt>{words.PICKS[pick]}</dt><dd>{figure}<small>{where}</small><small>{how}{words.badge(option)[1]}</small>{doubt}</dd></div>"
     )

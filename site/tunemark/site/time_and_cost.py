@@ -36,7 +36,8 @@ def ticks(values: Sequence[float], low: float, high: float) -> list[float]:
 
 
 def time_and_cost_svg(options: Sequence[Option]) -> str:
-    """Return the chart of ranked options, or nothing for fewer than two."""
+    """Return the chart of ranked options that cost something, or nothing for fewer than two."""
+    options = [option for option in options if option.usd]
     if len(options) < 2:  # noqa: PLR2004 - one point is no chart
         return ""
     times, costs = [option.seconds for option in options], [option.usd for option in options]

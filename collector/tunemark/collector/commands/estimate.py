@@ -21,7 +21,7 @@ from tunemark.schema.physics.stacks import STACKS
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.plan_search import Asked, division_of
 from tunemark.schema.recommendation import PROVEN, Rate, provider_name
-from tunemark.schema.recommendation_words import asked_in_words, measured_rates
+from tunemark.schema.recommendation_words import asked_in_words, measured_rates, methods_fit
 from tunemark.schema.throughput import LEVEL, Range
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
 
@@ -69,7 +69,7 @@ def estimate(
     it. Speed is predicted from accepted results, with a 90% interval, as `recommend` does. Memory follows from the model card and the
     software stack: what most people run unless --stack names one. It is shown line by line for the smallest accelerator that the step fits
     on. The verdict is `fits` if the device has room for the upper end of the 90% interval and the cache of the allocator, `probably` without
-    that cache, `unsure` if it has room for the lower end only, else `no`; then the leanest other stack that fits is named.
+    that cache, `unsure` if it has room for the lower end only, else `no`; then the leanest other stack and the other methods that fit are named.
 
     Exit codes: 0 estimated, 2 an unknown model, accelerator or word.
 
@@ -224,7 +224,7 @@ def _print_answer(found: Sequence[Estimate], title: str) -> None:
         unseen = f"no result of this {', '.join(each.unseen)}" if each.unseen else ""
         row = (
             _hardware(each),
-            each.fit + (f", fits with {each.with_stack}" if each.with_stack else ""),
+            f"{each.fit}{f', fits with {each.with_stack}' if each.with_stack else ''}{f'; {methods_fit(each.fitting)}' if each.fitting else ''}",
             f"{gib(each.memory.ledger.needed)} of {gib(each.memory_bytes)}",
             *_with_interval(each.tokens_per_s, formats.significant),
             *_with_interval(range_of(each.tuned) if each.tuned else None, formats.significant)[:1],

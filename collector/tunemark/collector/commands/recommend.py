@@ -3,6 +3,7 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from math import inf
 from typing import Annotated, get_args
@@ -88,8 +89,8 @@ def recommend(
     options meet the limits at the pessimistic end of the interval. If nothing similar was measured, the answer is "no data".
 
     Settings are trust=published for options with results of their own, max_memory=24 (GiB of one accelerator) and start_up=5min, assumed
-    and billed. FIGURES are those of the whole machine, with all of its accelerators: `usd_per_hour=0.20`, `electricity=0.30` for a kWh at
-    their board power (`electricity=0.30,watts=60` where that is not known, as of Macs), or `purchase=2000,years=3,utilisation=0.5,watts=450,electricity=0.30`.
+    and billed. FIGURES are those of the whole machine, with all of its accelerators: `usd_per_hour=0.20` or 0, `electricity=0.30` for a kWh at
+    their board power (`electricity=0.30,watts=60` where that is not known, as of Macs), both, or `purchase=2000,years=3,utilisation=0.5,watts=450,electricity=0.30`.
 
     Exit codes: 0 answered, even if nothing can be recommended; 2 unknown value.
 
@@ -236,31 +237,26 @@ def _own(facts: FactBase, own: str, figures: str | None) -> tuple[Offer, Acceler
     devices = count or 1
     if figures is not None:
         given = {name.strip(): cost for name, _, cost in (part.partition("=") for part in figures.split(","))}
-        if given.keys() == {HOURLY}:
-            hourly = _usd(figures, given[HOURLY])
-        elif "electricity" in given and given.keys() <= {"electricity", "watts"}:
-            watts = _usd(figures, given["watts"]) / devices if "watts" in given else card.tdp_w
-            if not watts:
+        if given.keys() & {HOURLY, "electricity"} and given.keys() <= {HOURLY, "electricity", "watts"}:
+            usd = {name: _usd(figures, cost) for name, cost in given.items()}
+            watts = usd["watts"] / devices if "watts" in usd else card.tdp_w
+            if usd.get("electricity") and not watts:
                 raise TunemarkError("--owned", figures, f"the power of {card.name} is not known; give it too: {figures.strip()},watts=60")
-            hourly = devices * watts / 1000 * _usd(figures, given["electricity"])
+            hourly = usd.get(HOURLY, 0.0) + devices * (watts or 0.0) / 1000 * usd.get("electricity", 0.0)
         else:
             owned = parse_owned(figures, f"{HOURLY}=0.20, or {EXAMPLE}")
             hourly, watts = owned.usd_per_hour(), owned.watts / devices
-        if not 0 < hourly < inf:
-            raise TunemarkError("--owned", figures, "must be a cost above 0 US dollars per hour")
         if devices > 1:
             ui.say(f"tunemark: --owned: the figures are those of the whole machine with its {devices} {card.name}")
-    offer = Offer(
-        card.key, card.name, devices, OWN, card.name, "owned", hourly, provider_name=OWN, watts=watts or card.tdp_w, caution=card.remarks
-    )
-    return offer, card
+    offer = Offer(card.key, card.name, devices, OWN, card.name, "owned", hourly, provider_name=OWN, priced=figures is not None)
+    return replace(offer, watts=watts or card.tdp_w, caution=card.remarks), card
 
 
 def _usd(figures: str, cost: str) -> float:
-    try:
-        return float(cost)
-    except ValueError as error:
-        raise TunemarkError("--owned", figures, "give numbers: of US dollars, or of watts") from error
+    with suppress(ValueError):
+        if 0 <= float(cost) < inf:
+            return float(cost)
+    raise TunemarkError("--owned", figures, "give numbers of 0 or more: of US dollars, or of watts")
 
 
 def read_offers(facts: FactBase) -> list[Offer]:

@@ -24,7 +24,7 @@ from tunemark.schema.option_rates import EVIDENCE_TABLES, Evidence, KnownRate, P
 from tunemark.schema.physics.memory import StackedMemory, memory_on
 from tunemark.schema.physics.work import Missing
 from tunemark.schema.plan_search import Asked, best_plan, division_of, step_on
-from tunemark.schema.recommendation import NODES, Rate
+from tunemark.schema.recommendation import NODES, Rate, fitting_methods
 from tunemark.schema.throughput import Combination, Range, architecture_of, generation_of, interval_of
 from tunemark.schema.throughput import predict as predicted
 from tunemark.schema.vocabulary import FITS, Method, SoftwareLevel
@@ -167,6 +167,8 @@ class Estimate:
     """`fits`, `probably`, `unsure` or `no`, by the interval of the estimate; `ran` if a result shows it."""
     with_stack: str | None
     """Unless the step fits, the leanest other software stack with which it does."""
+    fitting: tuple[str, ...]
+    """Unless the step fits, the other methods that do."""
     rate: Rate
     """Its speed, as `recommend` has it, with the plan and the evidence, or the reason why none is known."""
     tokens_per_s: Range | None = None
@@ -219,9 +221,11 @@ def estimates(
     # The comparison is with any tuned loop, also for the loop of a document.
     any_loop = replace(asked, loop="", release="")
 
-    def rates(levels: Iterable[SoftwareLevel], how: Asked) -> dict[tuple[str, str, int], Rate]:
-        found = option_rates(model, length, places, evidence, tuple(levels), how)
-        return {(rate.software, rate.accelerator, rate.devices): rate for rate in found if rate.method == method.value}
+    def rates(levels: Iterable[SoftwareLevel], how: Asked) -> dict[str, dict[tuple[str, str, int], Rate]]:
+        found = dict[str, dict[tuple[str, str, int], Rate]]()
+        for rate in option_rates(model, length, places, evidence, tuple(levels), how):
+            found.setdefault(rate.software, {})[rate.method, rate.accelerator, rate.devices] = rate
+        return found
 
     of_any = rates(dict.fromkeys(("plain", "tuned", level)), any_loop)
     of_level = of_any if asked == any_loop else rates((level,), asked)
@@ -230,7 +234,7 @@ def estimates(
         memory, size, rate = (
             memory_on(plan.shape, asked.stack, plan.fixed, level, card.vendor),
             card.usable_bytes,
-            of_level[level, card.key, devices],
+            of_level[level][method.value, card.key, devices],
         )
         speed = range_of(rate)
         seconds = None if tokens is None or speed is None else speed.under(tokens)
@@ -244,9 +248,10 @@ def estimates(
             size,
             rate.memory or verdict,
             None if asked.stack or verdict in FITS else next(iter(plan.other_stacks(card)), None),
+            () if verdict in FITS else fitting_methods(of_level[level], card.key, devices),
             rate,
             speed,
-            of_any["tuned", card.key, devices],
+            of_any["tuned"][method.value, card.key, devices],
             unseen(evidence.results, card, model, level),
             seconds,
             usd,

@@ -141,14 +141,15 @@
     const size = read("size", whole_number) * (field("unit").value === "samples" ? length : 1);
     const own = [];
     if (field("own").value) {
-      const hours = read("own_usd", from0);
+      const hours = read("own_usd", optional(from0)), price = read("kwh", optional(from0));
       const key = field("own").value, { name, tdp_w: limit, remarks: caution } = cardsOf(index).get(key);
       const devices = read("own_devices", whole_number);
       // The board power is known where no power is given.
-      const watts = read("watts", from0) / devices || limit, price = read("kwh", from0), electricity = ((watts * devices) / 1000) * price;
+      const watts = read("watts", from0) / devices || limit, electricity = ((watts * devices) / 1000) * price;
       if (price && !watts) throw Object.assign(new Error(`The power of ${name} is not known; give the watts, too.`), { field: "watts" });
-      // A cost of 0 means that it is unknown: the answer then has a time but no rank.
-      const owned = { accelerator: key, name, devices, provider: OWN, instance: name, kind: "owned", usd_per_hour: hours + electricity, provider_name: OWN, watts, caution };
+      // Without a cost, which may be 0, the answer has a time but no rank.
+      const cost = { usd_per_hour: hours + electricity, priced: hours !== null || price !== null };
+      const owned = { accelerator: key, name, devices, provider: OWN, instance: name, kind: "owned", ...cost, provider_name: OWN, watts, caution };
       own.push(make(Offer, [], owned));
     }
     return make(Question, [], {
