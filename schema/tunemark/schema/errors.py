@@ -1,7 +1,7 @@
 """Errors that name the field, the value and the fix; exit codes; suggestions for misspelt names."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import SequenceMatcher
 from enum import IntEnum
 from functools import partial
@@ -9,7 +9,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any, get_args
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
+    from pydantic import BaseModel, ValidationError
 
 
 class Exit(IntEnum):
@@ -48,7 +48,7 @@ KINDS = {
     "dictionary": "an object",
 }
 """Pydantic's name of a kind of value -> ours."""
-WRONG_KIND = re.compile(rf"must be a valid ({'|'.join(KINDS)})(?:, (?:unable to|got a number) .*)?", re.DOTALL)
+WRONG_KIND = re.compile(rf"must be a valid ({'|'.join(KINDS)})(?: or instance of .*|, (?:unable to|got a number) .*)?", re.DOTALL)
 
 
 def must_be(message: str) -> str:
@@ -58,24 +58,36 @@ def must_be(message: str) -> str:
     return f"must be {KINDS[kind[1]]}" if kind else text[:1].lower() + text[1:]
 
 
-def problem_of(detail: Any, model: "type[BaseModel]", others: Sequence[Any] = ()) -> tuple[str, Any, str]:  # noqa: ANN401 - pydantic's own dictionaries
-    """Return the field, the value and the fix of a problem that pydantic found in a record; a rule between fields names no field.
+ONE_KIND = re.compile(r"(literal|str-enum|tuple)\[.*|(constrained-)?str|float|int|bool")
+"""The last part of pydantic's path to a value that may be of several kinds."""
 
-    A field that may be one of several kinds has a problem for each of them; `others` are all of the record.
+
+def problems_of(error: "ValidationError", model: "type[BaseModel]") -> list[tuple[str, Any, str]]:
+    """Return the field, the value and the fix of each problem that pydantic found in a record; a rule between fields names no field.
+
+    A value that may be of several kinds has one problem. The value is empty where it is missing or whole records contradict themselves.
     """
-    path = [str(part) for part in detail["loc"]]
-    fix = must_be(detail["msg"])
-    if path and path[-1].startswith("literal["):
-        path, alike = path[:-1], [each for each in others or (detail,) if each["loc"][:-1] == detail["loc"][:-1]]
-        fix = f"must be {' or '.join(must_be(each['msg']).removeprefix('must be ') for each in alike)}"
-    if detail["type"] == "missing":
-        return ".".join(path), None, "is missing; every record has it"
-    if detail["type"] == "extra_forbidden":
-        fix = f"is not a field; {did_you_mean(path[-1], _fields_at(model, path[:-1]))}"
-    return ".".join(path), detail.get("input"), fix
+    by_path: dict[tuple[str, ...], list[Any]] = {}
+    for detail in error.errors(include_url=False):
+        path = tuple(map(str, detail["loc"]))
+        by_path.setdefault(path[:-1] if path and ONE_KIND.fullmatch(path[-1]) else path, []).append(detail)
+    problems = []
+    for path, (detail, *others) in by_path.items():
+        fixes = [must_be(each["msg"]) for each in (detail, *others)]
+        # A text may be of the right kind, and too long.
+        fix = min(fixes, key=lambda each: each.startswith("must be "))
+        if others and fix.startswith("must be "):
+            *first, last = dict.fromkeys(word for each in fixes for word in re.split(", | or ", each.removeprefix("must be ")))
+            fix = f"must be {', '.join(first)} or {last}"
+        elif detail["type"] == "missing":
+            fix = "is missing; every record has it"
+        elif detail["type"] == "extra_forbidden":
+            fix = f"is not a field; {did_you_mean(path[-1], _fields_at(model, path[:-1]))}"
+        problems.append((".".join(path), "" if detail["type"] in {"missing", "value_error"} else detail["input"], fix))
+    return problems
 
 
-def _fields_at(record: Any, path: list[str]) -> list[str]:  # noqa: ANN401 - a record's class
+def _fields_at(record: Any, path: tuple[str, ...]) -> list[str]:  # noqa: ANN401 - a record's class
     """Return the field names of the record in which the path ends."""
     for part in path:
         if part in getattr(record, "model_fields", ()):

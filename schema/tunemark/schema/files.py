@@ -60,7 +60,9 @@ def refuse_unwritable(option: str, folder: Path, *, named: Path | None = None) -
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise TunemarkError(option, str(named or folder), f"cannot be written ({error.strerror}); name a folder of yours") from error
+        no_folder = next((path for path in (folder, *folder.parents) if path.exists() and not path.is_dir()), None)
+        why = f"{no_folder} is a {'file' if no_folder.is_file() else 'device'}" if no_folder else error.strerror
+        raise TunemarkError(option, str(named or folder), f"cannot be written ({why}); name a folder of yours") from error
 
 
 def write_atomically(path: Path, content: bytes) -> None:

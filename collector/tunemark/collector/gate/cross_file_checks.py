@@ -207,7 +207,7 @@ SUBJECT: dict[str, Callable[[Submission], object]] = {
     "workload": lambda run: run.workload,
     "device": lambda run: run.environment.devices[0].name,
     "machine": _machine,
-    "plan": lambda run: (run.plan.model_dump(exclude={"reasons"}), len(run.overrides)),
+    "plan": lambda run: run.plan.settings,
 }
 """What a result and the one that it supersedes share."""
 

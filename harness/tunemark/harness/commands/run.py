@@ -278,7 +278,7 @@ def plan(
         field_column, value_column = Column("field", no_wrap=True), Column("value", overflow="fold", max_width=24)
         table = Table(field_column, value_column, "reason", box=None, padding=(0, 2, 0, 0))
         overridden = {override.field: override.card for override in resolved.overrides}
-        for field, value in flattened(resolved.plan.model_dump(mode="json", exclude={"reasons"})):
+        for field, value in flattened(resolved.plan.settings):
             reason = f"overridden; the card has {overridden[field]}" if field in overridden else resolved.plan.reasons.get(field, "")
             text = ", ".join(map(str, value)) if isinstance(value, list) else formats.MISSING if value is None else str(value)
             table.add_row(*as_text(field, text, reason))

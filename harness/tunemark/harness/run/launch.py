@@ -157,11 +157,9 @@ def superseded(identity: str | None, reason: str | None, plan: Plan, out: Path |
     if identity not in known:
         suggestion = did_you_mean(identity, known) if known else "there is none yet"
         raise TunemarkError("--supersedes", identity, f"no result of {plan.workload} has this id; {suggestion}")
-    earlier = Plan.model_validate(json.loads(known[identity].read_bytes())["plan"])
-    if earlier.model_dump(exclude={"reasons"}) != plan.model_dump(exclude={"reasons"}):
-        raise TunemarkError(
-            "--supersedes", identity, "its plan has other settings; only a run of the same plan on the same machine replaces a result"
-        )
+    if Plan.model_validate(json.loads(known[identity].read_bytes())["plan"]).settings != plan.settings:
+        fix = "its plan has other settings; only a run of the same plan on the same machine replaces a result"
+        raise TunemarkError("--supersedes", identity, fix)
     return Superseded(identity, reason or "")
 
 

@@ -79,7 +79,7 @@ def refuse_missing_tracker(tracker: str) -> None:
 
 def report(submission: Submission, tracker: str, name: str) -> None:
     """Send a run. Raises TunemarkError if the tracker refuses it; the record is written before."""
-    shown: Any = flattened(submission.plan.model_dump(mode="json", exclude={"reasons"}))
+    shown: Any = flattened(submission.plan.settings)
     settings = {key: str(value) for key, value in shown if value is not None}
     try:
         TRACKERS[tracker](submission, settings, name)

@@ -251,7 +251,7 @@ class Series:
             from tunemark.harness.run.launch import refuse_hopeless  # noqa: PLC0415 - as above
 
             refuse_hopeless(runs or (base,), bench.facts, bench.machine, searched=not runs)
-        request = {"kind": kind, "plan": base.plan.model_dump(mode="json", exclude={"reasons"}), "points": list(points)}
+        request = {"kind": kind, "plan": base.plan.settings, "points": list(points)}
         settings = sha256(canonical_json(request)).hexdigest()
         facts = environment(bench.machine, base.plan.device.count).model_dump(mode="json")
         here = {"settings": settings, "environment": facts, "source": source_content()}

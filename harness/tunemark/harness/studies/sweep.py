@@ -87,10 +87,8 @@ def run_sweep(workload: str, overs: Sequence[str], options: Options, bench: Benc
     plans = {point: bench.plan_of(point, workload, options, "--over") for point in points}
     if not overs:
         # An axis includes the card's own value, and some settings have no effect here.
-        first: dict[str, Point] = {}
-        for point, resolved in plans.items():
-            first.setdefault(resolved.plan.model_dump_json(exclude={"reasons"}), point)
-        plans = {point: plans[point] for point in first.values()}
+        settings = [resolved.plan.settings for resolved in plans.values()]
+        plans = {point: plans[point] for place, point in enumerate(plans) if settings.index(settings[place]) == place}
     return _run_points("sweep", base, bench, plans, repeats)
 
 

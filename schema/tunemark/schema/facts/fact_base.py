@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from tunemark.schema.errors import Exit, TunemarkError, did_you_mean, problem_of
+from tunemark.schema.errors import Exit, TunemarkError, did_you_mean, problems_of
 from tunemark.schema.facts.cards import AcceleratorCard, AwsSizes, ModelCard, PriceBasis, PriceRow
 from tunemark.schema.facts.names import (
     AWS,
@@ -378,7 +378,7 @@ def validated(kind: type[Model], content: dict[str, object], place: str) -> Mode
     try:
         return kind.model_validate(content)
     except ValidationError as error:
-        field, value, fix = problem_of(error.errors()[0], kind)
+        field, value, fix = problems_of(error, kind)[0]
         # The input of a rule between fields is the whole record, so show its key instead.
         where, value = (f"{place}: {field}", value) if field else (place, content.get("key", content.get("instance", "")))
         raise TunemarkError(where, value, fix, exit_code=Exit.INVALID) from error

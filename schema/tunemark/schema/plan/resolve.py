@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
-from tunemark.schema.errors import TunemarkError, did_you_mean, problem_of
+from tunemark.schema.errors import TunemarkError, did_you_mean, problems_of
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.names import CORE_OF_CHIP, names_cpu_model
@@ -463,8 +463,10 @@ def apply_overrides(card: WorkloadCard, assignments: tuple[str, ...]) -> tuple[W
             parent[last] = [part.strip() for part in text.split(",")] if isinstance(before, list) else text
         if name == "method":
             # A changed method gets its settings: the card's, or the defaults if the card has none.
-            adapted, quantised = content["method"] in {"lora", "qlora"}, content["method"] == "qlora"
-            content["lora"] = (content["lora"] or LoraSettings().model_dump(mode="json")) if adapted else None
+            quantised = content["method"] == "qlora"
+            content["lora"] = (
+                (content["lora"] or LoraSettings().model_dump(mode="json")) if quantised or content["method"] == "lora" else None
+            )
             content["quantisation"] = (content["quantisation"] or Quantisation().model_dump(mode="json")) if quantised else None
         changes.pop(name, None)
         if parent[last] != before and parent[last] not in card.own_values(name):
@@ -473,7 +475,7 @@ def apply_overrides(card: WorkloadCard, assignments: tuple[str, ...]) -> tuple[W
     try:
         return WorkloadCard.model_validate(content), overrides
     except ValidationError as error:
-        place, value, fix = problem_of(error.errors()[0], WorkloadCard, error.errors())
+        place, value, fix = problems_of(error, WorkloadCard)[0]
         if place:
             raise TunemarkError(f"--set {place}", value, fix) from error
         # A rule over several settings names no field, so the message lists those that were set.

@@ -403,6 +403,11 @@ class Plan(Frozen):
     reasons: Annotated[dict[Annotated[str, Field(max_length=100)], Text], Field(max_length=200)]
     """Reason for each derived value, by dotted path (`batch.global_batch`)."""
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The JSON values of the plan without their reasons: plans with the same settings are one plan."""
+        return self.model_dump(mode="json", exclude={"reasons"})
+
     def planned_steps(self, training_rows: int | None) -> int | None:
         """Return the number of optimizer steps of this many rows; None when only time or steadiness ends the run."""
         rules, limits = self.measurement, []

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from tunemark.schema.errors import did_you_mean, problem_of
+from tunemark.schema.errors import did_you_mean, problems_of
 from tunemark.schema.records import converted, published, submission
 from tunemark.schema.safe_text import terminal
 
@@ -87,13 +87,13 @@ def validate_record(raw: dict[str, Any]) -> BaseModel:
     try:
         return model.model_validate_json(content)
     except ValidationError as error:
-        details = error.errors(include_url=False)
+        found = problems_of(error, model)
         more = (
-            [Problem("record", f"{len(details):,} problems", f"only the first {MOST_PROBLEMS} are listed")]
-            if len(details) > MOST_PROBLEMS
+            [Problem("record", f"{len(found):,} problems", f"only the first {MOST_PROBLEMS} are listed")]
+            if len(found) > MOST_PROBLEMS
             else []
         )
-        raise InvalidRecord([*(_problem(detail, model) for detail in details[:MOST_PROBLEMS]), *more]) from error
+        raise InvalidRecord([*(_problem(*each) for each in found[:MOST_PROBLEMS]), *more]) from error
 
 
 def shown_value(value: object) -> str:
@@ -101,11 +101,9 @@ def shown_value(value: object) -> str:
     return repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _problem(detail: Any, model: type[BaseModel]) -> Problem:  # noqa: ANN401 - pydantic's own dictionary
-    field, value, fix = problem_of(detail, model)
-    shown = shown_value(value)
-    shown = shown if len(shown) <= 80 else f"{shown[:77]}..."  # noqa: PLR2004 - one line of a terminal
-    return Problem(field or "record", "" if not field or detail["type"] in {"missing", "value_error"} else shown, fix)
+def _problem(field: str, value: object, fix: str) -> Problem:
+    shown = "" if not field or value == "" else shown_value(value)
+    return Problem(field or "record", shown if len(shown) <= 80 else f"{shown[:77]}...", fix)  # noqa: PLR2004 - one line of a terminal
 
 
 def _refuse_constant(name: str) -> float:
