@@ -5,7 +5,6 @@ and comparison. See definitions#recommendation.
 """
 
 import math
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -524,23 +523,17 @@ def with_ranks(options: Sequence[Option], objective: Objective) -> list[Option]:
     if not options:
         return []
     compared = measure(options, objective)
-    middles = [(compared(option), option.rate.own_spread) for option in options]
-    lows, highs = sorted(middle / spread for middle, spread in middles), sorted(middle * spread for middle, spread in middles)
-    of_plan: dict[tuple[str, str, int], list[float]] = {}
-    for option, (middle, _) in zip(options, middles, strict=True):
-        of_plan.setdefault(plan_of(option), []).append(middle)
+    middles = [(compared(option), option.rate) for option in options]
+
+    def before(middle: float, rate: Rate, other: float, other_rate: Rate) -> bool:
+        return middle * rate.own_spread < other / other_rate.own_spread or (rate is other_rate and middle < other)
+
     ranked = []
-    for option, (middle, spread) in zip(options, middles, strict=True):
-        low, high = middle / spread, middle * spread
-        before = sum(low <= other * spread and other < middle for other in of_plan[plan_of(option)])
-        after = sum(other / spread <= high and middle < other for other in of_plan[plan_of(option)])
-        ranked.append(replace(option, rank_low=1 + bisect_left(highs, low) + before, rank_high=bisect_right(lows, high) - after))
+    for option, (middle, rate) in zip(options, middles, strict=True):
+        better = sum(before(other, other_rate, middle, rate) for other, other_rate in middles)
+        worse = sum(before(middle, rate, other, other_rate) for other, other_rate in middles)
+        ranked.append(replace(option, rank_low=1 + better, rank_high=len(options) - worse))
     return ranked
-
-
-def plan_of(option: Option) -> tuple[str, str, int]:
-    """Return method, accelerator and number of devices of an option: its rate, whatever it costs."""
-    return option.rate.method, option.rate.accelerator, option.rate.devices
 
 
 def preferred(option: Option) -> tuple[bool, bool, bool]:

@@ -79,8 +79,8 @@ def times(option: Option) -> str:
 
 
 def costs(option: Option) -> str:
-    """Return the interval of the cost."""
-    return f"{estimated_usd(option.usd_low)} to {estimated_usd(option.usd_high)}"
+    """Return the interval of the cost; empty for what costs nothing."""
+    return f"{estimated_usd(option.usd_low)} to {estimated_usd(option.usd_high)}" if option.usd else ""
 
 
 def evidence(option: Option) -> str:

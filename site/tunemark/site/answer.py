@@ -89,11 +89,7 @@ def _best(question: Question, answer: Answer, best: Option) -> list[str]:
         tie = proven.rank_low == 1
         certainty = f"{'within' if tie else 'outside the'} error of the {'predicted ' if best.rate.evidence == 'predicted' else ''}{question.objective}"
         cards.append(_card(question, proven, ends, f"{'Or' if tie else 'With results'}: {words.hardware(proven)}", certainty, ""))
-    picks = "".join(
-        _pick(question, pick, answer.ranked[number], best)
-        for pick, number in answer.picks.items()
-        if answer.ranked[number] not in (best, proven)
-    )
+    picks = "".join(_pick(question, answer, pick) for pick, number in answer.picks.items() if answer.ranked[number] not in (best, proven))
     chart = time_and_cost_svg(answer.ranked)
     return [
         f'<div class="tm-cards">{"".join(cards)}</div>',
@@ -122,7 +118,7 @@ def _card(question: Question, option: Option, ends: dict[str, tuple[float, float
 
 
 def _figure(name: str, shown: str, bar: str, interval: str) -> str:
-    return f"<div><dt>{name}</dt><dd>about {shown}{bar}<small>{interval}</small></dd></div>"
+    return f"<div><dt>{name}</dt><dd>{'about ' if bar else ''}{shown}{bar}<small>{interval}</small></dd></div>"
 
 
 def _ends(options: Sequence[Option]) -> dict[str, tuple[float, float]]:
@@ -145,12 +141,13 @@ def _bar(ends: tuple[float, float], middle: float, low: float, high: float) -> s
     )
 
 
-def _pick(question: Question, pick: str, option: Option, best: Option) -> str:
+def _pick(question: Question, answer: Answer, pick: str) -> str:
+    option = answer.ranked[answer.picks[pick]]
     time, cost = estimated_duration(option.seconds), estimated_usd(option.usd)
     figure, other = (time, cost) if pick == "fastest" else (cost, time)
     where = escape(f"{other}, {words.hardware(option)}, {option.offer.provider_name}")
     how = f"{METHODS[option.rate.method]}, " if question.method == ANY else ""
-    doubt = _small(words.why_later(option, best)) if pick == question.objective else ""
+    doubt = _small(words.why_later(option, answer.ranked[0])) if pick == question.objective else ""
     return (
         f"<div><dt>{words.PICKS[pick]}</dt><dd>{figure}<small>{where}</small><small>{how}{words.badge(option)[1]}</small>{doubt}</dd></div>"
     )

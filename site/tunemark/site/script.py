@@ -50,7 +50,7 @@ RESERVED = _words("""
     var void while with yield
 """)
 FUNCTIONS = _words("""
-    TunemarkError ValueError abs all any bisect_left bisect_right bool dict did_you_mean enumerate escape float frozenset getattr id int isinstance iter len list log map
+    TunemarkError ValueError abs all any bool dict did_you_mean enumerate escape float frozenset getattr id int isinstance iter len list log map
     math max min next product range re replace round set sorted str sum tuple zip math.ceil math.exp math.floor math.hypot math.inf math.isclose
     math.log math.log10 math.log2 math.sqrt re.escape re.finditer re.fullmatch re.split
 """)

@@ -8,8 +8,10 @@ from tunemark.schema.formats import HOUR_S, estimated_duration, estimated_usd
 from tunemark.schema.recommendation import PROVEN, Option
 from tunemark.schema.recommendation_words import hardware, place
 
-WIDTH, HEIGHT = 640, 300
-LEFT, RIGHT, TOP, BOTTOM = 64, 16, 14, 40
+WIDTH, HEIGHT = 640, 340
+LEFT, RIGHT, TOP, BOTTOM = 64, 16, 26, 40
+FLOOR = HEIGHT - BOTTOM - 44
+"""Points are above it. Between it and the axis are names, two rows of the large letters of a phone."""
 TICKS = 6
 TIMES_S = tuple(
     count * unit
@@ -47,7 +49,7 @@ def time_and_cost_svg(options: Sequence[Option]) -> str:
         return f"{LEFT + (WIDTH - LEFT - RIGHT) * math.log(value / x_low) / math.log(x_high / x_low):.1f}"
 
     def y(value: float) -> str:
-        return f"{TOP + (HEIGHT - TOP - BOTTOM) * (1 - math.log(value / y_low) / math.log(y_high / y_low)):.1f}"
+        return f"{TOP + (FLOOR - TOP) * (1 - math.log(value / y_low) / math.log(y_high / y_low)):.1f}"
 
     parts = [
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="Time against cost of {len(options)} options, both axes logarithmic">'
@@ -63,21 +65,17 @@ def time_and_cost_svg(options: Sequence[Option]) -> str:
     best = front(options)
     line = " ".join(f"{x(option.seconds)},{y(option.usd)}" for option in best)
     parts.append(f'<polyline class="tm-front" points="{line}"/>')
+    # Names stand where no points are: that of the first option above all, below all those of the cheapest and of the fastest.
+    rows = ((options[0], 18), (best[-1], FLOOR + 18), (best[0], FLOOR + 38))
+    for option, row in {id(option): (option, row) for option, row in rows}.values():
+        at, left = x(option.seconds), float(x(option.seconds)) < WIDTH / 2
+        parts.append(f'<line x1="{at}" x2="{at}" y1="{y(option.usd)}" y2="{row}" stroke="currentColor" stroke-dasharray="1 3"/>')
+        side = 'dx="5"' if left else 'dx="-5" text-anchor="end"'
+        parts.append(f'<text class="tm-name" x="{at}" y="{row}" {side}>{escape(hardware(option))}</text>')
     for option in options:
         kind = "tm-proven" if option.rate.evidence in PROVEN else "tm-predicted"
         words = f"{hardware(option)} ({place(option)}): {estimated_duration(option.seconds)}, {estimated_usd(option.usd)}"
         parts.append(f'<circle class="{kind}" cx="{x(option.seconds)}" cy="{y(option.usd)}" r="4"><title>{escape(words)}</title></circle>')
-    outer = {id(best[0]), id(best[-1])}
-    # The fastest, the cheapest and the one that is ranked first have a name.
-    for option in {id(option): option for option in (best[0], best[-1], options[0])}.values():
-        # Beside its point is the name of an option between the ends, above or below that of an end.
-        text_x, inner = float(x(option.seconds)), id(option) not in outer
-        anchor = "end" if text_x > WIDTH * (0.7 if inner else 0.5) else "start"
-        offset = 4 if inner else -9 if option.usd > math.sqrt(y_low * y_high) else 17
-        parts.append(
-            f'<text class="tm-name" x="{text_x:.1f}" y="{y(option.usd)}" dx="{9 if anchor == "start" else -9}" dy="{offset}" '
-            f'text-anchor="{anchor}">{escape(hardware(option))}</text>'
-        )
     return "".join([*parts, "</svg>"])
 
 

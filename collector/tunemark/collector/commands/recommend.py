@@ -226,9 +226,6 @@ def _currency(text: str | None) -> tuple[str, float]:
     return match[1].upper(), float(match[2])
 
 
-HOURLY = "usd_per_hour"
-
-
 def _own(facts: FactBase, own: str, figures: str | None) -> tuple[Offer, AcceleratorCard]:
     """Return the reader's own accelerators as an offer, with the card."""
     from tunemark.schema.owned_hardware import EXAMPLE, parse_owned  # noqa: PLC0415 - not needed for --help
@@ -237,14 +234,14 @@ def _own(facts: FactBase, own: str, figures: str | None) -> tuple[Offer, Acceler
     devices = count or 1
     if figures is not None:
         given = {name.strip(): cost for name, _, cost in (part.partition("=") for part in figures.split(","))}
-        if given.keys() & {HOURLY, "electricity"} and given.keys() <= {HOURLY, "electricity", "watts"}:
+        if given.keys() & {"usd_per_hour", "electricity"} and given.keys() <= {"usd_per_hour", "electricity", "watts"}:
             usd = {name: _usd(figures, cost) for name, cost in given.items()}
             watts = usd["watts"] / devices if "watts" in usd else card.tdp_w
             if usd.get("electricity") and not watts:
                 raise TunemarkError("--owned", figures, f"the power of {card.name} is not known; give it too: {figures.strip()},watts=60")
-            hourly = usd.get(HOURLY, 0.0) + devices * (watts or 0.0) / 1000 * usd.get("electricity", 0.0)
+            hourly = usd.get("usd_per_hour", 0.0) + devices * (watts or 0.0) / 1000 * usd.get("electricity", 0.0)
         else:
-            owned = parse_owned(figures, f"{HOURLY}=0.20, or {EXAMPLE}")
+            owned = parse_owned(figures, f"usd_per_hour=0.20, or {EXAMPLE}")
             hourly, watts = owned.usd_per_hour(), owned.watts / devices
         if devices > 1:
             ui.say(f"tunemark: --owned: the figures are those of the whole machine with its {devices} {card.name}")

@@ -151,31 +151,28 @@ def named_accelerators(facts: FactBase, names: Iterable[str], option: str = ACCE
     found, unknown = list[tuple[AcceleratorCard, int | None]](), list[TunemarkError]()
     for text in dict.fromkeys(names):
         try:
-            found.append(_named_accelerator(facts, text, option))
+            count, name = facts.counted(text, option)
+            instance = facts.by_instance.get(name.strip().lower())
+            if instance is not None and instance.accelerator_count.is_integer():
+                count, name = (count or 1) * int(instance.accelerator_count), instance.accelerator
+                say(f"tunemark: {option}: {text!r} is read as its {count} x {facts.accelerators[name].name}, at any provider")
+            card, whole = facts.accelerator(name, option, usual=True), memory_in(name) is None
         except TunemarkError as error:
             unknown.append(error)
+            continue
+        most = (
+            f" with {card.memory_gib:g} GB; another size is given as in '{name} {(card.memory_gib or 0) / 2:g}GB'"
+            if card.vendor == APPLE and whole
+            else ""
+        )
+        if most or facts.recognise_accelerator(name) is None:
+            say(f"tunemark: {option}: {name!r} is read as {card.name}{most}")
+        found.append((card, count))
     if unknown and not found:
         raise unknown[0]
     for each in unknown:
         say(f"tunemark: {each}; it is left out")
     return found
-
-
-def _named_accelerator(facts: FactBase, text: str, option: str) -> tuple[AcceleratorCard, int | None]:
-    count, name = facts.counted(text, option)
-    instance = facts.by_instance.get(name.strip().lower())
-    if instance is not None and instance.accelerator_count.is_integer():
-        count, name = (count or 1) * int(instance.accelerator_count), instance.accelerator
-        say(f"tunemark: {option}: {text!r} is read as its {count} x {facts.accelerators[name].name}, at any provider")
-    card, whole = facts.accelerator(name, option, usual=True), memory_in(name) is None
-    most = (
-        f" with {card.memory_gib:g} GB; another size is given as in '{name} {(card.memory_gib or 0) / 2:g}GB'"
-        if card.vendor == APPLE and whole
-        else ""
-    )
-    if most or facts.recognise_accelerator(name) is None:
-        say(f"tunemark: {option}: {name!r} is read as {card.name}{most}")
-    return card, count
 
 
 def named_model(facts: FactBase, name: str) -> ModelCard:

@@ -162,12 +162,7 @@ globalThis.tunemarkPython = (() => {
     const [one, other] = all;
     return one.map((value, index) => [value, other[index]]);
   };
-  const bisect = (before) => (values, value) => {
-    const place = values.findIndex((each) => !before(each, value));
-    return place < 0 ? values.length : place;
-  };
   const functions = {
-    bisect_left: bisect((a, b) => cmp(a, b) < 0), bisect_right: bisect((a, b) => cmp(a, b) <= 0),
     abs: Math.abs, id, len: (values) => values.length ?? values.map.size, round, sorted, str, zip, min: best(-1), max: best(1),
     all: (values) => seq(values).every(truth), any: (values) => seq(values).some(truth),
     sum: (values) => seq(values).reduce((total, value) => total + Number(value), 0),

@@ -31,7 +31,8 @@
   const ofConfig = (index, text) => {
     const content = parsed(text), fields = object(config_fields(content, CONFIG, index.limits));
     const card = { ...fields, key: CONFIG, name: String(content.get("_name_or_path") || CONFIG).slice(0, 80), config: text };
-    for (const problem of model_contradictions(card)) throw new Error(`${CONFIG}: ${problem}`);
+    const problems = [...model_contradictions(card)].slice(0, 5).join("; "); // as many as Python lists
+    if (problems) throw new Error(`${CONFIG}: ${problems}`);
     return card;
   };
   const modelOf = (index, text, config) => {
@@ -141,8 +142,8 @@
     const size = read("size", whole_number) * (field("unit").value === "samples" ? length : 1);
     const own = [];
     if (field("own").value) {
-      const hours = read("own_usd", optional(from0)), price = read("kwh", optional(from0));
-      const key = field("own").value, { name, tdp_w: limit, remarks: caution } = cardsOf(index).get(key);
+      const hours = read("own_usd", optional(from0)), price = read("kwh", optional(from0)), key = field("own").value;
+      const { name, tdp_w: limit, remarks: caution } = cardsOf(index).get(key);
       const devices = read("own_devices", whole_number);
       // The board power is known where no power is given.
       const watts = read("watts", from0) / devices || limit, electricity = ((watts * devices) / 1000) * price;
