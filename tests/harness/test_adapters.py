@@ -11,7 +11,8 @@ from tiny_models import tiny_card
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.worker.models import adapter_gradient, model_facts
 from tunemark.schema.facts.cards import TAKEN_FOR_EXPERTS
-from tunemark.schema.physics.architecture import NAMES, endings, group, layer_names
+from tunemark.schema.physics.architecture import endings, group, layer_names
+from tunemark.schema.physics.families import NAMES
 from tunemark.schema.physics.training_shape import shape_of_plan
 from tunemark.schema.records.reading import read_record
 

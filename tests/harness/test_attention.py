@@ -38,6 +38,7 @@ FAMILIES = (
     "gemma3_text",
     "phi3",
     "olmo3",
+    "cohere2",
     "deepseek_v2",
     "deepseek_v3",
     "llama4_text",

@@ -18,7 +18,7 @@ from tunemark.harness.run.show import print_summary
 from tunemark.harness.worker.models import FIXED_SHAPE, config_of, refuse_another_architecture
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.cards import ModelCard
-from tunemark.schema.physics.architecture import Traits
+from tunemark.schema.physics.families import Traits
 from tunemark.schema.plan.capabilities import CONFLICTS
 from tunemark.schema.records.base import flattened
 from tunemark.schema.records.plan import LoraSettings, Plan, division_of

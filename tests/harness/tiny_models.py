@@ -2,15 +2,19 @@
 
 from harness_making import FACTS
 
+from tunemark.schema.physics.families import FAMILIES
+
 
 def tiny_card(family, scale=1, window=8, **sizes):
     """Return the first card of a family, or that with a key, with widths that grow with `scale`; the window is for families that have one."""
     card = FACTS.models.get(family) or next(card for card in FACTS.models.values() if card.family == family)
     tiny = {"hidden_size": 64 * scale, "intermediate_size": 160 * scale, "head_dim": 16 * scale, "layers": 2, "attention_heads": 4}
-    # All heads of GPT-2 and BERT have keys of their own.
-    tiny |= {"key_value_heads": 4 if family in {"bert", "gpt2"} else 2, "vocabulary": 256}
+    # All heads of GPT-2 and of encoders have keys of their own.
+    tiny |= {"key_value_heads": 4 if card.family == "gpt2" or FAMILIES[card.family].encoder else 2, "vocabulary": 256}
     if card.sliding_window:
         tiny["sliding_window"] = window
+    if card.full_attention_layers is not None:
+        tiny["full_attention_layers"] = (0,)
     if card.experts:
         tiny |= {"experts": 4, "active_experts": 2}
     if card.linear_head_dim:

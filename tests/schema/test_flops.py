@@ -10,15 +10,16 @@ from hypothesis import strategies as st
 from tiny_models import tiny_card
 
 from tunemark.schema.facts.cards import HYBRID, TAKEN_FOR_EXPERTS, ModelCard
-from tunemark.schema.physics.architecture import FAMILIES as ARCHITECTURES
-from tunemark.schema.physics.architecture import TOKEN_TABLES, all_linears, count_parameters, idle_experts
+from tunemark.schema.physics.architecture import all_linears, count_parameters, idle_experts
+from tunemark.schema.physics.families import FAMILIES as ARCHITECTURES
+from tunemark.schema.physics.families import TOKEN_TABLES
 from tunemark.schema.physics.flops import STATE_CHUNK, attention_pairs, flops_ledger, palm_flops
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.physics.work import ISSUE_S, issue_seconds
 from tunemark.schema.vocabulary import Checkpointing, Method
 
 FAMILIES = tuple(ARCHITECTURES)
-WINDOWED = {"gemma2", "gemma3_text", "olmo3", "exaone4", "gpt_oss", "llama4_text", "gemma4_text", *HYBRID}
+WINDOWED = {"gemma2", "gemma3_text", "olmo3", "exaone4", "gpt_oss", "llama4_text", "gemma4_text", "cohere2", *HYBRID}
 """Families of which some layers attend to all tokens and others do not."""
 ROWS, LENGTH = 2, 24
 
@@ -126,7 +127,7 @@ def _with_adapters(model: Any, shape: TrainingShape) -> Any:
 def make_shape(card: ModelCard, method: Method = Method.FULL, **changes: Any) -> TrainingShape:
     if method is not Method.FULL:
         changes = {"lora_rank": 3, "lora_targets": targets_of(card)} | changes
-    labels = 5 if card.family == "bert" else None
+    labels = 5 if ARCHITECTURES[card.family].encoder else None
     return TrainingShape(card, method, **({"sequence_length": LENGTH, "micro_batch": ROWS, "labels": labels} | changes))
 
 
@@ -167,7 +168,9 @@ def test_experts_that_were_not_chosen_are_computed_for_llama_4_and_are_no_model_
 
 
 @pytest.mark.parametrize("checkpointing", [Checkpointing.NONE, Checkpointing.FULL])
-@pytest.mark.parametrize(("family", "table"), [("llama", "embed_tokens"), ("gpt2", "wte"), ("bert", "word_embeddings")])
+@pytest.mark.parametrize(
+    ("family", "table"), [("llama", "embed_tokens"), ("gpt2", "wte"), ("bert", "word_embeddings"), ("modernbert", "tok_embeddings")]
+)
 def test_an_adapter_on_the_embedding_costs_what_torch_counts(family: str, table: str, checkpointing: Checkpointing) -> None:
     card = tiny(family)
     shape = make_shape(card, Method.LORA, lora_targets=(*targets_of(card), table), checkpointing=checkpointing)

@@ -15,6 +15,7 @@ from tunemark.schema.facts.cards import HYBRID, ModelCard
 from tunemark.schema.formats import GIB
 from tunemark.schema.physics.activations import block_activations
 from tunemark.schema.physics.architecture import count_parameters, group
+from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.memory_states import MemoryLedger, count_weights, state_lines
 from tunemark.schema.physics.stacks import on_stack
@@ -44,7 +45,7 @@ def saved_bytes(card: ModelCard, method: Method, attention: str, *, compiled: bo
 
     model = _build(card, method, attention)
     weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
-    block = next(module for name, module in model.named_modules() if name.endswith((".layers.1", ".h.1", ".layer.1")))
+    block = next(module for name, module in model.named_modules() if f".{name}".endswith((".layers.1", ".h.1", ".layer.1")))
     if compiled:
         block.compile()
     inside, seen = [False], {}
@@ -73,7 +74,7 @@ def _build(card: ModelCard, method: Method, attention: str, experts: str = "eage
 
     config = config_of(card)
     config._attn_implementation, config._experts_implementation, config.use_cache = attention, experts, False
-    kind = transformers.AutoModel if card.family == "bert" else transformers.AutoModelForCausalLM
+    kind = transformers.AutoModel if FAMILIES[card.family].encoder else transformers.AutoModelForCausalLM
     model = kind.from_config(config).to(torch.bfloat16)
     if method is not Method.FULL:
         model = peft.get_peft_model(model, peft.LoraConfig(r=4, target_modules=targets or list(group(card, "all-linear"))))
@@ -93,7 +94,7 @@ def small(family: str) -> ModelCard:
         *("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma3_text", "phi3", "granite", "smollm3", "olmo2", "olmo3", "gpt2", "bert"),
         *("mixtral", "qwen3_moe", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "llama4_text"),
         *("apertus", "arcee", "hunyuan_v1_dense", "ernie4_5", "seed_oss", "ministral3", "exaone4", "glm4", "glm4_moe", "minimax_m2"),
-        *("gemma4_text", *HYBRID),
+        *("gemma4_text", "cohere", "cohere2", "modernbert", "lfm2", *HYBRID),
     ],
 )
 def test_the_activations_of_a_block_are_what_autograd_saves(family: str) -> None:
@@ -105,7 +106,22 @@ def test_the_activations_of_a_block_are_what_autograd_saves(family: str) -> None
 
 @pytest.mark.parametrize(
     "family",
-    ["llama", "qwen3", "gemma", "gemma3_text", "olmo2", "qwen3_moe", "deepseek_v2", "deepseek_v3", "llama4_text", "gemma4_text", *HYBRID],
+    [
+        "llama",
+        "qwen3",
+        "gemma",
+        "gemma3_text",
+        "olmo2",
+        "qwen3_moe",
+        "deepseek_v2",
+        "deepseek_v3",
+        "llama4_text",
+        "gemma4_text",
+        "cohere",
+        "modernbert",
+        "lfm2",
+        *HYBRID,
+    ],
 )
 def test_the_activations_of_a_block_with_adapters_are_what_autograd_saves(family: str) -> None:
     shape = TrainingShape(small(family), Method.LORA, 64, 2, lora_rank=4, lora_targets=group(small(family), "all-linear"))
@@ -215,7 +231,7 @@ def test_the_peak_of_each_run_on_a_gpu_is_predicted_within_three_percent(path: P
         assert estimate_memory(shape).peak_allocated == pytest.approx(peak, rel=0.03)
 
 
-@pytest.mark.parametrize("family", ["llama", "gemma2"])
+@pytest.mark.parametrize("family", ["llama", "gemma2", "deberta-v2"])
 def test_eager_attention_keeps_its_scores(family: str) -> None:
     shape = TrainingShape(small(family), Method.FULL, 64, 2, attention="eager")
     assert block_activations(shape).saved / shape.slots == pytest.approx(saved_bytes(small(family), Method.FULL, "eager"), rel=0.15)

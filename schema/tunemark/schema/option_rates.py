@@ -19,7 +19,8 @@ from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import APPLE, AcceleratorCard, ModelCard
 from tunemark.schema.facts.names import product_of
 from tunemark.schema.formats import gib
-from tunemark.schema.physics.architecture import FAMILIES, count_parameters
+from tunemark.schema.physics.architecture import count_parameters, limited_blocks
+from tunemark.schema.physics.families import FAMILIES, Mixer
 from tunemark.schema.physics.stacks import on_stack
 from tunemark.schema.physics.work import Missing
 from tunemark.schema.plan_search import (
@@ -45,8 +46,9 @@ WITHOUT_4_BITS = ("AWS", "Google")
 """Vendors for whose devices neither bitsandbytes nor another trainer has kernels with weights of 4 bits."""
 TRITON = ("NVIDIA", "AMD", "Intel")
 """Vendors whose GPUs run kernels in Triton."""
-DELTA_RULE = "flash-linear-attention"
-"""The package whose kernels of the gated delta rule predicted speeds assume."""
+KERNELS: dict[Mixer, str] = {"delta rule": "flash-linear-attention", "convolution": "causal-conv1d"}
+"""Kind of block -> the package whose kernels predicted speeds assume."""
+IN_TRITON: tuple[Mixer, ...] = ("delta rule",)
 SAME_LENGTH = 1.1
 """Results with rows that are longer or shorter by at most this factor count as direct evidence."""
 NARROWEST = 1e-6
@@ -161,8 +163,9 @@ def _unsupported(model: ModelCard, card: AcceleratorCard, method: Method) -> str
     """Return the reason why the blocks of a model do not run on an accelerator, or not as fast as is predicted, or None."""
     if method is Method.QLORA and card.vendor in WITHOUT_4_BITS:
         return f"no training software has weights of 4 bits on devices of {card.vendor}"
-    if model.linear_value_heads and (card.vendor not in TRITON or card.architecture in {"Gaudi", *BEFORE_AMPERE}):
-        return f"speeds of {model.name} assume the kernels of {DELTA_RULE}, which are in Triton, and {card.name} runs none"
+    limited = FAMILIES[model.family].limited
+    if limited in IN_TRITON and limited_blocks(model) and (card.vendor not in TRITON or card.architecture in {"Gaudi", *BEFORE_AMPERE}):
+        return f"speeds of {model.name} assume the kernels of {KERNELS[limited]}, which are in Triton, and {card.name} runs none"
     if not FAMILIES[model.family].overflows_fp16 or has_bf16(card):
         return None
     why = f"activations of {model.name} exceed the range of fp16, and {card.name} has no bf16"
@@ -287,7 +290,8 @@ def cautions(model: ModelCard, length: int, tokens: float = 0.0) -> str:
     too_long = _too_long(length, model)
     if too_long is not None:
         raise TunemarkError("sequence_length", length, too_long)
-    said = [f"Predicted speeds of {model.name} assume that {DELTA_RULE} is installed."] if model.linear_value_heads else []
+    package = KERNELS.get(FAMILIES[model.family].limited) if limited_blocks(model) else None
+    said = [f"Predicted speeds of {model.name} assume that {package} is installed."] if package else []
     each = tokens / count_parameters(model).total
     if each >= PRE_TRAINING:
         said.append(

@@ -9,7 +9,7 @@ from typing import Any
 
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import APPLE, AcceleratorCard, ModelCard
-from tunemark.schema.physics.architecture import FAMILIES
+from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.memory_states import MemoryVerdict
 from tunemark.schema.physics.stacks import FORMATS, STACKS, USUAL_STACK, on_stack
@@ -214,9 +214,11 @@ def with_software(step: TrainingShape, card: AcceleratorCard, level: SoftwareLev
     if level == "plain":
         return step
     loss = step.loss if "loss" in asked.given else "fused"
-    # Few stacks have a kernel for sinks.
+    traits = FAMILIES[step.model.family]
+    # Few stacks have a kernel for sinks, and none has one for relative positions.
+    own = traits.sinks or traits.relative_positions
     kernel = STACKS[asked.stack or USUAL_STACK[level]].fields.get("", {}).get("attention")
-    attention = asked.given.get("attention") or kernel or (step.attention if FAMILIES[step.model.family].sinks else "sdpa")
+    attention = asked.given.get("attention") or kernel or (step.attention if own else "sdpa")
     step = replace(step, loss=loss, attention=attention, grouped_experts=True)
     if level == "tuned" or step.method is not Method.LORA:
         return step

@@ -20,6 +20,7 @@ from functools import lru_cache
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.facts.names import product_of
+from tunemark.schema.physics.architecture import special_mixers
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.physics.work import TERMS, Missing, Term, issue_seconds, limits_of, work_of_tokens, work_of_weights
 from tunemark.schema.vocabulary import SoftwareLevel
@@ -103,7 +104,8 @@ def architecture_of(model: ModelCard) -> str:
     """Return the numbers that determine the time per token, except the vocabulary; Llama 3 and 3.1 have the same."""
     experts = f", {model.experts} experts" if model.experts else ""
     heads = f"{model.attention_heads}/{model.key_value_heads} heads of {model.head_dim}"
-    return f"{model.layers} blocks of {model.hidden_size}/{model.intermediate_size}, {heads}{experts}"
+    mixers = "".join(f", {mixer}" for mixer, _ in special_mixers(model))
+    return f"{model.layers} blocks of {model.hidden_size}/{model.intermediate_size}, {heads}{experts}{mixers}"
 
 
 # The priors ----------------------------------------------------------------------------------------
@@ -150,12 +152,14 @@ EFFECTS: dict[str, float] = {
     "accelerator": 0.055,
     "stack, accelerator": 0.08,
     "model": 0.09,
+    "mixer": 0.25,
 }
 """Effect -> standard deviation among its levels, in log space; their mean is zero.
 
 Software differs by how far it is tuned (`level`), by training loop (`stack`), by method, and from round to round (`release`). How
 close to the peak a device gets depends on its generation and on the kernels that a loop has for it (`stack, generation`). Devices of
 one generation differ in units and clocks (`chip`), in power and cooling (`accelerator`), and shapes suit kernels more or less (`model`).
+Kernels of blocks without plain attention are as far from those of others as training loops are from each other (`mixer`): no result has them yet.
 That cards with one chip share an effect keeps a card without results from being faster than one that it is inferior to.
 """
 OWN_EFFECTS = ("generation", "stack, generation", "chip", "accelerator", "stack, accelerator", "slope")
@@ -214,6 +218,7 @@ def effects_of(config: Combination) -> dict[str, float]:
         "slope: devices doubled": math.log2(config.devices),
         "slope: devices per row doubled": math.log2(config.devices_per_row),
     }
+    effects |= {f"mixer: {mixer}": share for mixer, share in special_mixers(config.shape.model)}
     if config.release:
         effects[f"release: {software}, {config.release}"] = 1.0
     return {name: weight for name, weight in effects.items() if weight}

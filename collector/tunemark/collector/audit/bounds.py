@@ -12,6 +12,7 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.world_facts import Software
 from tunemark.schema.physics.activations import activations_by_kind
 from tunemark.schema.physics.architecture import count_parameters
+from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.physics.flops import flops_ledger
 from tunemark.schema.physics.memory_states import count_weights
 from tunemark.schema.physics.training_shape import ALL_LINEAR, TrainingShape
@@ -19,7 +20,13 @@ from tunemark.schema.records.plan import FEWEST_LABELS
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
 
 SIXTEEN_BIT = (Dtype.BF16, Dtype.FP16)
-FIRST_LORA_TARGETS = {"gpt2": ("c_attn",), "phi3": ("qkv_proj",), "bert": ("query", "value")} | dict.fromkeys(LATENT, ("kv_b_proj",))
+FIRST_LORA_TARGETS: dict[str, tuple[str, ...]] = {
+    "gpt2": ("c_attn",),
+    "phi3": ("qkv_proj",),
+    "bert": ("query", "value"),
+    "modernbert": ("Wqkv",),
+    "deberta-v2": ("query_proj", "value_proj"),
+} | dict.fromkeys(LATENT, ("kv_b_proj",))
 """Projections for queries and values, which the first LoRA recipes adapted, where a family names them differently."""
 
 
@@ -40,7 +47,7 @@ def least_shape(
         Method.LORA if frozen else method,
         sequence_length,
         micro_batch,
-        labels=FEWEST_LABELS if model.family == "bert" else None,
+        labels=FEWEST_LABELS if FAMILIES[model.family].encoder else None,
         lora_rank=1 if frozen else rank,
         lora_targets=ALL_LINEAR if rank > 1 and not frozen else FIRST_LORA_TARGETS.get(model.family, ("q_proj", "v_proj")),
         checkpointing=checkpointing,

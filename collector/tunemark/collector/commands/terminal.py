@@ -23,7 +23,7 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.names import memory_in, words_of
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import MISSING, seconds_of, tokens_in_row, whole_number
-from tunemark.schema.physics.architecture import FAMILIES
+from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.recommendation import Rate
 from tunemark.schema.safe_text import shown_json, terminal
 from tunemark.schema.vocabulary import Method, PriceKind

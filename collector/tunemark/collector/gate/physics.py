@@ -10,6 +10,7 @@ import numpy as np
 
 from tunemark.collector.gate.run_facts import STACKS, Run
 from tunemark.schema.formats import GB
+from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.physics.memory_states import NF4_BLOCK, count_weights, fp8_scales
 from tunemark.schema.physics.training_shape import BYTES
 from tunemark.schema.physics.utilisation import TERA, part_of_card
@@ -65,7 +66,7 @@ def parameters(r: Run) -> Range:
     """Return the parameters of the model by its card: a classifier may have no output projection, and has a head."""
     if r.weights is None or r.model is None:
         return None
-    labelled = r.plan.model.labels and not r.model.tied_embeddings and r.model.family != "bert"
+    labelled = r.plan.model.labels and not r.model.tied_embeddings and not FAMILIES[r.model.family].encoder
     embedding = r.model.vocabulary * r.model.hidden_size if labelled else 0
     return (_whole(r) - embedding) * (1 - _tolerance(r)), (_whole(r) + 2 * _head(r)) * (1 + _tolerance(r))
 
@@ -76,7 +77,7 @@ def _whole(r: Run) -> int:
 
 
 def _head(r: Run) -> int:
-    """Return the weights of the head of a classifier; BERT has a pooler or a dense layer in it, which the card counts."""
+    """Return the weights of the head of a classifier; encoders have a pooler or a dense layer in it, which the card counts."""
     labels = r.plan.model.labels or 0
     return (labels + 1) * r.model.hidden_size + labels if labels and r.model else 0
 

@@ -14,7 +14,7 @@ from tunemark.collector.gate.read import SUBMISSIONS, read_or_none, records_in, 
 from tunemark.collector.predict.fit import Observed, observe, without_copies
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.physics.architecture import FAMILIES
+from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.physics.training_shape import TrainingShape, shape_of_plan, shape_problem, work_in
 from tunemark.schema.physics.utilisation import part_of_card
 from tunemark.schema.physics.work import Missing

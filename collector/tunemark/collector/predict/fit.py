@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tunemark.schema.option_rates import KnownRate, unmeasured
-from tunemark.schema.physics.architecture import FAMILIES
+from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.physics.work import TERMS, Missing, Term, work_seconds
 from tunemark.schema.throughput import (
     FREEDOM,

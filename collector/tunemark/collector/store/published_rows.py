@@ -8,6 +8,7 @@ from tunemark.collector.importers.mlperf_log import BENCHMARK, count
 from tunemark.collector.store.database import Row, Rows, columns_of, fact, merge
 from tunemark.schema.comparability import comparability_group
 from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.records.converted import ConvertedResult, TimeToTarget, run_energy, time_to_target, training_rate
 from tunemark.schema.records.published import Claim, Conditions, PublishedResult, SourceDocument
 from tunemark.schema.statistics.intervals import Interval
@@ -77,8 +78,8 @@ def _published_headline(result: PublishedResult, figures: Mapping[str, Figure], 
     optimizer = conditions.settings.get("optimizer")
     ambiguous, card = "step_time_s" in claims and bool(claims["step_time_s"].readings), facts.models.get(conditions.model or "")
     compared: Row = {
-        # Every BERT of the sources classifies; all other models predict the next token.
-        "task": card and (Task.SEQUENCE_CLASSIFICATION if card.family == "bert" else Task.CAUSAL_LM).value,
+        # Every encoder of the sources classifies; all other models predict the next token.
+        "task": card and (Task.SEQUENCE_CLASSIFICATION if FAMILIES[card.family].encoder else Task.CAUSAL_LM).value,
         "global_batch": int(figures["global_batch"].value) if "global_batch" in figures else None,
         "precision": precision_class(conditions.precision),
         "optimizer": None if optimizer is None else str(optimizer).rsplit(".", 1)[-1].lower(),

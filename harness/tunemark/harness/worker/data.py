@@ -25,7 +25,8 @@ from tunemark.harness.vendors.protocol import Device
 from tunemark.harness.worker import sample_files as text
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.formats import GIB
-from tunemark.schema.physics.architecture import FAMILIES
+from tunemark.schema.physics.architecture import limited_blocks
+from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.synthetic_data import GENERATORS, Sample
 from tunemark.schema.vocabulary import Backend, DataSource, Padding, Task
@@ -74,7 +75,7 @@ def shape_of(plan: Plan, card: ModelCard) -> Shape:
     """Return the shape of a model. A window counts where rows are longer than it."""
     limited = card.sliding_window is not None and card.sliding_window < plan.data.sequence_length
     name = "chunked_attention" if FAMILIES[card.family].chunked else "sliding_attention"
-    return Shape(card.sliding_window if limited else None, mixed_windows=name if card.full_attention_every is not None else "")
+    return Shape(card.sliding_window if limited else None, mixed_windows=name if 0 < len(limited_blocks(card)) < card.layers else "")
 
 
 def micro_batches(plan: Plan, samples: Iterator[Sample], model: Shape, rank: int = 0, ranks: int = 1) -> Iterator[MicroBatch]:

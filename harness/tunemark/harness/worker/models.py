@@ -16,9 +16,10 @@ from torch.nn.utils import skip_init
 from tunemark.harness.vendors.protocol import COMPLETE_INITIALISERS, DRAWN_ON_HOST, Device
 from tunemark.harness.worker.data import MicroBatch, to_device
 from tunemark.harness.worker.levers import fuse, is_fp8, layers_in_fp8, limit_sdpa, prepare_transformers, recompute, store_in_fp8
-from tunemark.schema.facts.any_model import fields_of
-from tunemark.schema.facts.cards import HYBRID, ModelCard
+from tunemark.schema.facts.any_model import SETTINGS, fields_of
+from tunemark.schema.facts.cards import WITHOUT_WINDOW, ModelCard
 from tunemark.schema.physics.architecture import blocks_with_experts, limited_blocks
+from tunemark.schema.physics.families import FAMILIES, Mixer
 from tunemark.schema.records.plan import LoraSettings, Plan, Precision, Quantisation
 from tunemark.schema.records.trace import TORCH_NAMES, short
 from tunemark.schema.vocabulary import (
@@ -37,6 +38,8 @@ from tunemark.schema.vocabulary import (
 )
 
 NO_TOKEN = 0
+LAYER_TYPES: dict[Mixer, str] = {"window": "sliding_attention", "delta rule": "linear_attention", "convolution": "conv"}
+"""Names in transformers of the layers that do not attend to all tokens."""
 FIXED_SHAPE = ("hidden_size", "intermediate_size", "layers", "attention_heads", "key_value_heads")
 """Fields of a card that its weights must match; a vocabulary may have been padded or extended."""
 
@@ -46,7 +49,7 @@ def config_of(card: ModelCard, *, labels: int | None = None, vocabulary: int | N
     made = transformers.AutoConfig.for_model(card.family)
     # Some configurations have a width of heads that they do not declare.
     named = {theirs: ours for theirs, ours in fields_of(card.family).items() if theirs == "head_dim" or hasattr(made, theirs)}
-    settings: dict[str, Any] = {theirs: getattr(card, ours) for theirs, ours in named.items()}
+    settings: dict[str, Any] = {theirs: getattr(card, ours) for theirs, ours in named.items()} | SETTINGS.get(card.family, {})
     if vocabulary is not None:
         settings["vocab_size"] = vocabulary
     if labels is not None:
@@ -68,8 +71,12 @@ def config_of(card: ModelCard, *, labels: int | None = None, vocabulary: int | N
             "num_global_key_value_heads": card.wide_key_value_heads,
         }
         settings["intermediate_size"] = card.intermediate_size * (card.shared_experts or 1)
-    if hasattr(made, "layer_types") and card.family in (*HYBRID, "gemma4_text"):
-        limited = "linear_attention" if card.family in HYBRID else "sliding_attention"
+    if card.family == "deberta-v2":
+        settings["pos_att_type"] = ["p2c", "c2p"]
+    if card.family == "lfm2":
+        settings["block_auto_adjust_ff_dim"] = False
+    if hasattr(made, "layer_types") and (card.full_attention_layers is not None or card.family in (*WITHOUT_WINDOW, "gemma4_text")):
+        limited = LAYER_TYPES[FAMILIES[card.family].limited]
         settings["layer_types"] = [limited if place in limited_blocks(card) else "full_attention" for place in range(card.layers)]
     # Cards hold no special token ids; padding must be inside any vocabulary.
     settings |= {"pad_token_id": NO_TOKEN, "bos_token_id": NO_TOKEN, "eos_token_id": NO_TOKEN}

@@ -1,6 +1,7 @@
 """Models that a question may name without a card: a `config.json` of the hub, a folder with one, or a size such as `13B`."""
 
 import json
+import math
 import os
 import re
 import urllib.request
@@ -10,10 +11,21 @@ from pathlib import Path
 from typing import Any
 
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts.cards import DEEPSEEK, DENSE_FIRST, DENSE_FIRST_FIELDS, HYBRID, LATENT, LATENT_FIELDS, SHARED, ModelCard
+from tunemark.schema.facts.cards import (
+    DEEPSEEK,
+    DENSE_FIRST,
+    DENSE_FIRST_FIELDS,
+    HYBRID,
+    LATENT,
+    LATENT_FIELDS,
+    SHARED,
+    WITHOUT_WINDOW,
+    ModelCard,
+)
 from tunemark.schema.facts.fact_base import FactBase, validated
 from tunemark.schema.facts.names import not_modelled, suggest_card
-from tunemark.schema.physics.architecture import FAMILIES, count_parameters
+from tunemark.schema.physics.architecture import count_parameters
+from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.records.base import LARGEST
 from tunemark.schema.safe_text import terminal
 
@@ -21,7 +33,7 @@ CONFIG_FIELDS = {
     theirs: ours
     for ours, names in (
         ("hidden_size", "hidden_size n_embd"),
-        ("intermediate_size", "intermediate_size n_inner moe_intermediate_size"),
+        ("intermediate_size", "intermediate_size n_inner block_ff_dim moe_intermediate_size"),
         ("layers", "num_hidden_layers n_layer"),
         ("attention_heads", "num_attention_heads n_head"),
         ("key_value_heads", "num_key_value_heads"),
@@ -32,8 +44,8 @@ CONFIG_FIELDS = {
         ("key_value_rank", "kv_lora_rank"),
         ("vocabulary", "vocab_size"),
         ("context_length", "max_position_embeddings n_positions"),
-        ("tied_embeddings", "tie_word_embeddings"),
-        ("sliding_window", "sliding_window attention_chunk_size"),
+        ("tied_embeddings", "tie_word_embeddings tie_embedding"),
+        ("sliding_window", "sliding_window attention_chunk_size local_attention"),
         ("experts", "num_experts num_local_experts n_routed_experts"),
         ("active_experts", "num_experts_per_tok top_k_experts"),
         ("shared_experts", "n_shared_experts"),
@@ -52,9 +64,17 @@ CONFIG_FIELDS = {
     for theirs in names.split()
 }
 """Name in transformers -> field of the model card. Of several names for one field, a family has one, or the last is that of its experts."""
+SETTINGS: dict[str, dict[str, Any]] = {
+    "cohere": {"use_qk_norm": False},
+    "deberta-v2": {"relative_attention": True, "share_att_key": True, "position_buckets": 256, "norm_rel_ebd": "layer_norm"}
+    | {"position_biased_input": False, "type_vocab_size": 0, "conv_kernel_size": 0},
+}
+"""Family -> keys and values in transformers of all its models that are known here; another value is another architecture."""
 OTHER_KEYS = (
     *("model_type", "layer_types", "use_sliding_window", "sliding_window_pattern", "shared_expert_intermediate_size"),
     *("enable_moe_block", "attention_k_eq_v", "use_double_wide_mlp", "per_layer_config", "_name_or_path"),
+    *("full_attn_idxs", "global_attn_every_n_layers", "block_auto_adjust_ff_dim", "block_ffn_dim_multiplier", "block_multiple_of"),
+    *(key for settings in SETTINGS.values() for key in settings),
 )
 """Further names that say something about a model."""
 DEFAULTS: dict[str, dict[str, Any]] = {
@@ -73,6 +93,11 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     | {"context_length": 131_072},
     "smollm3": {"tied_embeddings": True},
     "ernie4_5": {"tied_embeddings": True},
+    "cohere": {"tied_embeddings": True, "context_length": 8192},
+    "cohere2": {"tied_embeddings": True, "context_length": 8192, "full_attention_every": 4},
+    "lfm2": {"tied_embeddings": True, "context_length": 128_000},
+    "modernbert": {"tied_embeddings": True, "sliding_window": 128},
+    "deberta-v2": {"tied_embeddings": True},
     "gpt2": {"tied_embeddings": True, "vocabulary": 50_257, "context_length": 1024},
 }
 DEFAULTS |= {
@@ -193,6 +218,9 @@ def config_fields(content: Any, place: str, within: Limits) -> dict[str, Any]:  
     if family not in FAMILIES:
         why = not_modelled(kind) or "the work of this architecture is not known"
         raise TunemarkError(f"{place}: model_type", kind, f"{why}; known: {', '.join(FAMILIES)}")
+    for key, value in SETTINGS.get(family, {}).items():
+        if (part.get(key) or None) != (value or None):
+            raise TunemarkError(f"{place}: {key}", part.get(key), f"the work of this architecture is not known; only models with {value}")
     names, part = fields_of(family), _of_gemma_4(part) if family == "gemma4_text" else part
     given = {theirs: ours for theirs, ours in names.items() if part.get(theirs) is not None or (theirs == NULLABLE and theirs in part)}
     fields = DEFAULTS.get(family, {}) | {ours: part[theirs] for theirs, ours in given.items()}
@@ -219,6 +247,9 @@ def config_fields(content: Any, place: str, within: Limits) -> dict[str, Any]:  
 
 def fields_of(family: str) -> dict[str, str]:
     """Return the fields of the card by their names in the configuration of a family."""
+    if family == "modernbert":
+        # There, it is the half of the other name.
+        return {theirs: ours for theirs, ours in CONFIG_FIELDS.items() if theirs != "sliding_window"}
     if family not in DEEPSEEK:
         return CONFIG_FIELDS
     # Their `intermediate_size` is that of blocks without experts, and `head_dim` repeats the width of the rotated part in the latent ones.
@@ -244,15 +275,20 @@ def _completed(fields: Mapping[str, Any], config: Mapping[str, Any], family: str
         full.setdefault("head_dim", full["hidden_size"] // full["attention_heads"])
         full.setdefault("intermediate_size", 4 * full["hidden_size"])
     full.setdefault("key_value_heads", full["attention_heads"])
-    window, context, kinds = full.get("sliding_window"), full["context_length"], config.get("layer_types")
+    if family == "lfm2":
+        full["intermediate_size"] = _adjusted(full["intermediate_size"], config)
+    window, context, wide = full.get("sliding_window"), full["context_length"], _wide_layers(config, family, full["layers"])
     if config.get("use_sliding_window") is False or (isinstance(window, int) and isinstance(context, int) and window >= context):
         window = None
         full["sliding_window"] = None
-    elif (window or family in HYBRID) and isinstance(kinds, list):
-        full["full_attention_every"] = len(kinds) // kinds.count("full_attention") if "full_attention" in kinds else None
+    elif (window or family in WITHOUT_WINDOW) and wide is not None:
+        every = wide[0] + 1 if wide else None
+        regular = every is None or wide == [place for place in range(full["layers"]) if (place + 1) % every == 0]
+        full["full_attention_every"] = every if regular else None
+        full["full_attention_layers"] = None if regular else wide
     elif window and config.get("sliding_window_pattern"):
         full["full_attention_every"] = config["sliding_window_pattern"]
-    if not window and family not in HYBRID:
+    if not window and family not in WITHOUT_WINDOW:
         full["full_attention_every"] = None
     if config.get("use_double_wide_mlp") and full.get("sharing_layers") and isinstance(full["intermediate_size"], int):
         full["sharing_intermediate_size"] = 2 * full["intermediate_size"]
@@ -262,6 +298,24 @@ def _completed(fields: Mapping[str, Any], config: Mapping[str, Any], family: str
     if full.get("experts") and family in (*HYBRID, "gemma4_text") and isinstance(shared, int) and isinstance(inner, int) and inner > 0:
         full["shared_experts"] = shared // inner
     return full
+
+
+def _wide_layers(config: Mapping[str, Any], family: str, layers: Any) -> list[int] | None:  # noqa: ANN401 - any JSON value
+    """Return the places of the layers that attend to all tokens, where a configuration says so."""
+    kinds, places, every = config.get("layer_types"), config.get("full_attn_idxs"), config.get("global_attn_every_n_layers", 3)
+    if isinstance(kinds, list):
+        return [place for place, kind in enumerate(kinds) if kind in {"full_attention", "attention"}]
+    if family == "modernbert" and isinstance(layers, int) and isinstance(every, int) and every > 0:
+        return [place for place in range(layers) if place % every == 0]
+    return places if isinstance(places, list) and all(isinstance(place, int) for place in places) else None
+
+
+def _adjusted(width: Any, config: Mapping[str, Any]) -> Any:  # noqa: ANN401 - any JSON value
+    """Return the width of a feed-forward layer of LFM2: two thirds of the stated one, times a factor, to the next multiple of a number."""
+    factor, multiple = config.get("block_ffn_dim_multiplier") or 1, config.get("block_multiple_of") or 256
+    if config.get("block_auto_adjust_ff_dim") is False or not all(isinstance(each, int | float) for each in (width, factor, multiple)):
+        return width
+    return math.ceil(math.floor(factor * math.floor(2 * width / 3)) / multiple) * multiple
 
 
 def model_of_size(cards: Iterable[ModelCard], name: str) -> ModelCard | None:

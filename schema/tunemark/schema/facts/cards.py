@@ -23,11 +23,12 @@ INLINE_ECC_KEEPS = 15 / 16
 
 Gemma = Literal["gemma", "gemma2", "gemma3_text"]
 Gated = Literal["llama", "mistral", "ministral3", "granite", "smollm3", "ernie4_5", "olmo2", "olmo3", Gemma, "phi3", "glm4"]
-Dense = Literal[Gated, "qwen2", "qwen3", "seed_oss", "exaone4", "hunyuan_v1_dense"]
+Dense = Literal[Gated, "qwen2", "qwen3", "seed_oss", "exaone4", "hunyuan_v1_dense", "cohere", "cohere2"]
+Encoder = Literal["bert", "modernbert", "deberta-v2"]
 Latent = Literal["deepseek_v2", "deepseek_v3", "glm4_moe_lite"]
 Hybrid = Literal["qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"]
 Mixture = Literal["mixtral", "qwen3_moe", "minimax_m2", "glm4_moe", "llama4_text", "gpt_oss"]
-ModelFamily = Literal[Dense, "gpt2", "bert", "apertus", "arcee", "gemma4_text", Mixture, Latent, Hybrid]
+ModelFamily = Literal[Dense, Encoder, "gpt2", "apertus", "arcee", "lfm2", "gemma4_text", Mixture, Latent, Hybrid]
 """Architecture name in transformers."""
 LATENT = get_args(Latent)
 """Families whose keys and values are computed from a vector of low rank."""
@@ -37,6 +38,8 @@ TAKEN_FOR_EXPERTS = (*DEEPSEEK, "qwen3_next")
 """Families whose layers for all tokens have names that peft takes for those of experts in transformers 4."""
 HYBRID = get_args(Hybrid)
 """Families that attend to all tokens in some blocks; the others keep a state of the tokens so far (gated delta rule)."""
+WITHOUT_WINDOW = (*HYBRID, "lfm2")
+"""Families whose blocks that do not attend to all tokens attend to none: they keep a state, or are convolutions over a few tokens."""
 SHARED = (*DEEPSEEK, "llama4_text", "qwen3_next", "qwen3_5_moe_text")
 """Families with experts for all tokens beside those for some."""
 LATENT_FIELDS = ("key_value_rank", "rotary_head_dim", "value_head_dim")
@@ -303,9 +306,11 @@ class ModelCard(Frozen):
     tied_embeddings: bool = False
     """True if the output projection is tied to the embedding."""
     sliding_window: PositiveCount | None = None
-    """Attention span in tokens, if limited; the length of a chunk in families that attend within chunks."""
+    """Attention span in tokens, if limited; of encoders to both sides together; the length of a chunk in families that attend within chunks."""
     full_attention_every: PositiveCount | None = None
-    """One in this many layers attends to all tokens, the others within a `sliding_window` or with a state of earlier ones; null for none."""
+    """One in this many layers attends to all tokens, the others within a `sliding_window`, with a state of earlier ones or not; null for none."""
+    full_attention_layers: tuple[Annotated[int, Field(ge=0, le=255)], ...] | None = None
+    """Places of the layers that attend to all tokens, from 0, where they are not one in N."""
     wide_head_dim: int | None = Field(default=None, ge=1, le=1024)
     """Width of a head in the layers that attend to all tokens, where it is another one."""
     wide_key_value_heads: int | None = Field(default=None, ge=1, le=512)
@@ -356,8 +361,11 @@ class ModelCard(Frozen):
 
 def model_contradictions(card: ModelCard) -> Iterator[str]:
     """Yield the contradiction between the numbers of a model, if there is one."""
-    if card.full_attention_every is not None and card.sliding_window is None and card.family not in HYBRID:
-        yield f"full_attention_every is {card.full_attention_every} and there is no sliding_window; say how long the window is"
+    places = card.full_attention_layers
+    if (card.full_attention_every is not None or places is not None) and card.sliding_window is None and card.family not in WITHOUT_WINDOW:
+        yield "some layers attend to all tokens, and there is no sliding_window; say how long the window of the others is"
+    elif places is not None and (card.full_attention_every is not None or max(places, default=0) >= card.layers):
+        yield f"full_attention_layers names layers of {card.layers}, from 0; give these or full_attention_every"
     elif (card.full_attention_every or 0) > card.layers:
         yield f"full_attention_every is {card.full_attention_every} and there are {card.layers} layers; none would attend to all tokens"
     elif (card.sliding_window or 0) > card.context_length:

@@ -28,16 +28,16 @@ APART = r"[ae]?(\d+x)?\d+(\.\d+)?[bm]|.*(draft|eagle|embed|mamba|medusa|minitron
 LONGEST_NAME = 200
 """Letters of a name that count; the hub allows 96 for an owner and for a model."""
 MOST_SUGGESTED = 6
-NO_DECODER = "its blocks differ from those of BERT, RoBERTa and DistilBERT, which are answered"
+NO_DECODER = "its blocks differ from those of BERT, RoBERTa, DistilBERT, ModernBERT and DeBERTa v3, which are answered"
 NOT_MODELLED = {
-    "deberta|modernbert|eurobert|neobert|albert|electra|whisper|(flan-|m|by)?t5|bart|nomic-embed|minilm": NO_DECODER,
+    "deberta(-(base|large|xlarge|v2-xx?large)(-mnli)?)?|eurobert|neobert|albert|electra|whisper|(flan-|m|by)?t5|bart|nomic-embed|minilm": NO_DECODER,
     "kimi-linear": "most layers of this architecture use a linear attention of its own",
     "gemma-?3n": "this architecture has layers that share keys and values, and an embedding for each layer",
     r"deepseek-v(3[.-]?2|4)|glm-?5(\.\d)?|glm-moe-dsa|qwen-?3\.8-flash(-next)?|qwen-?4(-exp)?": "the attention of this architecture is sparse: the model chooses which tokens it reads",
     r"nemotron-nano(?=-$)": "the newer models of this name are state-space models, and the older one of 8B is a Llama 3.1 8B",
     r"granite-4\.\d-h|nemotron-nano-\d+b-v2|nemotron-(3-nano|3-super|3-ultra|h)|jamba|bamba|zamba2?": "most layers of this architecture are state-space models",
-    r"lfm2(\.\d)?": "most layers of this architecture are convolutions",
-    r"pythia|stablelm|starcoder2?|phi-?2|falcon-(7|40|180)b|bloomz?|aya|c4ai|command-[ar]|ernie-4\.5-(vl-)?\d+b": "this architecture is unlike those of all cards",
+    r"lfm2(\.\d)?-(\d+b-a\d+b|moe|vl|audio)|lfm2-moe": "most layers of this architecture are convolutions, and it has experts or other inputs besides",
+    r"pythia|stablelm|starcoder2?|phi-?2|falcon-(7|40|180)b|bloomz?|aya-(101|vision)|command-r-plus|ettin-decoder|ernie-4\.5-(vl-)?\d+b": "this architecture is unlike those of all cards",
 }
 """Names and model types of architectures that people ask for and that are not modelled -> the reason."""
 CPU_NOISE = re.compile(r"\(r\)|\(tm\)|[®™]|\b\d+th gen\b|\bcpu\b|\bprocessor\b|\b\d+-cores?\b|\bwith radeon\b.*|@.*", re.IGNORECASE)

@@ -7,26 +7,24 @@ from dataclasses import dataclass
 
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.physics.architecture import (
-    FAMILIES,
-    NAMES,
     Heads,
     Linear,
-    Traits,
     block_kinds,
     blocks_with_experts,
     experts_run,
     heads_of,
     inner_width,
-    keeps_state,
+    mixer_of,
     sharing_blocks,
     widths_of_state,
 )
+from tunemark.schema.physics.families import FAMILIES, NAMES, Mixer, Traits
 from tunemark.schema.physics.flops import STATE_CHUNK
 from tunemark.schema.physics.memory_states import MemoryLine
 from tunemark.schema.physics.training_shape import BYTES, TrainingShape
 from tunemark.schema.vocabulary import LOSS_CHUNK, Checkpointing, Method
 
-FP32 = 4
+FP32, INDEX = 4, 8
 MASK = 1
 """Bytes per number of a dropout mask on an accelerator."""
 
@@ -69,7 +67,7 @@ def block_activations(shape: TrainingShape, place: int = -1) -> BlockActivations
 
 def _parts(shape: TrainingShape, place: int) -> "_Parts":
     card = shape.model
-    block = (FAMILIES[card.family], heads_of(card, place), place in blocks_with_experts(card), keeps_state(card, place))
+    block = (FAMILIES[card.family], heads_of(card, place), place in blocks_with_experts(card), mixer_of(card, place))
     return _Parts(shape, place, card, *block, shape.method is Method.FULL, BYTES[shape.activations], BYTES[shape.products])
 
 
@@ -92,14 +90,19 @@ class _Parts:
     """The heads of its attention."""
     mixed: bool
     """True if the block has experts."""
-    keeps_state: bool
-    """True for a block with the gated delta rule."""
+    mixer: Mixer
+    """How the block mixes tokens."""
     trained: bool
     """True if the matrices are trained."""
     size: float
     """Bytes of a number of the residual stream."""
     product: float
     """Bytes of a number of a matrix product."""
+
+    @property
+    def attends(self) -> bool:
+        """True if the block attends to other tokens."""
+        return self.mixer in {"attention", "window"}
 
     @property
     def adapted(self) -> list[Linear]:
@@ -172,15 +175,13 @@ class _Parts:
     def norms(self) -> float:
         """Inputs of the norms (in fp32 if the code casts them), and normed outputs if their weights or the next matrices are trained."""
         card, per_layer = self.card, self.traits.norms_per_layer + (1 if self.card.per_layer_width else 0)
-        if self.traits.norm_bias:
+        if self.traits.layer_norm:
             # torch's own layer norm keeps its input; its output feeds the trained matrices.
             return per_layer * self.hidden * (2 if self.trained else 1)
         normed = FP32 if self.traits.norms_scaled_in_fp32 else self.size
-        once = FP32 + (normed if self.trained else 0)
+        once = FP32 * (2 if self.traits.norms_centred else 1) + (normed if self.trained else 0)
         heads = (self.heads.queries + self.heads.keys) * self.heads.width / self.shape.tensor_parallel
-        extra = (
-            heads * (FP32 if self.traits.query_key_norm == "unit" else once) if self.traits.query_key_norm and not self.keeps_state else 0
-        )
+        extra = heads * (FP32 if self.traits.query_key_norm == "unit" else once) if self.traits.query_key_norm and self.attends else 0
         extra += self.keys / self.attended * FP32 if self.traits.value_norm else 0
         if self.traits.router_scaled and self.mixed:
             # Around the experts and after the layer for all tokens, and that of the router, with what its scaling keeps.
@@ -188,7 +189,7 @@ class _Parts:
             extra += card.hidden_size * (FP32 + (2 * self.size if self.trained else 0))
         extra += self.ranks_of_attention * (once + (self.product if self.trained else 0))
         # Gemma also norms the outputs of attention and feed-forward; those feed no matrix.
-        results = 2 * self.hidden if self.trained else 0
+        results = (1 if self.traits.parallel else 2) * self.hidden if self.trained else 0
         return per_layer * self.hidden / self.size * once + results + extra
 
     @property
@@ -203,7 +204,10 @@ class _Parts:
     @property
     def attention(self) -> float:
         """Queries, keys, values, output and one fp32 number per head; eager attention also keeps its scores."""
-        if self.keeps_state:
+        if self.mixer == "convolution":
+            # Both gates and the tokens, their product with the first gate, the result, and the input of the last matrix.
+            return (5 + self.trained) * self.product * self.card.hidden_size / self.shape.tensor_parallel
+        if not self.attends:
             # Before and after the convolution, the normed and the gated output, and the input of the last matrix.
             keys, values = widths_of_state(self.card)
             return self.in_state + self.product * (2 * (2 * keys + values) + (2 + self.trained) * values) / self.shape.tensor_parallel
@@ -211,22 +215,36 @@ class _Parts:
         base = self.queries + self.output + FP32 * heads + (self.queries + self.expanded if self.expanded else 2 * self.keys)
         if self.traits.gated_attention:
             base += self.output * (1 + self.trained)
-        if card.family == "phi3":
-            # The values are a view of the fused projection, which is therefore kept whole.
+        if len(NAMES[card.family].attention) == 2 and not self.traits.learned_positions:  # noqa: PLR2004 - a fused layer, and the output
+            # Queries and keys are rotated, and the values are a view of the fused projection, which is therefore kept whole.
             base += self.queries + self.keys
         if self.shape.attention != "eager":
             return base
+        if self.traits.relative_positions:
+            return base + self.by_distance
         casts = 0 if self.attended == FP32 else self.attended
         capped = self.product if card.family == "gemma2" else 0
-        mask = MASK if self.traits.norm_bias else 0  # of the dropout of the scores
+        mask = MASK if self.traits.drops_out else 0
         return base + heads * self.shape.sequence_length * (FP32 + casts + capped + mask)
+
+    @property
+    def by_distance(self) -> float:
+        """What attention with relative positions keeps besides: scaled keys and the scores, by distance before they are gathered, too.
+
+        The tables of queries and keys are kept for each row, their input and two places for each pair of tokens for each micro-step.
+        """
+        shape, positions, ranks = self.shape, self.traits.relative_positions, self.shape.tensor_parallel
+        softmax = self.attended + (FP32 if shape.autocast else 0) + MASK
+        scores = self.card.attention_heads / ranks * (shape.sequence_length * softmax + 2 * positions * self.attended)
+        once = positions * self.hidden + 2 * INDEX * shape.sequence_length**2
+        return self.keys + scores + 2 * positions * self.queries / shape.sequence_length + once / shape.slots
 
     @property
     def feed_forward(self) -> float:
         """Gate, activated gate and up, or the single inner width; and the input of the last matrix if that is trained."""
         # GPT-2 and Apertus write their activations in Python, and each intermediate result is kept; so are two masks of Apertus.
         steps = 3 if self.traits.gated else {"gpt2": 4, "apertus": 3 + 2 * MASK / self.product + self.trained}.get(self.card.family, 1)
-        masks = 2 * MASK * self.card.hidden_size if self.traits.norm_bias else 0
+        masks = 2 * MASK * self.card.hidden_size if self.traits.drops_out else 0
         copies = 2 * self.hidden * (experts_run(self.card) + self.traits.gated_expert) if self.mixed else 0
         cast = FP32 * self.card.hidden_size if self.mixed and self.trained and self.traits.router_in_fp32 else 0
         # The gate, its activation, the embedding and their product; and the input.
@@ -246,18 +264,18 @@ class _Parts:
     @property
     def adapter_inputs(self) -> dict[str, int]:
         """Widths of the different tensors that adapters read, by name: a norm feeds several matrices."""
-        hidden = self.card.hidden_size
+        hidden, parallel = self.card.hidden_size, self.traits.parallel
 
         def name(linear: Linear) -> str:
             normed = linear.after_norm or (linear.part != "attention" and linear.inputs == hidden)
-            return f"normed, {linear.part}" if normed else linear.path
+            return f"normed, {'' if parallel else linear.part}" if normed else linear.path
 
         return {name(linear): linear.inputs * linear.active for linear in self.adapted}
 
     @property
     def inputs_to_keep(self) -> int:
         """Widths of those that are not kept anyway: attention keeps its output."""
-        output = "" if self.traits.gated_attention or self.keeps_state else NAMES[self.card.family].attention[-1]
+        output = "" if self.traits.gated_attention or not self.attends else NAMES[self.card.family].attention[-1]
         return sum(width for name, width in self.adapter_inputs.items() if name != output)
 
     @property
@@ -275,7 +293,9 @@ class _Parts:
         """Outputs of the matrix products."""
         gates = 2 if self.traits.gated else 1
         rest = gates * self.inner + 2 * self.hidden
-        if self.keeps_state:
+        if self.mixer == "convolution":
+            return 3 * self.product * self.card.hidden_size / self.shape.tensor_parallel + rest
+        if not self.attends:
             keys, values = widths_of_state(self.card)
             return self.in_state + self.product * 2 * (keys + values) / self.shape.tensor_parallel + rest
         ranks = self.product * (self.ranks_of_attention + (self.card.rotary_head_dim or 0))
@@ -286,7 +306,7 @@ class _Parts:
     def matrix_inputs(self) -> float:
         """Inputs of trained matrices and of adapters that are not results of matrix products themselves."""
         if self.trained:
-            return 2 * self.hidden + self.inner + self.product * self.ranks_of_attention
+            return (1 if self.traits.parallel else 2) * self.hidden + self.inner + self.product * self.ranks_of_attention
         size = BYTES[self.shape.adapter_products]
         # A cast makes a tensor of its own of each input.
         kept = self.inputs_to_keep if size == self.product else sum(self.adapter_inputs.values())
@@ -315,7 +335,7 @@ class _Parts:
         gradients = (3 if self.traits.gated else 2) * self.inner_at_once - freed
         # The gated delta rule has three tensors as wide as its values beside those that it keeps.
         state, scores = 3 * FP32 * widths_of_state(self.card)[1] / ranks, self.attention if shape.attention == "eager" else 0
-        return 2 * self.hidden + max(gradients, forward, state if self.keeps_state else scores)
+        return 2 * self.hidden + max(gradients, forward, state if self.mixer == "delta rule" else scores)
 
 
 def stored_per_block(shape: TrainingShape, block: BlockActivations) -> tuple[int, str]:

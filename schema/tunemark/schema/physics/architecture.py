@@ -5,89 +5,14 @@ transformers builds on the meta device.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
 from tunemark.schema.errors import TunemarkError, did_you_mean
-from tunemark.schema.facts.cards import HYBRID, TAKEN_FOR_EXPERTS, ModelCard
+from tunemark.schema.facts.cards import TAKEN_FOR_EXPERTS, WITHOUT_WINDOW, ModelCard
+from tunemark.schema.physics.families import BARE_EXPERTS, CONVOLUTION, FAMILIES, FUSED_STATE, NAMES, TOKEN_TABLES, Mixer, Traits
 from tunemark.schema.records.plan import LoraSettings
-
-
-@dataclass(frozen=True, slots=True)
-class Traits:
-    """How the blocks of a family differ."""
-
-    gated: bool = True
-    """The feed-forward layer has a gate: three matrices instead of two."""
-    norms_per_layer: int = 2
-    norms_scaled_in_fp32: bool = False
-    """RMS norms multiply by their weights before the result is cast back."""
-    norm_bias: bool = False
-    """Layer norm (weight and bias) instead of RMS norm."""
-    value_norm: bool = False
-    """RMS norm of values over each head, without weights."""
-    query_key_norm: Literal["", "head", "all", "unit"] = ""
-    """RMS norms of queries and keys: over each head, over all heads together, or over each head without weights."""
-    query_key_value_bias: bool = False
-    linear_bias: bool = False
-    """Every linear layer of a block has a bias."""
-    sinks: bool = False
-    """One learned score per head that a softmax may attend to instead of a token."""
-    chunked: bool = False
-    """A window is a chunk: tokens attend to none before the last multiple of its length."""
-    every_expert: bool = False
-    """transformers multiplies each token with all experts, and the input of those that were not chosen is zero."""
-    router_in_fp32: bool = False
-    gated_expert: bool = False
-    """The output of the expert for all tokens is multiplied by a gate."""
-    router_scaled: bool = False
-    """The router scales its input by a vector, and the experts by a number each."""
-    gated_attention: bool = False
-    """The product for the queries gives a gate of the output of attention, too."""
-    overflows_fp16: bool = False
-    """Activations of its trained weights exceed the range of fp16 (unsloth.ai/blog/gemma3, docs.unsloth.ai on long contexts of gpt-oss)."""
-    capped_logits: bool = False
-    """Logits are capped softly, which keeps one more tensor of their size."""
-    eager: bool = False
-    """transformers has no attention for it in torch's fused kernels."""
-    learned_activation: int = 0
-    """Numbers that the activation of a feed-forward layer learns."""
-    learned_positions: bool = False
-    final_norm: bool = True
-    encoder: bool = False
-    """Token types, a norm on the embeddings, and a pooler instead of an output projection."""
-
-
-FAMILIES: dict[str, Traits] = {
-    **dict.fromkeys(("llama", "mistral", "ministral3", "mixtral", "phi3", "granite", "smollm3", "ernie4_5"), Traits()),
-    "arcee": Traits(gated=False),
-    **dict.fromkeys(("qwen2", "seed_oss"), Traits(query_key_value_bias=True)),
-    **dict.fromkeys(("qwen3", "qwen3_moe", "exaone4", "hunyuan_v1_dense"), Traits(query_key_norm="head")),
-    **dict.fromkeys(("deepseek_v2", "deepseek_v3", "glm4_moe_lite", "glm4_moe"), Traits(router_in_fp32=True)),
-    "apertus": Traits(gated=False, query_key_norm="head", learned_activation=2),
-    "minimax_m2": Traits(query_key_norm="all"),
-    "glm4": Traits(norms_per_layer=4, query_key_value_bias=True),
-    "llama4_text": Traits(query_key_norm="unit", chunked=True, every_expert=True),
-    "gpt_oss": Traits(linear_bias=True, sinks=True, eager=True, overflows_fp16=True),
-    "qwen3_5_text": Traits(norms_scaled_in_fp32=True, query_key_norm="head", gated_attention=True),
-    **dict.fromkeys(
-        ("qwen3_next", "qwen3_5_moe_text"),
-        Traits(norms_scaled_in_fp32=True, query_key_norm="head", gated_attention=True, gated_expert=True),
-    ),
-    "gemma4_text": Traits(
-        norms_per_layer=4, norms_scaled_in_fp32=True, value_norm=True, query_key_norm="head", capped_logits=True, router_scaled=True
-    ),
-    "gemma": Traits(norms_scaled_in_fp32=True),
-    "gemma2": Traits(norms_per_layer=4, norms_scaled_in_fp32=True, capped_logits=True, eager=True),
-    "gemma3_text": Traits(norms_per_layer=4, norms_scaled_in_fp32=True, query_key_norm="head", overflows_fp16=True),
-    **dict.fromkeys(("olmo2", "olmo3"), Traits(norms_scaled_in_fp32=True, query_key_norm="all")),
-    "gpt2": Traits(gated=False, norm_bias=True, linear_bias=True, learned_positions=True),
-    "bert": Traits(gated=False, norm_bias=True, linear_bias=True, learned_positions=True, final_norm=False, encoder=True),
-}
-TOKEN_TYPES = 2
-CONVOLUTION = 4
-"""Tokens that the convolution of the gated delta rule reads, in all of its models."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +22,7 @@ class ParameterCount:
     embedding: int
     """Look-up tables: tokens, positions, token types."""
     attention: int
-    """Weights of the query, key, value and output projections."""
+    """Weights of the matrices around attention, states and convolutions."""
     feed_forward: int
     """Weights of all feed-forward layers, every expert of a mixture."""
     active_feed_forward: int
@@ -134,7 +59,7 @@ def count_parameters(card: ModelCard) -> ParameterCount:
     feed_forward = [linear for linear in linears if linear.part in {"feed_forward", "experts"}]
     per_layer = card.vocabulary * card.layers * (card.per_layer_width or 0)
     return ParameterCount(
-        embedding=embedding + per_layer + positions + (TOKEN_TYPES * hidden if traits.encoder else 0),
+        embedding=embedding + per_layer + positions + (traits.token_types + traits.relative_positions) * hidden,
         attention=sum(linear.weights * linear.times() for linear in linears if linear.part == "attention"),
         feed_forward=sum(linear.weights * linear.times() for linear in feed_forward),
         active_feed_forward=sum(linear.active_weights * linear.times() for linear in feed_forward),
@@ -159,20 +84,31 @@ def _vectors(card: ModelCard, traits: Traits) -> int:
     if card.per_layer_width:
         others += norm
     blocks = card.layers * (traits.norms_per_layer * norm + others) + attention + biases + (card.per_layer_width or 0)
-    pooler_bias = card.hidden_size if traits.encoder else 0
-    return blocks + (norm if traits.final_norm or traits.encoder else 0) + pooler_bias
+    return blocks + traits.outer_norms * norm + (card.hidden_size if traits.encoder and traits.pooler_bias else 0)
 
 
 def _vectors_of_attention(card: ModelCard, traits: Traits, place: int) -> int:
-    """Return the norms of queries, keys and ranks; of the gated delta rule the convolution, a norm, and two numbers per head of values."""
-    if keeps_state(card, place):
+    """Return the norms of queries, keys and ranks; the convolution of others; of the gated delta rule a norm and two numbers per head of values, too."""
+    mixer = mixer_of(card, place)
+    if mixer == "convolution":
+        return CONVOLUTION[mixer] * card.hidden_size
+    if mixer == "delta rule":
         keys, values = widths_of_state(card)
-        return CONVOLUTION * (2 * keys + values) + (card.linear_head_dim or 0) + 2 * (card.linear_value_heads or 0)
+        return CONVOLUTION[mixer] * (2 * keys + values) + (card.linear_head_dim or 0) + 2 * (card.linear_value_heads or 0)
     heads = heads_of(card, place)
     if place in sharing_blocks(card):
         return heads.width
     normed = {"head": 2 * heads.width, "all": (heads.queries + heads.keys) * heads.width}.get(traits.query_key_norm, 0)
     return normed + (card.query_rank or 0) + (card.key_value_rank or 0)
+
+
+@lru_cache(maxsize=256)
+def special_mixers(card: ModelCard) -> tuple[tuple[str, float], ...]:
+    """Return the kinds of blocks whose kernels are not those of plain attention, and the share of the blocks that have each."""
+    special = [mixer_of(card, place) for place in range(card.layers) if not attends(card, place)]
+    if FAMILIES[card.family].relative_positions:
+        return (("relative positions", 1.0),)
+    return tuple((mixer, special.count(mixer) / card.layers) for mixer in sorted(set(special)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,16 +125,23 @@ class Heads:
 
 @lru_cache(maxsize=256)
 def limited_blocks(card: ModelCard) -> tuple[int, ...]:
-    """Return the places of the blocks that do not attend to all tokens: within a window, or with a state of earlier ones."""
-    if card.sliding_window is None and card.family not in HYBRID:
+    """Return the places of the blocks that do not attend to all tokens."""
+    if card.sliding_window is None and card.family not in WITHOUT_WINDOW:
         return ()
+    if card.full_attention_layers is not None:
+        return tuple(place for place in range(card.layers) if place not in card.full_attention_layers)
     every = card.full_attention_every or card.layers + 1
     return tuple(place for place in range(card.layers) if (place + 1) % every)
 
 
-def keeps_state(card: ModelCard, place: int) -> bool:
-    """Return True if a block keeps a state of earlier tokens instead of attending to them (gated delta rule)."""
-    return card.family in HYBRID and place in limited_blocks(card)
+def mixer_of(card: ModelCard, place: int) -> Mixer:
+    """Return the way in which a block mixes tokens."""
+    return FAMILIES[card.family].limited if place in limited_blocks(card) else "attention"
+
+
+def attends(card: ModelCard, place: int) -> bool:
+    """Return True if a block attends to other tokens, whether to all or to some."""
+    return mixer_of(card, place) in {"attention", "window"}
 
 
 def widths_of_state(card: ModelCard) -> tuple[int, int]:
@@ -237,7 +180,7 @@ def block_kinds(card: ModelCard) -> tuple[tuple[int, ...], ...]:
 def _by_kind(card: ModelCard, mixed: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
     sharing = sharing_blocks(card)
     # Where their layers differ from those of blocks that attend to all tokens.
-    apart = limited_blocks(card) if card.wide_head_dim or card.family in HYBRID else ()
+    apart = limited_blocks(card) if card.wide_head_dim or card.family in WITHOUT_WINDOW else ()
     kinds: dict[tuple[bool, bool, bool], list[int]] = {}
     for place in range(card.layers):
         kinds.setdefault((place in mixed, place in apart, place in sharing), []).append(place)
@@ -268,77 +211,6 @@ Part = Literal["attention", "feed_forward", "experts", "router"]
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
-    """Names of the layers of a family in transformers."""
-
-    attention: tuple[str, ...]
-    """Inside a block: query, key and value layers, separate, fused or latent, then the output."""
-    feed_forward: tuple[str, ...] = ()
-    """Inside a block without experts: feed-forward layers, with the projection to the residual stream last."""
-    outside: tuple[str, ...] = ("embed_tokens", "lm_head")
-    """Layers outside the blocks that can have adapters."""
-    experts: tuple[str, ...] = ()
-    """Inside a block with experts: one parameter for all of them, which cannot have adapters in peft."""
-    shared: tuple[str, ...] = ()
-    """Inside a block with experts: the layers of an expert for all tokens."""
-    router: str | None = None
-    """The expert router."""
-    state: tuple[str, ...] = ()
-    """Inside a block with the gated delta rule: its layers, with the output last."""
-
-
-TOKEN_TABLES = ("embed_tokens", "wte", "word_embeddings")
-"""Name of the token embedding. An adapter on it does one look-up and one multiplication."""
-QUERY_KEY_VALUE = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj")
-STATE = tuple(f"linear_attn.{name}" for name in ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj"))
-"""Of the gated delta rule: queries, keys and values, the gate of the output, two numbers per head, then the output."""
-FUSED_STATE = tuple(f"linear_attn.{name}" for name in ("in_proj_qkvz", "in_proj_ba", "out_proj"))
-LATENT = (
-    *("self_attn.q_proj", "self_attn.q_a_proj", "self_attn.q_b_proj"),
-    *("self_attn.kv_a_proj_with_mqa", "self_attn.kv_b_proj", "self_attn.o_proj"),
-)
-"""Queries whole or of a rank; keys and values of a rank."""
-GATED = ("gate_proj", "up_proj", "down_proj")
-LLAMA = Names(QUERY_KEY_VALUE, tuple(f"mlp.{name}" for name in GATED))
-
-
-def _mixture(attention: tuple[str, ...], part: str, router: str, shared: str = "", state: tuple[str, ...] = ()) -> Names:
-    return Names(
-        attention,
-        tuple(f"{part}.{name}" for name in GATED) if shared else (),
-        state=state,
-        experts=(f"{part}.experts.gate_up_proj", f"{part}.experts.down_proj"),
-        shared=tuple(f"{part}.{shared}.{name}" for name in GATED) if shared else (),
-        router=f"{part}.{router}",
-    )
-
-
-NAMES: dict[str, Names] = {
-    **dict.fromkeys(("llama", "mistral", "ministral3", "qwen2", "qwen3", "seed_oss", "exaone4", "granite", "smollm3"), LLAMA),
-    **dict.fromkeys(("gemma", "gemma2", "gemma3_text", "olmo2", "olmo3", "ernie4_5", "hunyuan_v1_dense"), LLAMA),
-    **dict.fromkeys(("mixtral", "qwen3_moe", "minimax_m2"), _mixture(QUERY_KEY_VALUE, "mlp", "gate")),
-    "glm4_moe": _mixture(QUERY_KEY_VALUE, "mlp", "gate", "shared_experts"),
-    **dict.fromkeys(("apertus", "arcee"), Names(QUERY_KEY_VALUE, ("mlp.up_proj", "mlp.down_proj"))),
-    "glm4": Names(QUERY_KEY_VALUE, ("mlp.gate_up_proj", "mlp.down_proj")),
-    "gpt_oss": _mixture(QUERY_KEY_VALUE, "mlp", "router"),
-    **dict.fromkeys(("deepseek_v2", "deepseek_v3", "glm4_moe_lite"), _mixture(LATENT, "mlp", "gate", "shared_experts")),
-    "qwen3_5_text": replace(LLAMA, state=STATE),
-    "qwen3_5_moe_text": _mixture(QUERY_KEY_VALUE, "mlp", "gate", "shared_expert", STATE),
-    "qwen3_next": _mixture(QUERY_KEY_VALUE, "mlp", "gate", "shared_expert", FUSED_STATE),
-    "gemma4_text": replace(LLAMA, shared=LLAMA.feed_forward, router="router.proj", experts=("experts.gate_up_proj", "experts.down_proj")),
-    "llama4_text": _mixture(QUERY_KEY_VALUE, "feed_forward", "router", "shared_expert"),
-    "phi3": Names(("self_attn.qkv_proj", "self_attn.o_proj"), ("mlp.gate_up_proj", "mlp.down_proj")),
-    "gpt2": Names(("attn.c_attn", "attn.c_proj"), ("mlp.c_fc", "mlp.c_proj"), ("wte", "wpe", "lm_head")),
-    "bert": Names(
-        ("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"),
-        ("intermediate.dense", "output.dense"),
-        ("word_embeddings", "position_embeddings", "token_type_embeddings", "pooler.dense"),
-    ),
-}
-"""Layer names by family. A test compares them with the models that transformers builds."""
-
-
-@dataclass(frozen=True, slots=True)
 class Linear:
     """A weight matrix that tokens are multiplied with."""
 
@@ -354,6 +226,8 @@ class Linear:
     """Copies per block: one, or one per expert."""
     active: int = 1
     """Copies used by one token."""
+    positions: int = 0
+    """Rows of relative positions that it is multiplied with in each micro-step, beside the tokens."""
 
     def times(self) -> int:
         """Return the number of blocks that have it."""
@@ -403,10 +277,6 @@ def _token_tables(card: ModelCard) -> set[str]:
     return set(TOKEN_TABLES) & set(NAMES[card.family].outside)
 
 
-BARE_EXPERTS = ("llama4_text", "gpt_oss", "qwen3_5_moe_text", "gemma4_text")
-"""Families whose experts get no adapters from peft's `all-linear`; those of the other mixtures get some (peft 0.21)."""
-
-
 @lru_cache(maxsize=256)
 def all_linears(card: ModelCard) -> tuple[Linear, ...]:
     """Return the linear layers of the blocks that peft's `all-linear` gives an adapter, without the router."""
@@ -425,15 +295,20 @@ Widths = list[tuple[str, int, int, bool]]
 
 
 def _attention(card: ModelCard) -> tuple[Linear, ...]:
+    names, positions = NAMES[card.family].attention, FAMILIES[card.family].relative_positions
     return tuple(
-        Linear(name, inputs, outputs, "attention", first, blocks)
+        Linear(name, inputs, outputs, "attention", first, blocks, positions=positions if name in names[:2] else 0)
         for blocks in _by_kind(card, ())
         for name, inputs, outputs, first in _widths(card, blocks[0])
     )
 
 
 def _widths(card: ModelCard, place: int) -> Widths:
-    if keeps_state(card, place):
+    if mixer_of(card, place) == "convolution":
+        (inward, output), hidden = NAMES[card.family].state, card.hidden_size
+        # The tokens, and the gates before and after the convolution.
+        return [(inward, hidden, 3 * hidden, True), (output, hidden, hidden, False)]
+    if not attends(card, place):
         return _of_state(card)
     return _latent(card) if card.key_value_rank else _of_heads(card, place)
 
@@ -505,7 +380,11 @@ def _projections(
     width = 2 * inner if FAMILIES[card.family].gated and len(names) == 2 else inner  # noqa: PLR2004
     layers = [*((name, card.hidden_size, width) for name in names[:-1]), (names[-1], inner, card.hidden_size)]
     part: Part = "experts" if names == NAMES[card.family].experts else "feed_forward"
-    return tuple(Linear(name, inputs, outputs, part, blocks=blocks, copies=copies, active=active) for name, inputs, outputs in layers)
+    parallel = FAMILIES[card.family].parallel
+    return tuple(
+        Linear(name, inputs, outputs, part, parallel and name != names[-1], blocks, copies=copies, active=active)
+        for name, inputs, outputs in layers
+    )
 
 
 Group = Literal["all-linear", "attention"]

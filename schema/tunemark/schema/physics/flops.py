@@ -4,13 +4,14 @@ One multiplication and one addition are two FLOPs. Element-wise operations, norm
 See definitions#model-flops.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from tunemark.schema.facts.cards import HYBRID, ModelCard
-from tunemark.schema.physics.architecture import FAMILIES, block_linears, count_parameters, heads_of, keeps_state, limited_blocks
+from tunemark.schema.facts.cards import ModelCard
+from tunemark.schema.physics.architecture import attends, block_linears, count_parameters, heads_of, limited_blocks, mixer_of
+from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.vocabulary import Checkpointing, Method
 
@@ -97,9 +98,8 @@ def flops_ledger(shape: TrainingShape, pairs: Pairs = "exact") -> FlopsLedger:
     kernels without mask skipping and torch's FlopCounterMode do.
     """
     matmul, attention, (pooler, outputs) = _block_matmul(shape), _attention(shape, pairs), _heads(shape)
-    in_blocks = (
-        2 * shape.tokens * shape.lora_rank * sum((each.inputs + each.outputs) * each.active * each.times() for each in shape.adapted)
-    )
+    widths = ((shape.tokens * each.active + each.positions, each.inputs + each.outputs, each.times()) for each in shape.adapted)
+    in_blocks = 2 * shape.lora_rank * sum(rows * width * times for rows, width, times in widths)
     # The first matrix of an adapter on the embedding is a look-up.
     adapters = in_blocks + (2 * shape.tokens * shape.lora_rank * shape.model.hidden_size if shape.tokens_adapted else 0)
     tokens, width, full, layers = shape.tokens, _width(shape.model), shape.method is Method.FULL, shape.model.layers
@@ -127,17 +127,19 @@ def flops_ledger(shape: TrainingShape, pairs: Pairs = "exact") -> FlopsLedger:
 def palm_flops(shape: TrainingShape) -> int:
     """Return FLOPs as counted by PaLM (Chowdhery et al. 2022, appendix B): 6 N_mm + 12 L H Q T, on slots."""
     card = shape.model
-    layers = card.layers - (len(limited_blocks(card)) if card.family in HYBRID else 0)
+    layers = sum(attends(card, place) for place in range(card.layers))
     per_slot = 6 * count_parameters(card).matrix_multiplied + 6 * layers * _width(card) * shape.sequence_length
     return per_slot * shape.slots
 
 
-def attention_pairs(documents: Iterable[int], *, causal: bool, window: int | None = None, chunked: bool = False) -> int:
+def attention_pairs(documents: Sequence[int], *, causal: bool, window: int | None = None, chunked: bool = False) -> int:
     """Return the number of query-key pairs that a mask allows, summed over documents (definitions#model-flops).
 
     Bidirectional: s^2. Causal: s (s + 1) / 2. With a window of w tokens: w (w + 1) / 2 + (s - w) w if s > w. In chunks of w tokens: the
-    causal pairs of each chunk.
+    causal pairs of each chunk. A bidirectional window has half of its tokens on each side: causal pairs with these, twice, less the diagonal.
     """
+    if not causal and window is not None:
+        return 2 * attention_pairs(documents, causal=True, window=window // 2 + 1) - sum(documents)
     total = 0
     for length in documents:
         reach = min(length, window or length)
@@ -154,16 +156,19 @@ def _width(card: ModelCard, place: int = -1) -> int:
 
 
 def _attention(shape: TrainingShape, pairs: Pairs) -> int:
-    card, documents, limited = shape.model, shape.documents, limited_blocks(shape.model)
-    causal = pairs == "exact" and not FAMILIES[card.family].encoder
+    card, documents, traits, exact = shape.model, shape.documents, FAMILIES[shape.model.family], pairs == "exact"
+    limited, causal = limited_blocks(card), exact and not traits.encoder
     whole = attention_pairs(documents, causal=causal)
-    total = 2 * _width(card) * (card.layers - len(limited)) * whole
-    if not limited:
+    wide = [place for place in range(card.layers) if place not in limited]
+    total = 2 * len(wide) * _width(card, wide[-1]) * whole if wide else 0
+    # Both queries and keys also meet the positions.
+    total += 2 * card.layers * shape.tokens * _width(card) * traits.relative_positions
+    if not limited or mixer_of(card, limited[0]) == "convolution":
         return total
-    if keeps_state(card, limited[0]):
+    if not attends(card, limited[0]):
         return total + len(limited) * shape.tokens * _delta_rule(card)
-    within = attention_pairs(documents, causal=causal, window=card.sliding_window, chunked=FAMILIES[card.family].chunked)
-    return total + 2 * _width(card, limited[0]) * len(limited) * (within if causal else whole)
+    within = attention_pairs(documents, causal=causal, window=card.sliding_window, chunked=traits.chunked) if exact else whole
+    return total + 2 * _width(card, limited[0]) * len(limited) * within
 
 
 def _delta_rule(card: ModelCard) -> int:
@@ -178,19 +183,24 @@ def _delta_rule(card: ModelCard) -> int:
 
 def _block_matmul(shape: TrainingShape) -> int:
     """Return the forward FLOPs of the matrices of all blocks."""
-    return 2 * shape.tokens * sum(linear.active_weights * linear.times() for linear in block_linears(shape.model))
+    positions = sum(linear.weights * linear.times() * linear.positions for linear in block_linears(shape.model))
+    return 2 * (shape.tokens * sum(linear.active_weights * linear.times() for linear in block_linears(shape.model)) + positions)
 
 
 def _first_inputs(shape: TrainingShape) -> int:
-    """Return the input gradients of the first block that no layer before it needs.
+    """Return the input gradients of the first block that no layer before it needs, and those of frozen relative positions in all blocks.
 
     Full fine-tuning trains the embeddings before it. With checkpointing, peft makes their output require a gradient.
     """
-    if shape.method is Method.FULL or shape.tokens_adapted or shape.checkpointing is not Checkpointing.NONE:
+    if shape.method is Method.FULL:
         return 0
+    of_positions = sum(each.positions * each.weights * each.times() for each in block_linears(shape.model))
+    of_positions += sum(each.positions * shape.lora_rank * each.inputs * each.times() for each in shape.adapted)
+    if shape.tokens_adapted or shape.checkpointing is not Checkpointing.NONE:
+        return 2 * of_positions
     first = sum(linear.active_weights for linear in block_linears(shape.model) if linear.after_norm and 0 in linear.blocks)
     adapters = sum(shape.lora_rank * linear.inputs for linear in shape.adapted if linear.after_norm and 0 in linear.blocks)
-    return 2 * shape.tokens * (first + adapters)
+    return 2 * (shape.tokens * (first + adapters) + of_positions)
 
 
 def _heads(shape: TrainingShape) -> tuple[int, int]:

@@ -18,6 +18,7 @@ from tunemark.schema.physics.architecture import (
     idle_experts,
     inner_width,
 )
+from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.physics.flops import flops_ledger
 from tunemark.schema.physics.training_shape import BYTES, TrainingShape
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
@@ -97,7 +98,10 @@ def work_of_tokens(shape: TrainingShape) -> dict[Term, float]:
     # Adapters: input cast and dropped out, output added, in their format.
     widths = sum(((3 if shape.lora_dropout else 1) * each.inputs + 2 * each.outputs) * each.times() for each in shape.adapted)
     # An eager kernel writes and reads all scores: product, mask, softmax in fp32, cast.
-    scores = model.attention_heads * shape.sequence_length * model.layers * 16.0 * passes if shape.attention == "eager" else 0.0
+    # Those by distance are gathered twice, scaled and added.
+    positions = FAMILIES[model.family].relative_positions
+    read = shape.sequence_length + (2 * shape.sequence_length + positions if positions else 0)
+    scores = model.attention_heads * read * model.layers * 16.0 * passes if shape.attention == "eager" else 0.0
     padded = shape.slots / shape.tokens
     return {
         "matmul": (ledger.executed - attention - narrow + idle) / shape.tokens,

@@ -17,7 +17,8 @@ from typing import Any, Literal, NamedTuple, Self
 from pydantic import Field
 
 from tunemark.schema.facts.cards import ModelCard
-from tunemark.schema.physics.architecture import FAMILIES, block_linears, heads_of
+from tunemark.schema.physics.architecture import block_linears, heads_of
+from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.records.base import Bytes, Frozen, Pattern
 from tunemark.schema.records.plan import DeviceChoice, Plan
 from tunemark.schema.records.submission import Environment

@@ -14,7 +14,7 @@ from tunemark.schema.errors import bare
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.facts.names import agrees
 from tunemark.schema.formats import GIB
-from tunemark.schema.physics.architecture import FAMILIES
+from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.records.claims import Advice, Device
 from tunemark.schema.records.published import Statement
 from tunemark.schema.vocabulary import AuditVerdict, Dtype

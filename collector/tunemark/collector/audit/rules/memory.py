@@ -15,6 +15,7 @@ from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import GIB
 from tunemark.schema.physics.architecture import block_linears, count_parameters
+from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
@@ -95,7 +96,7 @@ def _usual_shape(result: AuditedResult, facts: FactBase) -> TrainingShape | None
     stated = result.conditions
     conditions = stated.model_copy(update={"sequence_length": stated.sequence_length or 1, "micro_batch": stated.micro_batch or 1})
     shape, optimizer = published_shape(conditions, facts, convention), str(conditions.settings.get("optimizer") or "adamw").lower()
-    if shape is None or shape.model.family == "bert" or not re.fullmatch(WORDS["shape"]["known_optimizers"], optimizer):
+    if shape is None or FAMILIES[shape.model.family].encoder or not re.fullmatch(WORDS["shape"]["known_optimizers"], optimizer):
         return None
     fixed = {name for lever in levers_of(conditions, convention) for name in lever.shape}
     usual: dict[str, Any] = {

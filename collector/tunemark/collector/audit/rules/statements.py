@@ -14,7 +14,7 @@ from tunemark.collector.audit.printed_figures import WORDS
 from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Finding, rule
 from tunemark.collector.audit.token_rates import token_rates
 from tunemark.schema.formats import GIB
-from tunemark.schema.physics.architecture import FAMILIES
+from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.records.claims import Advice, Conclusion, Driver, Effect, Link, Scalar, Stated
