@@ -12,7 +12,7 @@ from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.worker.models import adapter_gradient, model_facts
 from tunemark.schema.facts.cards import TAKEN_FOR_EXPERTS
 from tunemark.schema.physics.architecture import endings, group, layer_names
-from tunemark.schema.physics.families import NAMES
+from tunemark.schema.physics.families import FAMILIES, NAMES
 from tunemark.schema.physics.training_shape import shape_of_plan
 from tunemark.schema.records.reading import read_record
 
@@ -27,8 +27,8 @@ DIFFERENT = {str(names): family for family, names in NAMES.items()}.values()
 def planned(facts, family, *settings):
     """Return the plan of LoRA on a model of a family, and that model's card made tiny."""
     card = tiny_card(family)
-    # Classifiers are what BERT is trained as.
-    workload, method = ("smoke-bert", ("method=lora",)) if family == "bert" else ("smoke-lora", ())
+    # Classifiers are what encoders are trained as.
+    workload, method = ("smoke-bert", ("method=lora",)) if FAMILIES[family].encoder else ("smoke-lora", ())
     return resolve(workload, facts, make_machine(), Options(overrides=(*method, f"model={card.key}", *SMALL, *settings))), card
 
 

@@ -6,6 +6,7 @@ All else is planned, and what the plan chooses and declares is in `plans.toml`.
 import re
 import tomllib
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 from harness_making import changed_settings, gpus, make_machine, planned, tunemark
@@ -113,7 +114,7 @@ def test_conflicts_name_fields_that_exist_and_values_that_these_can_have():
             assert last in getattr(model, "model_fields", ()) or hasattr(model, last)
             continue
         for value in wanted if isinstance(wanted, list) else [wanted]:
-            assert last == "target_modules" or TypeAdapter(model.model_fields[last].annotation).validate_python(value) == value
+            assert last == "target_modules" or TypeAdapter(get_type_hints(model)[last]).validate_python(value) == value
 
 
 def test_a_path_in_a_setting_is_refused_before_a_run(facts, machine, tmp_path):

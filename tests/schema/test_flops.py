@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_models import tiny_card
 
-from tunemark.schema.facts.cards import HYBRID, TAKEN_FOR_EXPERTS, ModelCard
+from tunemark.schema.facts.cards import HYBRID, STATE_SPACE, TAKEN_FOR_EXPERTS, ModelCard
 from tunemark.schema.physics.architecture import all_linears, count_parameters, idle_experts
 from tunemark.schema.physics.families import FAMILIES as ARCHITECTURES
 from tunemark.schema.physics.families import TOKEN_TABLES
-from tunemark.schema.physics.flops import STATE_CHUNK, attention_pairs, flops_ledger, palm_flops
+from tunemark.schema.physics.flops import SCAN_CHUNK, STATE_CHUNK, attention_pairs, flops_ledger, palm_flops
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.physics.work import ISSUE_S, issue_seconds
 from tunemark.schema.vocabulary import Checkpointing, Method
@@ -133,7 +133,7 @@ def make_shape(card: ModelCard, method: Method = Method.FULL, **changes: Any) ->
 
 # Of Gemma 4 E2B, some layers share keys and each has an embedding. The heads of Gemma and the small Qwen 3 are wider together than the model;
 # the other families have no width of a head. DeepSeek V2 Lite and Moonlight compute queries from the residual stream.
-CARDS = [(family, {}) for family in FAMILIES if family not in HYBRID] + [("gemma-4-e2b", {"layers": 6})]
+CARDS = [(family, {}) for family in FAMILIES if family not in (*HYBRID, *STATE_SPACE)] + [("gemma-4-e2b", {"layers": 6})]
 CARDS += [(family, {"head_dim": 24}) for family in ("llama", "mistral", "mixtral", "qwen3", "gemma", "gemma2")]
 CARDS += [(family, {"query_rank": None}) for family in ("deepseek_v2", "glm4_moe_lite")]
 
@@ -153,6 +153,21 @@ def test_the_gated_delta_rule_is_counted_as_torch_does(family: str, method: Meth
     ledger, seen = by_class(shape), counted(shape)
     # torch computes the gradients of the triangular systems in full, zeros included.
     assert ledger.pop("backward_attention") == pytest.approx(seen.pop("backward_attention"), rel=0.15)
+    assert ledger == seen
+
+
+@pytest.mark.parametrize("method", [Method.FULL, Method.LORA])
+@pytest.mark.parametrize("experts", [True, False])
+def test_the_scan_of_mamba_2_is_counted_as_torch_does(experts: bool, method: Method) -> None:
+    # transformers repeats the keys of a group for each head, which kernels do not.
+    dense = {} if experts else {"experts": None, "active_experts": None, "shared_experts": None}
+    card = tiny("granitemoehybrid", linear_key_heads=4, layers=3, **dense)
+    shape = make_shape(card, method, sequence_length=SCAN_CHUNK)
+    ledger, seen = by_class(shape), counted(shape)
+    # It multiplies all states with all later ones, of which there are two here; kernels pass them on.
+    states = 2 * 2 * 2 * ROWS * 2 * 4 * card.linear_head_dim * card.state_size
+    ledger["forward_attention"] += states
+    ledger["backward_attention"] += 2 * states
     assert ledger == seen
 
 

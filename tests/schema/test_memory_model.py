@@ -39,7 +39,7 @@ def line(ledger: MemoryLedger, key: str) -> int:
 # --- against autograd
 
 
-def saved_bytes(card: ModelCard, method: Method, attention: str, *, compiled: bool = False) -> float:
+def saved_bytes(card: ModelCard, method: Method, attention: str, *, compiled: bool = False, length: int = 64) -> float:
     """Return the bytes per token that autograd saves in the second block of a small model in bf16, weights left out."""
     import torch
 
@@ -60,9 +60,9 @@ def saved_bytes(card: ModelCard, method: Method, attention: str, *, compiled: bo
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        loss = model(input_ids=torch.randint(1, card.vocabulary, (2, 64)))
+        loss = model(input_ids=torch.randint(1, card.vocabulary, (2, length)))
     del loss
-    return sum(size for size, _ in seen.values()) / 128
+    return sum(size for size, _ in seen.values()) / (2 * length)
 
 
 def _build(card: ModelCard, method: Method, attention: str, experts: str = "eager", targets: Any = None) -> Any:
@@ -85,7 +85,8 @@ def _build(card: ModelCard, method: Method, attention: str, experts: str = "eage
 
 def small(family: str) -> ModelCard:
     mixture = {"mixture_every": 2, "dense_layers": 1, "full_attention_every": 2} if family == "llama4_text" else {}
-    return tiny_card(family, 2, 64, vocabulary=128, **mixture)
+    others = {"full_attention_layers": (0,)} if family in {"lfm2", "granitemoehybrid"} else {}
+    return tiny_card(family, 2, 64, vocabulary=128, **mixture, **others)
 
 
 @pytest.mark.parametrize(
@@ -127,6 +128,14 @@ def test_the_activations_of_a_block_with_adapters_are_what_autograd_saves(family
     shape = TrainingShape(small(family), Method.LORA, 64, 2, lora_rank=4, lora_targets=group(small(family), "all-linear"))
     predicted = block_activations(shape).saved / shape.slots
     assert predicted == pytest.approx(saved_bytes(small(family), Method.LORA, "sdpa"), rel=0.06)
+
+
+@pytest.mark.parametrize("method", [Method.FULL, Method.LORA])
+@pytest.mark.parametrize("length", [192, 512])
+def test_a_block_with_mamba_2_saves_what_transformers_own_code_does(length: int, method: Method) -> None:
+    card = small("granitemoehybrid")
+    shape = TrainingShape(card, method, length, 2, lora_rank=4, lora_targets=group(card, "all-linear"))
+    assert block_activations(shape).saved / shape.slots == pytest.approx(saved_bytes(card, method, "sdpa", length=length), rel=0.05)
 
 
 @pytest.mark.parametrize("method", [Method.FULL, Method.LORA])

@@ -33,7 +33,8 @@ METHODS, SOFTWARE = ("full", "lora", "qlora"), ("plain", "tuned", "vendor")
 KINDS, PROVIDERS = ("on_demand", "spot"), ("aws", "gcp", "runpod")
 MODELS = (
     *("llama-3.1-8b", "qwen2.5-7b", "gemma-2-9b", "gemma-3-4b", "mixtral-8x7b", "bert-base-uncased", "gpt2"),
-    *("deepseek-v2-lite", "llama-4-scout", "qwen3.5-9b", "qwen3.5-35b-a3b", "gemma-4-26b-a4b"),
+    *("deepseek-v2-lite", "llama-4-scout", "qwen3.5-9b", "qwen3.5-35b-a3b", "gemma-4-26b-a4b", "command-r7b"),
+    *("modernbert-base", "deberta-v3-base", "lfm2-350m", "granite-4.0-h-tiny"),
 )
 GPUS = ("nvidia-h100-80gb-sxm", "nvidia-v100-16gb", "amd-mi300x", "apple-m3-max", "nvidia-rtx-4090")
 COUNTS, CONFIG, UNKNOWN = (1, 2, 8), "config.json", "no such model"

@@ -19,7 +19,7 @@ from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import APPLE, AcceleratorCard, ModelCard
 from tunemark.schema.facts.names import product_of
 from tunemark.schema.formats import gib
-from tunemark.schema.physics.architecture import count_parameters, limited_blocks
+from tunemark.schema.physics.architecture import count_parameters, special_mixers
 from tunemark.schema.physics.families import FAMILIES, Mixer
 from tunemark.schema.physics.stacks import on_stack
 from tunemark.schema.physics.work import Missing
@@ -44,11 +44,13 @@ from tunemark.schema.vocabulary import BEFORE_AMPERE, FITS, METHODS, Dtype, Meth
 TRAINED = (Method.FULL, Method.LORA, Method.QLORA)
 WITHOUT_4_BITS = ("AWS", "Google")
 """Vendors for whose devices neither bitsandbytes nor another trainer has kernels with weights of 4 bits."""
-TRITON = ("NVIDIA", "AMD", "Intel")
-"""Vendors whose GPUs run kernels in Triton."""
-KERNELS: dict[Mixer, str] = {"delta rule": "flash-linear-attention", "convolution": "causal-conv1d"}
-"""Kind of block -> the package whose kernels predicted speeds assume."""
-IN_TRITON: tuple[Mixer, ...] = ("delta rule",)
+KERNELS: dict[Mixer, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
+    "delta rule": ("flash-linear-attention", ("NVIDIA", "AMD", "Intel"), ("Gaudi", *BEFORE_AMPERE)),
+    "state space": ("mamba-ssm", ("NVIDIA", "AMD"), ("Kepler", "Maxwell", "Pascal", "Volta")),
+    "convolution": ("causal-conv1d", (), ()),
+}
+"""Kind of block -> the package whose kernels predicted speeds assume, the vendors whose GPUs alone run it since it is in Triton, and which of
+their architectures do not. A notebook of document 060 trains Granite 4.0 H on a T4."""
 SAME_LENGTH = 1.1
 """Results with rows that are longer or shorter by at most this factor count as direct evidence."""
 NARROWEST = 1e-6
@@ -159,13 +161,19 @@ def unmeasured(results: Sequence[KnownRate], model: ModelCard, method: Method, c
     return None
 
 
+def _kernels(model: ModelCard) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    """Return the package for the blocks of a model that do not attend, the vendors, and the architectures without it; see `KERNELS`."""
+    mixers = [mixer for mixer, _ in special_mixers(model) if mixer in KERNELS]
+    return KERNELS[mixers[0]] if mixers else ("", (), ())
+
+
 def _unsupported(model: ModelCard, card: AcceleratorCard, method: Method) -> str | None:
     """Return the reason why the blocks of a model do not run on an accelerator, or not as fast as is predicted, or None."""
     if method is Method.QLORA and card.vendor in WITHOUT_4_BITS:
         return f"no training software has weights of 4 bits on devices of {card.vendor}"
-    limited = FAMILIES[model.family].limited
-    if limited in IN_TRITON and limited_blocks(model) and (card.vendor not in TRITON or card.architecture in {"Gaudi", *BEFORE_AMPERE}):
-        return f"speeds of {model.name} assume the kernels of {KERNELS[limited]}, which are in Triton, and {card.name} runs none"
+    package, vendors, without = _kernels(model)
+    if vendors and (card.vendor not in vendors or card.architecture in without):
+        return f"speeds of {model.name} assume the kernels of {package}, which are in Triton, and {card.name} runs none"
     if not FAMILIES[model.family].overflows_fp16 or has_bf16(card):
         return None
     why = f"activations of {model.name} exceed the range of fp16, and {card.name} has no bf16"
@@ -290,8 +298,9 @@ def cautions(model: ModelCard, length: int, tokens: float = 0.0) -> str:
     too_long = _too_long(length, model)
     if too_long is not None:
         raise TunemarkError("sequence_length", length, too_long)
-    package = KERNELS.get(FAMILIES[model.family].limited) if limited_blocks(model) else None
-    said = [f"Predicted speeds of {model.name} assume that {package} is installed."] if package else []
+    package, in_triton, _ = _kernels(model)
+    own = "; memory is that of transformers' own code, which needs more" if in_triton else ""
+    said = [f"Predicted speeds of {model.name} assume that {package} is installed{own}."] if package else []
     each = tokens / count_parameters(model).total
     if each >= PRE_TRAINING:
         said.append(

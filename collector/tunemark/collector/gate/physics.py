@@ -10,7 +10,6 @@ import numpy as np
 
 from tunemark.collector.gate.run_facts import STACKS, Run
 from tunemark.schema.formats import GB
-from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.physics.memory_states import NF4_BLOCK, count_weights, fp8_scales
 from tunemark.schema.physics.training_shape import BYTES
 from tunemark.schema.physics.utilisation import TERA, part_of_card
@@ -66,7 +65,7 @@ def parameters(r: Run) -> Range:
     """Return the parameters of the model by its card: a classifier may have no output projection, and has a head."""
     if r.weights is None or r.model is None:
         return None
-    labelled = r.plan.model.labels and not r.model.tied_embeddings and not FAMILIES[r.model.family].encoder
+    labelled = r.plan.model.labels and not r.model.tied_embeddings
     embedding = r.model.vocabulary * r.model.hidden_size if labelled else 0
     return (_whole(r) - embedding) * (1 - _tolerance(r)), (_whole(r) + 2 * _head(r)) * (1 + _tolerance(r))
 

@@ -92,6 +92,7 @@ create table models (
     linear_key_heads integer,
     linear_value_heads integer,
     linear_head_dim integer,
+    state_size integer,
     experts integer,
     active_experts integer,
     shared_experts integer,
@@ -114,9 +115,10 @@ comment on column models.wide_key_value_heads is 'Heads of keys in these layers 
 comment on column models.per_layer_width is 'Width of a further embedding of each token for each layer.';
 comment on column models.sharing_layers is 'Number of last layers that attend to the keys and values of an earlier one.';
 comment on column models.sharing_intermediate_size is 'Width of the feed-forward layer in these layers, where it is another one.';
-comment on column models.linear_key_heads is 'Heads of queries and keys in the layers that keep a state of earlier tokens (gated delta rule).';
+comment on column models.linear_key_heads is 'Heads of queries and keys in the layers that keep a state of earlier tokens (gated delta rule); the groups of Mamba-2.';
 comment on column models.linear_value_heads is 'Heads of values in these layers; each has a state.';
 comment on column models.linear_head_dim is 'Width of the heads of these layers.';
+comment on column models.state_size is 'Width of the queries and keys of these layers, where it is not that of the values (Mamba-2).';
 comment on column models.dense_intermediate_size is 'Width of the feed-forward layer in the blocks of a mixture that have no experts.';
 comment on column models.rotary_head_dim is 'Further width of queries and keys, which holds positions; that of keys is the same in all heads.';
 comment on column models.value_head_dim is 'Width of values of a head; NULL if it is that of keys.';

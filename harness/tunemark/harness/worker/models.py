@@ -17,7 +17,7 @@ from tunemark.harness.vendors.protocol import COMPLETE_INITIALISERS, DRAWN_ON_HO
 from tunemark.harness.worker.data import MicroBatch, to_device
 from tunemark.harness.worker.levers import fuse, is_fp8, layers_in_fp8, limit_sdpa, prepare_transformers, recompute, store_in_fp8
 from tunemark.schema.facts.any_model import SETTINGS, fields_of
-from tunemark.schema.facts.cards import WITHOUT_WINDOW, ModelCard
+from tunemark.schema.facts.cards import STATE_SPACE, WITHOUT_WINDOW, ModelCard
 from tunemark.schema.physics.architecture import blocks_with_experts, limited_blocks
 from tunemark.schema.physics.families import FAMILIES, Mixer
 from tunemark.schema.records.plan import LoraSettings, Plan, Precision, Quantisation
@@ -38,8 +38,10 @@ from tunemark.schema.vocabulary import (
 )
 
 NO_TOKEN = 0
-LAYER_TYPES: dict[Mixer, str] = {"window": "sliding_attention", "delta rule": "linear_attention", "convolution": "conv"}
-"""Names in transformers of the layers that do not attend to all tokens."""
+LAYER_TYPES: dict[Mixer, str] = {"window": "sliding_attention", "convolution": "conv"}
+"""Names in transformers of the layers that do not attend to all tokens; of those that keep a state, it is another one."""
+SPELLED: dict[str, dict[str, Any]] = {"deberta-v2": {"pos_att_type": ["p2c", "c2p"]}, "lfm2": {"block_auto_adjust_ff_dim": False}}
+"""Settings of all models of a family, where configurations write them in several ways."""
 FIXED_SHAPE = ("hidden_size", "intermediate_size", "layers", "attention_heads", "key_value_heads")
 """Fields of a card that its weights must match; a vocabulary may have been padded or extended."""
 
@@ -49,7 +51,8 @@ def config_of(card: ModelCard, *, labels: int | None = None, vocabulary: int | N
     made = transformers.AutoConfig.for_model(card.family)
     # Some configurations have a width of heads that they do not declare.
     named = {theirs: ours for theirs, ours in fields_of(card.family).items() if theirs == "head_dim" or hasattr(made, theirs)}
-    settings: dict[str, Any] = {theirs: getattr(card, ours) for theirs, ours in named.items()} | SETTINGS.get(card.family, {})
+    settings: dict[str, Any] = {theirs: getattr(card, ours) for theirs, ours in named.items()}
+    settings |= SETTINGS.get(card.family, {}) | SPELLED.get(card.family, {}) | _of_family(card)
     if vocabulary is not None:
         settings["vocab_size"] = vocabulary
     if labels is not None:
@@ -61,26 +64,41 @@ def config_of(card: ModelCard, *, labels: int | None = None, vocabulary: int | N
         settings["mlp_layer_types"] = ["sparse" if place in blocks_with_experts(card) else "dense" for place in range(card.layers)]
     if card.shared_experts and hasattr(made, "shared_expert_intermediate_size"):
         settings["shared_expert_intermediate_size"] = card.shared_experts * card.intermediate_size
-    if card.family == "gemma4_text":
-        settings |= {"hidden_size_per_layer_input": card.per_layer_width or 0, "vocab_size_per_layer_input": card.vocabulary}
-        settings |= {"attention_k_eq_v": card.wide_key_value_heads is not None, "enable_moe_block": card.experts is not None}
-        settings |= {"num_kv_shared_layers": card.sharing_layers or 0, "use_double_wide_mlp": card.sharing_intermediate_size is not None}
-        settings |= {
-            "final_logit_softcapping": 30.0,
-            "global_head_dim": card.wide_head_dim,
-            "num_global_key_value_heads": card.wide_key_value_heads,
-        }
-        settings["intermediate_size"] = card.intermediate_size * (card.shared_experts or 1)
-    if card.family == "deberta-v2":
-        settings["pos_att_type"] = ["p2c", "c2p"]
-    if card.family == "lfm2":
-        settings["block_auto_adjust_ff_dim"] = False
     if hasattr(made, "layer_types") and (card.full_attention_layers is not None or card.family in (*WITHOUT_WINDOW, "gemma4_text")):
-        limited = LAYER_TYPES[FAMILIES[card.family].limited]
+        limited = LAYER_TYPES.get(FAMILIES[card.family].limited, "linear_attention")
         settings["layer_types"] = [limited if place in limited_blocks(card) else "full_attention" for place in range(card.layers)]
     # Cards hold no special token ids; padding must be inside any vocabulary.
     settings |= {"pad_token_id": NO_TOKEN, "bos_token_id": NO_TOKEN, "eos_token_id": NO_TOKEN}
     return type(made)(**settings)
+
+
+def _of_family(card: ModelCard) -> dict[str, Any]:
+    """Return the settings that a card has in other fields, in Gemma 4 and in Granite 4."""
+    inner = card.intermediate_size * (card.shared_experts or 1)
+    if card.family in STATE_SPACE:
+        settings = {
+            "num_local_experts": card.experts or 0,
+            "num_experts_per_tok": card.active_experts or 0,
+            "shared_intermediate_size": inner,
+        }
+        if card.linear_value_heads is None or card.linear_head_dim is None:
+            # Without blocks that keep a state; widths that fit each other are needed nevertheless.
+            return settings | {"mamba_n_heads": 1, "mamba_n_groups": 1, "mamba_d_head": "auto", "mamba_d_state": 1}
+        return settings | {"mamba_expand": card.linear_value_heads * card.linear_head_dim // card.hidden_size}
+    if card.family != "gemma4_text":
+        return {}
+    return {
+        "hidden_size_per_layer_input": card.per_layer_width or 0,
+        "vocab_size_per_layer_input": card.vocabulary,
+        "attention_k_eq_v": card.wide_key_value_heads is not None,
+        "enable_moe_block": card.experts is not None,
+        "num_kv_shared_layers": card.sharing_layers or 0,
+        "use_double_wide_mlp": card.sharing_intermediate_size is not None,
+        "final_logit_softcapping": 30.0,
+        "global_head_dim": card.wide_head_dim,
+        "num_global_key_value_heads": card.wide_key_value_heads,
+        "intermediate_size": inner,
+    }
 
 
 def build_model(

@@ -18,13 +18,15 @@ from tunemark.schema.facts.cards import (
     HYBRID,
     LATENT,
     LATENT_FIELDS,
+    MIXED_OR_NOT,
     SHARED,
+    STATE_SPACE,
     WITHOUT_WINDOW,
     ModelCard,
 )
 from tunemark.schema.facts.fact_base import FactBase, validated
 from tunemark.schema.facts.names import not_modelled, suggest_card
-from tunemark.schema.physics.architecture import count_parameters
+from tunemark.schema.physics.architecture import count_parameters, special_mixers
 from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.records.base import LARGEST
 from tunemark.schema.safe_text import terminal
@@ -56,9 +58,10 @@ CONFIG_FIELDS = {
         ("wide_key_value_heads", "num_global_key_value_heads"),
         ("per_layer_width", "hidden_size_per_layer_input"),
         ("sharing_layers", "num_kv_shared_layers"),
-        ("linear_key_heads", "linear_num_key_heads"),
-        ("linear_value_heads", "linear_num_value_heads"),
-        ("linear_head_dim", "linear_key_head_dim linear_value_head_dim"),
+        ("linear_key_heads", "linear_num_key_heads mamba_n_groups"),
+        ("linear_value_heads", "linear_num_value_heads mamba_n_heads"),
+        ("linear_head_dim", "linear_key_head_dim linear_value_head_dim mamba_d_head"),
+        ("state_size", "mamba_d_state"),
         ("full_attention_every", "full_attention_interval"),
     )
     for theirs in names.split()
@@ -73,7 +76,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
 OTHER_KEYS = (
     *("model_type", "layer_types", "use_sliding_window", "sliding_window_pattern", "shared_expert_intermediate_size"),
     *("enable_moe_block", "attention_k_eq_v", "use_double_wide_mlp", "per_layer_config", "_name_or_path"),
-    *("full_attn_idxs", "global_attn_every_n_layers", "block_auto_adjust_ff_dim", "block_ffn_dim_multiplier", "block_multiple_of"),
+    *("shared_intermediate_size", "mamba_expand", "full_attn_idxs", "global_attn_every_n_layers"),
+    *("block_auto_adjust_ff_dim", "block_multiple_of"),
     *(key for settings in SETTINGS.values() for key in settings),
 )
 """Further names that say something about a model."""
@@ -95,7 +99,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "ernie4_5": {"tied_embeddings": True},
     "cohere": {"tied_embeddings": True, "context_length": 8192},
     "cohere2": {"tied_embeddings": True, "context_length": 8192, "full_attention_every": 4},
-    "lfm2": {"tied_embeddings": True, "context_length": 128_000},
+    "lfm2": {"tied_embeddings": True, "context_length": 128_000, "full_attention_every": 1},
     "modernbert": {"tied_embeddings": True, "sliding_window": 128},
     "deberta-v2": {"tied_embeddings": True},
     "gpt2": {"tied_embeddings": True, "vocabulary": 50_257, "context_length": 1024},
@@ -120,6 +124,8 @@ TEXT_PART = {
 TEXT_PART |= {"qwen3_vl_text": "qwen3", "qwen3_vl_moe_text": "qwen3_moe"}
 TEXT_PART |= dict.fromkeys(("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"), "qwen2")
 """Model type -> that of its language model, or of the architecture that it has."""
+WIDE = ("full_attention", "attention")
+"""Kinds of layers that attend to all tokens, in newer and in older files."""
 WIDE_HEADS = {"global_head_dim": "head_dim", "num_global_key_value_heads": "num_key_value_heads"}
 """Keys for the layers that attend to all tokens -> the keys by layer that stand for them."""
 NEEDED = ("hidden_size", "layers", "attention_heads", "vocabulary", "context_length")
@@ -221,7 +227,8 @@ def config_fields(content: Any, place: str, within: Limits) -> dict[str, Any]:  
     for key, value in SETTINGS.get(family, {}).items():
         if (part.get(key) or None) != (value or None):
             raise TunemarkError(f"{place}: {key}", part.get(key), f"the work of this architecture is not known; only models with {value}")
-    names, part = fields_of(family), _of_gemma_4(part) if family == "gemma4_text" else part
+    part = _of_gemma_4(part) if family == "gemma4_text" else _of_granite_4(part) if family in STATE_SPACE else part
+    names = fields_of(family)
     given = {theirs: ours for theirs, ours in names.items() if part.get(theirs) is not None or (theirs == NULLABLE and theirs in part)}
     fields = DEFAULTS.get(family, {}) | {ours: part[theirs] for theirs, ours in given.items()}
     needed = [*NEEDED, *((*LATENT_FIELDS, "query_rank", "head_dim") if family in LATENT else ())]
@@ -268,6 +275,19 @@ def _of_gemma_4(config: Mapping[str, Any]) -> dict[str, Any]:
     return full | dict.fromkeys(unused)
 
 
+def _of_granite_4(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration of Granite 4 without the keys that do not count in it, and with the numbers that follow from others."""
+    full, kinds = dict(config) | {"shared_expert_intermediate_size": config.get("shared_intermediate_size")}, config.get("layer_types")
+    if not full.get("num_local_experts"):
+        full |= {"num_local_experts": None, "num_experts_per_tok": None, "intermediate_size": full.get("shared_intermediate_size")}
+    if isinstance(kinds, list) and all(kind in WIDE for kind in kinds):
+        return full | dict.fromkeys(("mamba_n_groups", "mamba_n_heads", "mamba_d_head", "mamba_d_state"))
+    sizes: list[Any] = [full.get(name) for name in ("mamba_expand", "hidden_size", "mamba_n_heads")]
+    if full.get("mamba_d_head") in {None, "auto"} and all(isinstance(size, int) and size > 0 for size in sizes):
+        full["mamba_d_head"] = sizes[0] * sizes[1] // sizes[2]
+    return full
+
+
 def _completed(fields: Mapping[str, Any], config: Mapping[str, Any], family: str) -> dict[str, Any]:
     """Return fields with what follows where a configuration leaves them out, as transformers completes them."""
     full = dict(fields)
@@ -293,9 +313,9 @@ def _completed(fields: Mapping[str, Any], config: Mapping[str, Any], family: str
     if config.get("use_double_wide_mlp") and full.get("sharing_layers") and isinstance(full["intermediate_size"], int):
         full["sharing_intermediate_size"] = 2 * full["intermediate_size"]
     # One wider expert for all tokens is as many of the usual width.
-    shared = config.get("shared_expert_intermediate_size") if family in HYBRID else config.get("intermediate_size")
+    shared = config.get("intermediate_size" if family == "gemma4_text" else "shared_expert_intermediate_size")
     inner = full.get("intermediate_size")
-    if full.get("experts") and family in (*HYBRID, "gemma4_text") and isinstance(shared, int) and isinstance(inner, int) and inner > 0:
+    if full.get("experts") and family in (*HYBRID, *MIXED_OR_NOT) and isinstance(shared, int) and isinstance(inner, int) and inner > 0:
         full["shared_experts"] = shared // inner
     return full
 
@@ -304,27 +324,27 @@ def _wide_layers(config: Mapping[str, Any], family: str, layers: Any) -> list[in
     """Return the places of the layers that attend to all tokens, where a configuration says so."""
     kinds, places, every = config.get("layer_types"), config.get("full_attn_idxs"), config.get("global_attn_every_n_layers", 3)
     if isinstance(kinds, list):
-        return [place for place, kind in enumerate(kinds) if kind in {"full_attention", "attention"}]
+        return [place for place, kind in enumerate(kinds) if kind in WIDE]
     if family == "modernbert" and isinstance(layers, int) and isinstance(every, int) and every > 0:
         return [place for place in range(layers) if place % every == 0]
-    return places if isinstance(places, list) and all(isinstance(place, int) for place in places) else None
+    return places if isinstance(places, list) and all(isinstance(place, int) and place >= 0 for place in places) else None
 
 
 def _adjusted(width: Any, config: Mapping[str, Any]) -> Any:  # noqa: ANN401 - any JSON value
-    """Return the width of a feed-forward layer of LFM2: two thirds of the stated one, times a factor, to the next multiple of a number."""
-    factor, multiple = config.get("block_ffn_dim_multiplier") or 1, config.get("block_multiple_of") or 256
-    if config.get("block_auto_adjust_ff_dim") is False or not all(isinstance(each, int | float) for each in (width, factor, multiple)):
+    """Return the width of a feed-forward layer of LFM2: two thirds of the stated one, to the next multiple of a number, unless it says no."""
+    multiple = config.get("block_multiple_of") or 256
+    if config.get("block_auto_adjust_ff_dim") is False or not (isinstance(width, int) and isinstance(multiple, int)):
         return width
-    return math.ceil(math.floor(factor * math.floor(2 * width / 3)) / multiple) * multiple
+    return math.ceil(math.floor(2 * width / 3) / multiple) * multiple
 
 
 def model_of_size(cards: Iterable[ModelCard], name: str) -> ModelCard | None:
-    """Return the dense decoder of the median work among those of a size, such as `13B`; None for a name that is no size."""
+    """Return the dense decoder of the median work among those of a size that only attend, such as `13B`; None for a name that is no size."""
     size = re.fullmatch(SIZE, name.strip().lower())
     if size is None:
         return None
     parameters = float(size[1]) * UNITS[size[2]]
-    dense = [card for card in cards if not card.experts and not FAMILIES[card.family].encoder]
+    dense = [card for card in cards if not (card.experts or FAMILIES[card.family].encoder or special_mixers(card))]
     near = [card for card in dense if parameters / CLOSE <= count_parameters(card).total <= parameters * CLOSE]
     if not near:
         raise TunemarkError("--model", name.strip(), "no known model has about this size; name one, or give its config.json")

@@ -28,7 +28,7 @@ Encoder = Literal["bert", "modernbert", "deberta-v2"]
 Latent = Literal["deepseek_v2", "deepseek_v3", "glm4_moe_lite"]
 Hybrid = Literal["qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"]
 Mixture = Literal["mixtral", "qwen3_moe", "minimax_m2", "glm4_moe", "llama4_text", "gpt_oss"]
-ModelFamily = Literal[Dense, Encoder, "gpt2", "apertus", "arcee", "lfm2", "gemma4_text", Mixture, Latent, Hybrid]
+ModelFamily = Literal[Dense, Encoder, "gpt2", "apertus", "arcee", "lfm2", "granitemoehybrid", "gemma4_text", Mixture, Latent, Hybrid]
 """Architecture name in transformers."""
 LATENT = get_args(Latent)
 """Families whose keys and values are computed from a vector of low rank."""
@@ -38,10 +38,14 @@ TAKEN_FOR_EXPERTS = (*DEEPSEEK, "qwen3_next")
 """Families whose layers for all tokens have names that peft takes for those of experts in transformers 4."""
 HYBRID = get_args(Hybrid)
 """Families that attend to all tokens in some blocks; the others keep a state of the tokens so far (gated delta rule)."""
-WITHOUT_WINDOW = (*HYBRID, "lfm2")
+STATE_SPACE = ("granitemoehybrid",)
+"""Families with blocks that keep a state by Mamba-2."""
+WITHOUT_WINDOW = (*HYBRID, *STATE_SPACE, "lfm2")
 """Families whose blocks that do not attend to all tokens attend to none: they keep a state, or are convolutions over a few tokens."""
 SHARED = (*DEEPSEEK, "llama4_text", "qwen3_next", "qwen3_5_moe_text")
 """Families with experts for all tokens beside those for some."""
+MIXED_OR_NOT = ("gemma4_text", "granitemoehybrid")
+"""Families with experts in some models only."""
 LATENT_FIELDS = ("key_value_rank", "rotary_head_dim", "value_head_dim")
 DENSE_FIRST = (*DEEPSEEK, "llama4_text")
 """Families with blocks without experts."""
@@ -49,14 +53,15 @@ DENSE_FIRST_FIELDS = ("dense_intermediate_size", "dense_layers")
 HYBRID_FIELDS = ("linear_key_heads", "linear_value_heads", "linear_head_dim")
 OF_FAMILIES = (
     (LATENT, LATENT_FIELDS, ("query_rank",)),
-    ((*SHARED, "gemma4_text"), (), ("shared_experts",)),
+    ((*SHARED, *MIXED_OR_NOT), (), ("shared_experts",)),
     (DENSE_FIRST, DENSE_FIRST_FIELDS, ("mixture_every",)),
-    (HYBRID, HYBRID_FIELDS, ()),
+    ((*HYBRID, *STATE_SPACE), (), HYBRID_FIELDS),
+    (STATE_SPACE, (), ("state_size",)),
     (("gemma4_text",), ("wide_head_dim",), ("wide_key_value_heads", "per_layer_width", "sharing_layers", "sharing_intermediate_size")),
 )
 """Families, the fields that they have, and those that they may have; other families have none of them."""
-MIXTURES = ("mixtral", "qwen3_moe", "minimax_m2", "gpt_oss", *SHARED, "gemma4_text")
-"""Families with experts; Gemma 4 has models without them, too."""
+MIXTURES = ("mixtral", "qwen3_moe", "minimax_m2", "gpt_oss", *SHARED, *MIXED_OR_NOT)
+"""Families with experts."""
 
 
 class CoreCluster(Frozen):
@@ -322,11 +327,13 @@ class ModelCard(Frozen):
     sharing_intermediate_size: int | None = Field(default=None, ge=1, le=1_048_576)
     """Width of the feed-forward layer in these layers, where it is another one."""
     linear_key_heads: int | None = Field(default=None, ge=1, le=512)
-    """Heads of queries and keys in the layers that keep a state of earlier tokens (gated delta rule)."""
+    """Heads of queries and keys in the layers that keep a state of earlier tokens (gated delta rule); the groups of Mamba-2."""
     linear_value_heads: int | None = Field(default=None, ge=1, le=512)
     """Their heads of values; each has a state of its own."""
     linear_head_dim: int | None = Field(default=None, ge=1, le=512)
-    """Width of their heads; a state is a square of this side."""
+    """Width of their heads; a state is a square of this side, but for `state_size`."""
+    state_size: int | None = Field(default=None, ge=1, le=1024)
+    """Width of their queries and keys, where it is not that of the values (Mamba-2): the other side of a state."""
     experts: PositiveCount | None = None
     active_experts: PositiveCount | None = None
     shared_experts: PositiveCount | None = None
@@ -374,7 +381,7 @@ def model_contradictions(card: ModelCard) -> Iterator[str]:
         yield f"key_value_heads is {card.key_value_heads}, which does not divide attention_heads, {card.attention_heads}"
     elif (card.experts is None) != (card.active_experts is None) or (card.active_experts or 0) > (card.experts or 0):
         yield f"active_experts is {card.active_experts} of {card.experts} experts; a mixture has both, and no more active than all"
-    elif (card.family in MIXTURES) != (card.experts is not None) and card.family != "gemma4_text":
+    elif (card.family in MIXTURES) != (card.experts is not None) and card.family not in MIXED_OR_NOT:
         yield f"family is {card.family!r} and experts is {card.experts}; of these families only {' and '.join(MIXTURES)} are mixtures"
     elif (card.dense_layers or 0) >= card.layers:
         yield f"dense_layers is {card.dense_layers} of {card.layers} layers; at least one layer of a mixture has experts"
@@ -385,6 +392,9 @@ def model_contradictions(card: ModelCard) -> Iterator[str]:
 
 def _of_other_families(card: ModelCard) -> Iterator[str]:
     """Yield a field that the family needs and the card lacks, or the other way round."""
+    state = (*HYBRID_FIELDS, *(("state_size",) if card.family in STATE_SPACE else ()))
+    if card.family in (*HYBRID, *STATE_SPACE) and card.full_attention_every != 1:
+        yield from (f"{name} is missing; a {card.family} model has it" for name in state if getattr(card, name) is None)
     for families, needed, others in OF_FAMILIES:
         given = [name for name in (*needed, *others) if getattr(card, name) is not None]
         missing = [name for name in needed if name not in given]

@@ -30,12 +30,12 @@ LONGEST_NAME = 200
 MOST_SUGGESTED = 6
 NO_DECODER = "its blocks differ from those of BERT, RoBERTa, DistilBERT, ModernBERT and DeBERTa v3, which are answered"
 NOT_MODELLED = {
-    "deberta(-(base|large|xlarge|v2-xx?large)(-mnli)?)?|eurobert|neobert|albert|electra|whisper|(flan-|m|by)?t5|bart|nomic-embed|minilm": NO_DECODER,
+    "deberta(?!-v3)|eurobert|neobert|albert|electra|whisper|(flan-|m|by)?t5|bart|nomic-embed|minilm": NO_DECODER,
     "kimi-linear": "most layers of this architecture use a linear attention of its own",
     "gemma-?3n": "this architecture has layers that share keys and values, and an embedding for each layer",
     r"deepseek-v(3[.-]?2|4)|glm-?5(\.\d)?|glm-moe-dsa|qwen-?3\.8-flash(-next)?|qwen-?4(-exp)?": "the attention of this architecture is sparse: the model chooses which tokens it reads",
     r"nemotron-nano(?=-$)": "the newer models of this name are state-space models, and the older one of 8B is a Llama 3.1 8B",
-    r"granite-4\.\d-h|nemotron-nano-\d+b-v2|nemotron-(3-nano|3-super|3-ultra|h)|jamba|bamba|zamba2?": "most layers of this architecture are state-space models",
+    r"nemotron-nano-\d+b-v2|nemotron-(3-nano|3-super|3-ultra|h)|falcon-h1r?|jamba|bamba|zamba2?": "most layers of this architecture are state-space models",
     r"lfm2(\.\d)?-(\d+b-a\d+b|moe|vl|audio)|lfm2-moe": "most layers of this architecture are convolutions, and it has experts or other inputs besides",
     r"pythia|stablelm|starcoder2?|phi-?2|falcon-(7|40|180)b|bloomz?|aya-(101|vision)|command-r-plus|ettin-decoder|ernie-4\.5-(vl-)?\d+b": "this architecture is unlike those of all cards",
 }

@@ -19,7 +19,7 @@ from tunemark.schema.physics.architecture import (
     widths_of_state,
 )
 from tunemark.schema.physics.families import FAMILIES, NAMES, Mixer, Traits
-from tunemark.schema.physics.flops import STATE_CHUNK
+from tunemark.schema.physics.flops import SCAN_CHUNK, STATE_CHUNK
 from tunemark.schema.physics.memory_states import MemoryLine
 from tunemark.schema.physics.training_shape import BYTES, TrainingShape
 from tunemark.schema.vocabulary import LOSS_CHUNK, Checkpointing, Method
@@ -194,11 +194,16 @@ class _Parts:
 
     @property
     def in_state(self) -> float:
-        """What the gated delta rule keeps in fp32 in transformers' own code.
+        """What blocks with a state keep in fp32 in transformers' own code, which pads what it cuts into chunks.
 
-        Thirteen tensors as wide as the values, five of scores within a chunk, and a state per chunk.
+        The gated delta rule: thirteen tensors as wide as the values, five of scores within a chunk, and a state per chunk. Mamba-2: ten as wide
+        as the values, five as wide as the keys of all heads, three of scores, and two states.
         """
         heads, width = (self.card.linear_value_heads or 0) / self.shape.tensor_parallel, self.card.linear_head_dim or 0
+        if self.mixer == "state space":
+            padded = -(-self.shape.sequence_length // SCAN_CHUNK) * SCAN_CHUNK / self.shape.sequence_length
+            state = self.card.state_size or 0
+            return FP32 * heads * (7 * width + padded * (3 * width + 5 * state + 3 * SCAN_CHUNK + 2 * width * state / SCAN_CHUNK))
         return FP32 * heads * (13 * width + 5 * STATE_CHUNK + width * width / STATE_CHUNK)
 
     @property
@@ -210,6 +215,9 @@ class _Parts:
         if not self.attends:
             # Before and after the convolution, the normed and the gated output, and the input of the last matrix.
             keys, values = widths_of_state(self.card)
+            if self.mixer == "state space":
+                # The product, the result of the convolution, and the input of the last matrix.
+                return self.in_state + self.product * (4 * keys + (3 + self.trained) * values) / self.shape.tensor_parallel
             return self.in_state + self.product * (2 * (2 * keys + values) + (2 + self.trained) * values) / self.shape.tensor_parallel
         card, heads = self.card, self.card.attention_heads / self.shape.tensor_parallel
         base = self.queries + self.output + FP32 * heads + (self.queries + self.expanded if self.expanded else 2 * self.keys)
@@ -335,7 +343,7 @@ class _Parts:
         gradients = (3 if self.traits.gated else 2) * self.inner_at_once - freed
         # The gated delta rule has three tensors as wide as its values beside those that it keeps.
         state, scores = 3 * FP32 * widths_of_state(self.card)[1] / ranks, self.attention if shape.attention == "eager" else 0
-        return 2 * self.hidden + max(gradients, forward, state if self.mixer == "delta rule" else scores)
+        return 2 * self.hidden + max(gradients, forward, scores if self.attends else state)
 
 
 def stored_per_block(shape: TrainingShape, block: BlockActivations) -> tuple[int, str]:

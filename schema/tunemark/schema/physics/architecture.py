@@ -88,10 +88,13 @@ def _vectors(card: ModelCard, traits: Traits) -> int:
 
 
 def _vectors_of_attention(card: ModelCard, traits: Traits, place: int) -> int:
-    """Return the norms of queries, keys and ranks; the convolution of others; of the gated delta rule a norm and two numbers per head of values, too."""
+    """Return the norms of queries, keys and ranks; the convolution of others; and of those with a state a norm and numbers per head of values."""
     mixer = mixer_of(card, place)
     if mixer == "convolution":
         return CONVOLUTION[mixer] * card.hidden_size
+    if mixer == "state space":
+        keys, values = widths_of_state(card)
+        return (CONVOLUTION[mixer] + 1) * (2 * keys + values) + values + 3 * (card.linear_value_heads or 0)
     if mixer == "delta rule":
         keys, values = widths_of_state(card)
         return CONVOLUTION[mixer] * (2 * keys + values) + (card.linear_head_dim or 0) + 2 * (card.linear_value_heads or 0)
@@ -145,9 +148,9 @@ def attends(card: ModelCard, place: int) -> bool:
 
 
 def widths_of_state(card: ModelCard) -> tuple[int, int]:
-    """Return the width of all queries or keys, and that of all values, of the gated delta rule."""
+    """Return the width of all queries or keys, and that of all values, of blocks that keep a state."""
     width = card.linear_head_dim or 0
-    return (card.linear_key_heads or 0) * width, (card.linear_value_heads or 0) * width
+    return (card.linear_key_heads or 0) * (card.state_size or width), (card.linear_value_heads or 0) * width
 
 
 def heads_of(card: ModelCard, place: int) -> Heads:
@@ -338,6 +341,8 @@ def _latent(card: ModelCard) -> Widths:
 
 def _of_state(card: ModelCard) -> Widths:
     hidden, names, (keys, values), heads = card.hidden_size, NAMES[card.family].state, widths_of_state(card), card.linear_value_heads or 0
+    if card.state_size:
+        return [(names[0], hidden, 2 * keys + 2 * values + heads, True), (names[1], values, hidden, False)]
     widths = (2 * keys + 2 * values, 2 * heads) if names == FUSED_STATE else (2 * keys + values, values, heads, heads)
     return [*((name, hidden, width, True) for name, width in zip(names[:-1], widths, strict=True)), (names[-1], values, hidden, False)]
 

@@ -6,7 +6,7 @@ A test compares the shapes and names that follow with the models that transforme
 from dataclasses import dataclass, replace
 from typing import Literal
 
-Mixer = Literal["attention", "window", "delta rule", "convolution"]
+Mixer = Literal["attention", "window", "delta rule", "state space", "convolution"]
 """How a block mixes tokens: it attends to all or within a window, keeps a state of earlier ones, or is a convolution over a few."""
 
 
@@ -95,12 +95,13 @@ FAMILIES: dict[str, Traits] = {
     **dict.fromkeys(("olmo2", "olmo3"), Traits(norms_scaled_in_fp32=True, query_key_norm="all")),
     **dict.fromkeys(("cohere", "cohere2"), Traits(norms_per_layer=1, norms_scaled_in_fp32=True, norms_centred=True, parallel=True)),
     "lfm2": Traits(query_key_norm="head", limited="convolution"),
+    "granitemoehybrid": Traits(limited="state space"),
     "gpt2": replace(CLASSIC, learned_positions=True),
     "bert": replace(CLASSIC, learned_positions=True, token_types=2, encoder=True),
     "deberta-v2": replace(CLASSIC, outer_norms=2, relative_positions=512, eager=True, encoder=True),
     "modernbert": Traits(layer_norm=True, outer_norms=2, encoder=True, pooler_bias=False),
 }
-CONVOLUTION: dict[Mixer, int] = {"delta rule": 4, "convolution": 3}
+CONVOLUTION: dict[Mixer, int] = {"delta rule": 4, "state space": 4, "convolution": 3}
 """Tokens that a convolution reads, in all models with this mixer."""
 
 
@@ -171,6 +172,14 @@ NAMES: dict[str, Names] = {
         ("feed_forward.w1", "feed_forward.w3", "feed_forward.w2"),
         state=("conv.in_proj", "conv.out_proj"),
     ),
+    "granitemoehybrid": Names(
+        QUERY_KEY_VALUE,
+        ("shared_mlp.input_linear", "shared_mlp.output_linear"),
+        experts=("block_sparse_moe.experts.gate_up_proj", "block_sparse_moe.experts.down_proj"),
+        shared=("shared_mlp.input_linear", "shared_mlp.output_linear"),
+        router="block_sparse_moe.router",
+        state=("mamba.in_proj", "mamba.out_proj"),
+    ),
     "modernbert": Names(("attn.Wqkv", "attn.Wo"), ("mlp.Wi", "mlp.Wo"), ("tok_embeddings", "head.dense")),
     "deberta-v2": Names(
         ("attention.self.query_proj", "attention.self.key_proj", "attention.self.value_proj", "attention.output.dense"),
@@ -184,5 +193,5 @@ NAMES: dict[str, Names] = {
     ),
 }
 """Layer names by family. A test compares them with the models that transformers builds."""
-BARE_EXPERTS = ("llama4_text", "gpt_oss", "qwen3_5_moe_text", "gemma4_text")
+BARE_EXPERTS = ("llama4_text", "gpt_oss", "qwen3_5_moe_text", "gemma4_text", "granitemoehybrid")
 """Families whose experts get no adapters from peft's `all-linear`; those of the other mixtures get some (peft 0.21)."""

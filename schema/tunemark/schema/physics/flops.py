@@ -16,8 +16,8 @@ from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.vocabulary import Checkpointing, Method
 
 VERSION: Literal["flops/1"] = "flops/1"
-STATE_CHUNK = 64
-"""Tokens of a chunk of the gated delta rule: in transformers and in flash-linear-attention."""
+STATE_CHUNK, SCAN_CHUNK = 64, 256
+"""Tokens of a chunk of the gated delta rule, in transformers and in flash-linear-attention, and of Mamba-2, by the configurations of Granite 4."""
 
 RECOMPUTED = {
     Checkpointing.NONE: "nothing is recomputed",
@@ -166,7 +166,7 @@ def _attention(shape: TrainingShape, pairs: Pairs) -> int:
     if not limited or mixer_of(card, limited[0]) == "convolution":
         return total
     if not attends(card, limited[0]):
-        return total + len(limited) * shape.tokens * _delta_rule(card)
+        return total + len(limited) * shape.tokens * (_scan(card) if card.state_size else _delta_rule(card))
     within = attention_pairs(documents, causal=causal, window=card.sliding_window, chunked=traits.chunked) if exact else whole
     return total + 2 * _width(card, limited[0]) * len(limited) * within
 
@@ -179,6 +179,15 @@ def _delta_rule(card: ModelCard) -> int:
     """
     width, heads = card.linear_head_dim or 0, card.linear_value_heads or 0
     return heads * (8 * STATE_CHUNK * width + 6 * width * width)
+
+
+def _scan(card: ModelCard) -> int:
+    """Return the FLOPs per token of Mamba-2 in one block, in chunks of `SCAN_CHUNK` tokens as kernels compute it (Dao and Gu 2024, section 6).
+
+    In a chunk, keys meet queries in each group, and scores meet the values in each head; the state is written and read once.
+    """
+    width, heads, state = card.linear_head_dim or 0, card.linear_value_heads or 0, card.state_size or 0
+    return 2 * SCAN_CHUNK * ((card.linear_key_heads or 0) * state + heads * width) + 4 * heads * width * state
 
 
 def _block_matmul(shape: TrainingShape) -> int:
