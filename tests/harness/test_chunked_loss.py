@@ -31,7 +31,7 @@ def learned(family, folder, *settings):
 
 
 @pytest.mark.parametrize(("method", "data"), [("full", PACKED), ("lora", ()), ("lora", PACKED)])
-@pytest.mark.parametrize("family", ["llama", "qwen2", "granite", "gpt2", "gemma3_text", "gpt_oss", "deepseek_v3"])
+@pytest.mark.parametrize("family", ["llama", "qwen2", "granite", "gpt2", "gemma3_text", "cohere2", "gpt_oss", "deepseek_v3"])
 def test_loss_and_gradients_are_those_of_whole_logits(monkeypatch, tmp_path, family, method, data):
     # Seven tokens of a vocabulary of 256 words at a time: the last chunk is shorter.
     monkeypatch.setattr(levers, "LOSS_CHUNK", 7 * 256)

@@ -257,6 +257,8 @@ def test_pairs_are_those_of_the_mask_itself(documents: list[int], window: int) -
     assert attention_pairs(documents, causal=True) == sum(allowed(length, length) for length in documents)
     assert attention_pairs(documents, causal=True, window=window) == sum(allowed(length, window) for length in documents)
     assert attention_pairs(documents, causal=False) == sum(length**2 for length in documents)
+    near = sum(abs(query - key) <= window // 2 for length in documents for query in range(length) for key in range(length))
+    assert attention_pairs(documents, causal=False, window=window) == near
     within = sum(1 for length in documents for query in range(length) for key in range(query + 1) if query // window == key // window)
     assert attention_pairs(documents, causal=True, window=window, chunked=True) == within
 
