@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from tunemark.collector.audit.bounds import utilisation, weight_bytes
-from tunemark.collector.audit.claim_checks import LOOSE, findings_of_text
+from tunemark.collector.audit.claim_checks import LOOSE, SLACK, findings_of_text
 from tunemark.collector.audit.claim_records import readings
 from tunemark.collector.audit.claim_text import PAIR, ClaimText
 from tunemark.collector.audit.evidence import AuditedResult, Evidence
@@ -24,16 +24,17 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import GIB, gib, significant
 from tunemark.schema.option_rates import Evidence as KnownRates
-from tunemark.schema.option_rates import option_rates
+from tunemark.schema.option_rates import is_same_step, option_rates
 from tunemark.schema.physics.memory_states import MemoryVerdict
 from tunemark.schema.plan_search import Asked, Candidate, best_plan, step_on
 from tunemark.schema.recommendation_words import asked_in_words
 from tunemark.schema.records.published import Claim, Conditions, PublishedResult
-from tunemark.schema.throughput import Range
+from tunemark.schema.throughput import Range, architecture_of
 from tunemark.schema.vocabulary import FITS, AuditVerdict, Method
 
 SETTINGS = {"sequence_length", "micro_batch", "batch", "gradient_accumulation", "lora_r", "parameters", "peak_memory_bytes"}
 """Figures beside which a text may say that training fits."""
+TOKEN_RATES = ("tokens_per_s", "tokens_per_s_each")
 NOT_JUDGED, PLAUSIBLE = "not judged", "plausible"
 NOTHING = len(AuditVerdict)
 """Place of these verdicts, which the audit does not have: behind the mildest."""
@@ -84,11 +85,12 @@ def verdict_on(facts: FactBase, claim: ClaimText, say: Callable[[str], None]) ->
     worst_first = sorted((*own, *best.findings), key=lambda each: WORST_FIRST[each.verdict])
     findings = tuple(replace(each, records=()) for each in worst_first)
     verdict: str = min((*(each.verdict.value for each in own), best.verdict), key=_place)
-    if verdict == NOT_JUDGED and kept:
+    # Figures that agree with each other say nothing about the rate of a model.
+    if verdict == NOT_JUDGED and kept and not _states_rate(claim):
         verdict = PLAUSIBLE
     # The finding on the predicted rate says the same as the reason.
     worst = [each.calculation for each in findings[:1] if each.rule != "predicted-rate"]
-    told = best.reason if best.compared or not (worst or kept) else ""
+    told = best.reason if best.compared or not (worst or kept) or verdict == NOT_JUDGED else ""
     return replace(best, verdict=verdict, reason="; ".join(filter(None, (*worst, told, "" if worst else kept))), findings=findings)
 
 
@@ -96,22 +98,31 @@ def _best_reading(facts: FactBase, claim: ClaimText, known: Callable[[], KnownRa
     """Return the verdict on the reading of a claim that holds up best."""
     tried = list[Judged]()
     for record in readings(claim):
-        tried.append(_judged(facts, claim, record, known))
-        if _place(tried[-1].verdict) == NOTHING:
+        judged = _judged(facts, claim, record, known)
+        # Another method than those named may explain a memory, but no rate because nothing is known about it.
+        named = not claim.methods or record.conditions.method in claim.methods
+        if named or judged.verdict != NOT_JUDGED or not _states_rate(claim) or claim.stated("peak_memory_bytes"):
+            tried.append(judged)
+        if judged.verdict == PLAUSIBLE:
             break
-    best = max(tried, key=lambda each: _place(each.verdict))
+    best = max(tried, key=lambda each: (_place(each.verdict), each.verdict == PLAUSIBLE))
     if claim.sized:
-        named = claim.models[0]
-        best = replace(best, read=best.read.replace(facts.models[named.key].name, named.name, 1))
+        model = claim.models[0]
+        best = replace(best, read=best.read.replace(facts.models[model.key].name, model.name, 1))
     if len(claim.devices) >= PAIR and best.verdict == NOT_JUDGED and (claim.values("speedup") or claim.values("gained")):
         names = " against ".join(variants[0].name for variants in claim.devices)
         best = replace(best, reason="it compares devices, and states no rate of each", read=names)
     return best
 
 
+def _states_rate(claim: ClaimText) -> bool:
+    """Return True for a claim about the tokens per second of a model."""
+    return bool(claim.models) and any(claim.stated(kind) for kind in TOKEN_RATES)
+
+
 def _of_each_device(claim: ClaimText) -> list[ClaimText]:
     """Return a claim about two devices with a rate each as two claims, in the order of the text."""
-    for kind in ("tokens_per_s", "tokens_per_s_each"):
+    for kind in TOKEN_RATES:
         rates = claim.stated(kind)
         if len(rates) == len(claim.devices) == PAIR and max(len(claim.models), len(claim.methods), len(claim.counts)) < PAIR:
             others = tuple(each for each in claim.figures if each.kind != kind)
@@ -135,6 +146,8 @@ def _judged(facts: FactBase, claim: ClaimText, record: PublishedResult, known: C
     predicted, read = Predicted(reason="no figure of it can be compared with other results"), [model.name if model else "", devices]
     if model and (claim.methods or card):
         read = [asked_in_words(model, run.conditions.method, None, run.conditions.sequence_length or model.usual_length), devices]
+    if claim.methods and run.conditions.method not in claim.methods:
+        read[0] = read[0].replace("QLoRA", "LoRA on experts in 4 bits")
     if model and card and card.memory_gib:
         predicted = _predicted(claim, run, model, card, known())
     expected = {run.id: predicted.expected} if predicted.expected else {}
@@ -187,6 +200,8 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
         ends = f"{significant(likely.low)} to {significant(likely.high)}, the 90% interval"
         nearest = ", the nearest level" if len(known) > 1 else ""
         reason = "; ".join(filter(None, (above, f"{rate.printed} is {side} {ends} predicted for {software} software{nearest}")))
+        if side == "above" and not above and (reached := _reached(claim, run, model, rate.value, fitted)):
+            return Predicted(reason=f"{reason}, {reached}", verdict=PLAUSIBLE)
         if derived is not None and derived.quantity != "tokens" and side != "within":
             return Predicted(reason=reason, verdict=SUSPICIOUS if above else NOT_JUDGED)  # rows may be shorter
         # Other software and narrower formats may be faster; a whole time may hold twice that of training, or be `under 3 hours`.
@@ -210,6 +225,19 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
     why = next((each.reason for each in rates if rate and each.reason), "it offloads to the host" if memory else "it states no tokens/s")
     reason = "; ".join(filter(None, (above, f"it is not compared with other results: {why}")))
     return Predicted(reason=reason, verdict=SUSPICIOUS if above else NOT_JUDGED)
+
+
+def _reached(claim: ClaimText, run: AuditedResult, model: ModelCard, tokens_per_s: float, fitted: KnownRates) -> str:
+    """Return the accepted result of the same step that reaches a rate, with its narrow products if it has any; "" without one."""
+    stated, step = run.conditions, (architecture_of(model), run.conditions.method, run.conditions.accelerator)
+    length, narrow = stated.sequence_length if claim.values("sequence_length") else None, narrow_format(stated.precision) or ""
+    for row in sorted(fitted.results, key=lambda each: (each.block_format, each.tokens_per_s)):
+        same = (row.architecture, row.method, row.accelerator) == step and is_same_step(row, run.devices, length or row.sequence_length)
+        same = same and not row.suspicious and (stated.precision is None or row.block_format == narrow)
+        if same and tokens_per_s <= row.tokens_per_s * (1 + SLACK):
+            how = f" with {row.block_format} products" if row.block_format else ""
+            return f"but the accepted result {row.result_id} of this step reaches {significant(row.tokens_per_s)}{how}"
+    return ""
 
 
 def _fitting(
