@@ -75,7 +75,7 @@ def test_evidence_names_the_speed_of_its_own_results_and_hardware_without_any() 
 
 def test_only_limits_that_are_likely_exceeded_are_said_to_be() -> None:
     question = replace(QUESTION, deadline_s=4_600.0, budget_usd=4.9)
-    assert "exceeds the budget and may exceed the deadline" in words.headline(question, recommend(question, RATES, OFFERS))
+    assert "), probably exceeds the budget and may exceed the deadline:" in words.headline(question, recommend(question, RATES, OFFERS))
 
 
 def test_a_budget_is_kept_by_the_upper_end_of_the_interval() -> None:
@@ -219,7 +219,7 @@ def test_what_does_not_fit_is_named_with_its_largest_number_also_if_more_devices
     answer = recommend(QUESTION, rates, [offer("big", 1.0, count) for count in (1, 2, 4)] + [offer("small", 1.0)])
     assert [option.rate.devices for option in answer.ranked] == [4]
     assert (
-        words.not_fitting(answer)
+        words.not_fitting(QUESTION, answer)
         == f"Does not fit: BIG {TIMES} 2 (each device lacks 4.00 GiB), SMALL {TIMES} 1 (each device lacks 12.0 GiB)."
     )
 

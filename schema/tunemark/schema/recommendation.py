@@ -336,7 +336,10 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
     priced = [option for option in options if option.offer.priced]
     unpriced = [option for option in options if not option.offer.priced]
     recommended = [option for option in priced if not option.limits]
-    ordered = in_order(recommended, question.objective)
+    single = [option for option in recommended if option.instances == 1]
+    # Several instances that save minutes are no better value than one.
+    apart = question.objective == "value" and len(single) > 0
+    ordered = in_order(single if apart else recommended, question.objective)
     ranked = with_ranks(ordered if question.accelerators else diverse(ordered), question.objective)
     if ranked:
         compared = measure(ranked, question.objective)
@@ -344,8 +347,8 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
         near = [option for option in ranked if compared(option) <= bound and option.rank_low == 1]
         first = max(near, key=preferred)
         ranked = [first, *(option for option in ranked if option is not first)]
+    ranked += [option for option in in_order(recommended, question.objective) if apart and option.instances > 1]
     proven = next((number for number, option in enumerate(ranked) if option.rate.evidence in PROVEN), None)
-    # Several instances that save minutes are no better value than one.
     alone = [option for option in ranked if option.instances == 1] or ranked
     pools = {objective: alone if objective == "value" else ranked for objective in OBJECTIVES}
     picks: dict[str, int] = {objective: ranked.index(in_order(pool, objective)[0]) for objective, pool in pools.items() if pool}

@@ -25,7 +25,7 @@ PICKS = {"cheapest": "Cheapest", "fastest": "Fastest", "value": "Best value", "p
 ORDER = (
     "Within error, a plan that surely fits in memory comes first, then an accelerator with results of such models and software, then a single instance. "
     "If no accelerator is named, at most two of the first five options have the same one. A range of ranks means that 90% intervals overlap, without what "
-    "options with the same software share."
+    "options with the same software share. By value, several instances come after single ones."
 )
 LATER = ("it fits less surely in memory", "it has no result of such a model and software", "it needs several instances")
 """Why an option comes behind another one within error, by what is `preferred`."""
@@ -240,15 +240,11 @@ def badge(option: Option) -> tuple[str, str]:
 
 def _nothing(question: Question, answer: Answer) -> str:
     """Return the reason for an empty answer, with the closest option."""
-    closest = next(iter(answer.may_exceed), None) or min(answer.exceeding, key=lambda option: excess(question, option), default=None)
+    closest = min(answer.may_exceed, key=lambda option: len(option.limits), default=None)
+    closest = closest or min(answer.exceeding, key=lambda option: excess(question, option), default=None)
     if closest is not None:
-        sure, unsure = closest.exceeds, [name for name in closest.limits if name not in closest.exceeds]
-        parts = [
-            (verb, " and ".join(LIMITS[name] for name in names)) for verb, names in (("exceeds", sure), ("may exceed", unsure)) if names
-        ]
-        how = " and ".join(f"{verb} {limits}" for verb, limits in parts)
-        stacks = with_stacks(closest.rate.other_stacks)
-        what = "meets all limits" if sure or unsure != ["memory"] else "surely fits in memory"
+        what = "surely fits in memory" if closest.limits == ("memory",) else "meets all limits"
+        stacks, how = with_stacks(closest.rate.other_stacks), exceeded(question, closest)
         return f"No option {what}. The closest, {hardware(closest)} ({place(closest)}), {how}: {time_and_cost(closest)}.{stacks}"
     if answer.unpriced:
         return "No offer to rent can be recommended; the time on your own hardware is known."
@@ -294,6 +290,19 @@ def excess(question: Question, option: Option) -> float:
     return max(value / limit for value, limit in limits if limit is not None)
 
 
+def exceeded(question: Question, option: Option) -> str:
+    """Return the limits that an option exceeds with its whole interval, by its middle, or at the upper end: `may exceed the deadline`."""
+    least = {"deadline": (option.seconds_low, question.deadline_s), "budget": (option.usd_low, question.budget_usd)}
+    sure = [name for name, (low, limit) in least.items() if limit is not None and low > limit]
+    likely = [name for name in option.exceeds if name not in sure]
+    parts = (
+        ("exceeds", sure),
+        ("probably exceeds", likely),
+        ("may exceed", [name for name in option.limits if name not in (*sure, *likely)]),
+    )
+    return " and ".join(f"{verb} {' and '.join(LIMITS[name] for name in names)}" for verb, names in parts if names)
+
+
 def with_method(question: Question, option: Option) -> str:
     """Return the method of an option in words, if the question leaves it open."""
     return f" with {METHODS.get(option.rate.method, option.rate.method)}" if question.method == ANY else ""
@@ -323,21 +332,27 @@ def own_hardware(question: Question, answer: Answer) -> list[str]:
                 place_of = f"place {number} of {len(answer.ranked)}{with_method(question, option)}"
                 lines.append(f"{name}: {place_of}, {time_and_cost(option)}. {needs(option)[0]}")
         elif others:
-            limits = " and ".join(LIMITS[limit] for limit in dict.fromkeys((*others[0].exceeds, *others[0].limits)))
             memory_line = f" {needs(others[0])[0]}" if "memory" in others[0].limits else ""
-            lines.append(f"{name}: may exceed {limits}, {time_and_cost(others[0])}.{memory_line}")
+            lines.append(f"{name}: {exceeded(question, others[0])}, {time_and_cost(others[0])}.{memory_line}")
         else:
             most, why = question.most_devices, f"there is no result with {question.software} software on it"
             if missing:
-                # Of several methods, that which needs the least memory.
-                least = max(missing, key=lambda each: list(METHODS).index(each.method))
-                how = f"with {METHODS[least.method]}, " if question.method == ANY else ""
+                least = max(missing, key=_leanest)
                 room = f"it fits ({least.room}), and its speed is not known: " if least.room else ""
-                why = f"{how}{room}{_reason(least)}{_fitting(least)}"
+                why = f"{_of_method(question, least)}{room}{_reason(least)}{_fitting(least)}"
             elif most is not None and offer.devices > most:
                 why = f"the question allows at most {most} devices"
             lines.append(f"{name}: {why}.")
     return lines
+
+
+def _leanest(missing: Without) -> tuple[int, int]:
+    """Return the most devices, and of these the method that needs the least memory, in order."""
+    return missing.devices, list(METHODS).index(missing.method)
+
+
+def _of_method(question: Question, missing: Without) -> str:
+    return f"with {METHODS[missing.method]}, " if question.method == ANY else ""
 
 
 def _reason(missing: Without) -> str:
@@ -415,7 +430,7 @@ def changes(question: Question, answer: Answer) -> Iterator[str]:
     following = next(
         (option for option in answer.ranked[1:] if option.usd > best.usd and option.offer.accelerator != best.offer.accelerator), None
     )
-    if question.objective == "cheapest" and following is not None:
+    if question.objective == "cheapest" and answer.picks["cheapest"] == 0 and following is not None:
         price = following.usd / best.seconds * HOUR_S
         if usd(price) != usd(best.offer.usd_per_hour * best.instances):
             yield f"{hardware(following)} ({place(following)}) becomes cheaper if {hardware(best)} costs more than {usd(price)}/h (now {hourly(best)})."
@@ -461,15 +476,19 @@ def fill_gap(answer: Answer, workload: str | None) -> str:
     return f"To measure one of these: tunemark run {workload}" if workload and unknown(answer) else ""
 
 
-def not_fitting(answer: Answer) -> str:
-    """Return the hardware that the step does not fit on, with what is missing: the largest number of each accelerator, at most twelve by name."""
+def not_fitting(question: Question, answer: Answer) -> str:
+    """Return the hardware that the step does not fit on, with what is missing: the largest number of each accelerator, at most twelve by name.
+
+    Of several methods, it is the one that needs the least memory.
+    """
     answered = {(option.offer.accelerator, option.rate.devices) for option in (*answer.ranked, *answer.may_exceed)}
     most: dict[str, Without] = {}
     for each in answer.too_large:
-        if (each.accelerator, each.devices) not in answered and (each.name not in most or each.devices > most[each.name].devices):
+        known = most.get(each.name, each)
+        if (each.accelerator, each.devices) not in answered and _leanest(each) >= _leanest(known):
             most[each.name] = each
     names = [
-        f"{name} {TIMES} {each.devices} ({each.reason.removeprefix(NO_ROOM)}{f'; fits with {each.stacks[0]}' if each.stacks else ''})"
+        f"{name} {TIMES} {each.devices} ({_of_method(question, each)}{each.reason.removeprefix(NO_ROOM)}{f'; fits with {each.stacks[0]}' if each.stacks else ''})"
         for name, each in most.items()
     ]
     return f"Does not fit: {_listed(names, 2 * SHOWN)}." if names else ""

@@ -70,7 +70,12 @@ def answer_html(
         parts.append(_folded("Over a limit", answer.exceeding[:SHOWN], question))
     lines = [_sentence(line) for line in (*words.changes(question, answer), words.with_tuned(question, answer, tuned, experts)) if line]
     parts.append(_list("What would change this answer", "what-would-change", lines))
-    missing = (words.not_fitting(answer), words.unknown(answer), words.fill_gap(answer, words.workload_for(cards, question)), unused)
+    missing = (
+        words.not_fitting(question, answer),
+        words.unknown(answer),
+        words.fill_gap(answer, words.workload_for(cards, question)),
+        unused,
+    )
     parts.append(
         _list("What is not recommended or not known", "not-known", [_with_accelerators(line, accelerators) for line in missing if line])
     )

@@ -153,7 +153,7 @@ def recommend(
     workloads = [(each.key, each.method.value, each.data.sequence_length) for each in facts.workloads.values() if each.model == card.key]
     remarks = [
         *changes,
-        words.not_fitting(answer),
+        words.not_fitting(question, answer),
         words.unknown(answer),
         words.fill_gap(answer, words.workload_for(workloads, question)),
         not_used,
