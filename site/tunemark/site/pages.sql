@@ -93,7 +93,14 @@ select
     (select count(*) from sources where source not in (select source from results where trust = 'converted')) as documents,
     (select count(*) from prices) as prices,
     (select count(distinct result_id) from throughput_errors) as used,
-    (select count(*) from throughput_refused) as not_used
+    (select count(*) from throughput_refused) as not_used,
+    (
+        select string_agg(percent(error) || ' with ' || level || ' software' || if(level = 'plain', ', the default', ''), ', ' order by place)
+        from (
+            select level, median(abs(error)) as error, list_position(['plain', 'tuned', 'vendor'], level) as place
+            from throughput_errors where left_out = 'source' and error is not null group by all
+        )
+    ) as errors
 from (
     select
         count(*) as results,

@@ -52,7 +52,7 @@ def estimate(
     ] = None,
     rank: Annotated[int | None, ui.option("--rank", "Rank of the adapters. Default: 16.")] = None,
     optimizer: Annotated[
-        str, ui.option("--optimizer", "adamw (default), adamw-fused, [paged-]adamw-8bit, paged-adamw, sgd or adafactor.")
+        str, ui.option("--optimizer", "adamw (default, unfused), adamw-fused, [paged-]adamw-8bit, paged-adamw, sgd or adafactor.")
     ] = "adamw",
     stack: ui.StackName = None,
     tokens: ui.Tokens = None,

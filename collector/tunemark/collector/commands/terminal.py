@@ -48,9 +48,7 @@ Accelerators = Annotated[list[str] | None, option("--accelerator", "-a", "An acc
 Length = Annotated[str | None, option("--seq", "Tokens in a row, as 8192 or 8k. Default: 2048, or the context.")]
 Tokens = Annotated[str | None, option("--tokens", "Tokens of the data, such as 10M.")]
 Samples = Annotated[str | None, option("--samples", "Rows of the data, taken as full; instead of --tokens.")]
-StackName = Annotated[
-    str | None, option("--stack", "Software whose memory counts, as axolotl or unsloth. Default: hf, or megatron for vendor.")
-]
+StackName = Annotated[str | None, option("--stack", "Software whose memory counts, as unsloth. Default: hf (fp32 weights) or megatron.")]
 Settings = Annotated[list[str] | None, option("--set", "A rare setting; an unknown name lists them. Repeatable.", metavar="NAME=VALUE")]
 OnDay = Annotated[str | None, option("--on", "Day, as YYYY-MM-DD. Default: today.", metavar="DATE")]
 ACCELERATOR = "--accelerator/-a"
