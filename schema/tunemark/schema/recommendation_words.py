@@ -3,8 +3,8 @@
 The script of the home page writes the same sentences, since it is translated from this module.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
-from math import log
 
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.formats import HOUR_S, TIMES, estimated_duration, estimated_usd, gib, plain, significant, usd
@@ -292,15 +292,15 @@ def excess(question: Question, option: Option) -> float:
 
 def exceeded(question: Question, option: Option) -> str:
     """Return the limits that an option exceeds with its whole interval, by its middle, or at the upper end: `may exceed the deadline`."""
-    least = {"deadline": (option.seconds_low, question.deadline_s), "budget": (option.usd_low, question.budget_usd)}
-    sure = [name for name, (low, limit) in least.items() if limit is not None and low > limit]
-    likely = [name for name in option.exceeds if name not in sure]
-    parts = (
-        ("exceeds", sure),
-        ("probably exceeds", likely),
-        ("may exceed", [name for name in option.limits if name not in (*sure, *likely)]),
-    )
-    return " and ".join(f"{verb} {' and '.join(LIMITS[name] for name in names)}" for verb, names in parts if names)
+    least = {
+        "deadline": option.seconds_low / (question.deadline_s or math.inf),
+        "budget": option.usd_low / (question.budget_usd or math.inf),
+    }
+    limits: dict[str, list[str]] = {}
+    for name in dict.fromkeys((*option.exceeds, *option.limits)):
+        verb = "exceeds" if least.get(name, 0.0) > 1 else "probably exceeds" if name in option.exceeds else "may exceed"
+        limits.setdefault(verb, []).append(LIMITS[name])
+    return " and ".join(f"{verb} {' and '.join(names)}" for verb, names in limits.items())
 
 
 def with_method(question: Question, option: Option) -> str:
@@ -467,7 +467,7 @@ def workload_for(cards: Iterable[tuple[str, str, int]], question: Question) -> s
 
     Cards are name, method and tokens per row.
     """
-    alike = ((abs(log(length / question.sequence_length)), name) for name, method, length in cards if method == question.method)
+    alike = ((abs(math.log(length / question.sequence_length)), name) for name, method, length in cards if method == question.method)
     return min(alike, default=(0.0, None))[1]
 
 
@@ -477,16 +477,10 @@ def fill_gap(answer: Answer, workload: str | None) -> str:
 
 
 def not_fitting(question: Question, answer: Answer) -> str:
-    """Return the hardware that the step does not fit on, with what is missing: the largest number of each accelerator, at most twelve by name.
-
-    Of several methods, it is the one that needs the least memory.
-    """
+    """Return the hardware that the step does not fit on, with what is missing: the largest number of each accelerator, at most twelve by name."""
     answered = {(option.offer.accelerator, option.rate.devices) for option in (*answer.ranked, *answer.may_exceed)}
-    most: dict[str, Without] = {}
-    for each in answer.too_large:
-        known = most.get(each.name, each)
-        if (each.accelerator, each.devices) not in answered and _leanest(each) >= _leanest(known):
-            most[each.name] = each
+    largest_last = sorted(answer.too_large, key=_leanest)
+    most = {each.name: each for each in largest_last if (each.accelerator, each.devices) not in answered}
     names = [
         f"{name} {TIMES} {each.devices} ({_of_method(question, each)}{each.reason.removeprefix(NO_ROOM)}{f'; fits with {each.stacks[0]}' if each.stacks else ''})"
         for name, each in most.items()

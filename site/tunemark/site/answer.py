@@ -70,12 +70,8 @@ def answer_html(
         parts.append(_folded("Over a limit", answer.exceeding[:SHOWN], question))
     lines = [_sentence(line) for line in (*words.changes(question, answer), words.with_tuned(question, answer, tuned, experts)) if line]
     parts.append(_list("What would change this answer", "what-would-change", lines))
-    missing = (
-        words.not_fitting(question, answer),
-        words.unknown(answer),
-        words.fill_gap(answer, words.workload_for(cards, question)),
-        unused,
-    )
+    gap = words.fill_gap(answer, words.workload_for(cards, question))
+    missing = (words.not_fitting(question, answer), words.unknown(answer), gap, unused)
     parts.append(
         _list("What is not recommended or not known", "not-known", [_with_accelerators(line, accelerators) for line in missing if line])
     )

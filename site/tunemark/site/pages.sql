@@ -95,11 +95,8 @@ select
     (select count(distinct result_id) from throughput_errors) as used,
     (select count(*) from throughput_refused) as not_used,
     (
-        select string_agg(percent(error) || ' with ' || level || ' software' || if(level = 'plain', ', the default', ''), ', ' order by place)
-        from (
-            select level, median(abs(error)) as error, list_position(['plain', 'tuned', 'vendor'], level) as place
-            from throughput_errors where left_out = 'source' and error is not null group by all
-        )
+        select string_agg(percent(error) || ' with ' || level || ' software' || if(level = 'plain', ', the default', ''), ', ' order by level)
+        from (select level, median(abs(error)) as error from throughput_errors where left_out = 'source' and error is not null group by all)
     ) as errors
 from (
     select
