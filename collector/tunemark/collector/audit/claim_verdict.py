@@ -200,8 +200,8 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
         ends = f"{significant(likely.low)} to {significant(likely.high)}, the 90% interval"
         nearest = ", the nearest level" if len(known) > 1 else ""
         reason = "; ".join(filter(None, (above, f"{rate.printed} is {side} {ends} predicted for {software} software{nearest}")))
-        if side == "above" and not above and (reached := _reached(claim, run, model, rate.value, fitted)):
-            return Predicted(reason=f"{reason}, {reached}", verdict=PLAUSIBLE)
+        if (side != "within" or above) and (ran := _ran(claim, run, model, rate.value, fitted, slow=side == "below")):
+            return Predicted(reason=f"{reason}, but {ran}", verdict=PLAUSIBLE)
         if derived is not None and derived.quantity != "tokens" and side != "within":
             return Predicted(reason=reason, verdict=SUSPICIOUS if above else NOT_JUDGED)  # rows may be shorter
         # Other software and narrower formats may be faster; a whole time may hold twice that of training, or be `under 3 hours`.
@@ -210,6 +210,8 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
         longer = side == "below" and derived is not None and rate.value > least
         expected = None if faster or longer else (rate.value, likely)
         return Predicted(reason=reason, expected=expected, verdict=SUSPICIOUS if above else PLAUSIBLE, side=side)
+    if rate and (ran := _ran(claim, run, model, rate.value, fitted)):
+        return Predicted(reason=ran, verdict=PLAUSIBLE)
     # The memory model knows plain software, whole rows, NVIDIA's 4-bit weights, and adapters of all experts.
     unlike = {"software", "sequence_parallel", "quantisation"} & settings.keys() or card.vendor == APPLE or model.experts
     modelled = not (known or unlike or run.offloads_to_host or method is not stated.method or claim.says("few_states"))
@@ -227,16 +229,17 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
     return Predicted(reason=reason, verdict=SUSPICIOUS if above else NOT_JUDGED)
 
 
-def _reached(claim: ClaimText, run: AuditedResult, model: ModelCard, tokens_per_s: float, fitted: KnownRates) -> str:
-    """Return the accepted result of the same step that reaches a rate, with its narrow products if it has any; "" without one."""
+def _ran(claim: ClaimText, run: AuditedResult, model: ModelCard, tokens_per_s: float, fitted: KnownRates, *, slow: bool = False) -> str:
+    """Return the accepted result of the same step that is as fast, or as slow, with its narrow products if it has any; "" without one."""
     stated, step = run.conditions, (architecture_of(model), run.conditions.method, run.conditions.accelerator)
     length, narrow = stated.sequence_length if claim.values("sequence_length") else None, narrow_format(stated.precision) or ""
-    for row in sorted(fitted.results, key=lambda each: (each.block_format, each.tokens_per_s)):
+    for row in sorted(fitted.results, key=lambda each: (each.block_format, abs(math.log(each.tokens_per_s / tokens_per_s)))):
         same = (row.architecture, row.method, row.accelerator) == step and is_same_step(row, run.devices, length or row.sequence_length)
         same = same and not row.suspicious and (stated.precision is None or row.block_format == narrow)
-        if same and tokens_per_s <= row.tokens_per_s * (1 + SLACK):
+        times = tokens_per_s / row.tokens_per_s if slow else row.tokens_per_s / tokens_per_s
+        if same and times * (1 + SLACK) >= 1:
             how = f" with {row.block_format} products" if row.block_format else ""
-            return f"but the accepted result {row.result_id} of this step reaches {significant(row.tokens_per_s)}{how}"
+            return f"the accepted result {row.result_id} of this step has {significant(row.tokens_per_s)} tokens/s{how}"
     return ""
 
 
