@@ -218,7 +218,7 @@ def headline(question: Question, answer: Answer) -> str:
 
 def offered(question: Question, option: Option) -> str:
     """Return an option with its offer and price, and its method if every method was asked for."""
-    return f"{hardware(option)} ({place(option)}, {hourly(option)}){with_method(question, option)}"
+    return f"{hardware(option)} ({place(option)}, {hourly(option)}){with_method(question, option.rate.method)}"
 
 
 def within_error(option: Option) -> str:
@@ -303,9 +303,9 @@ def exceeded(question: Question, option: Option) -> str:
     return " and ".join(f"{verb} {' and '.join(names)}" for verb, names in limits.items())
 
 
-def with_method(question: Question, option: Option) -> str:
-    """Return the method of an option in words, if the question leaves it open."""
-    return f" with {METHODS.get(option.rate.method, option.rate.method)}" if question.method == ANY else ""
+def with_method(question: Question, method: str) -> str:
+    """Return a method in words, if the question leaves it open: ` with LoRA`."""
+    return f" with {METHODS.get(method, method)}" if question.method == ANY else ""
 
 
 def own_hardware(question: Question, answer: Answer) -> list[str]:
@@ -325,11 +325,11 @@ def own_hardware(question: Question, answer: Answer) -> list[str]:
             said = f"{memory_line} If it runs: {time}. {said}" if unpriced[0].limits else f"{time}. {said} {memory_line}"
             power = "" if offer.watts else ", with its power"
             costs = f"It is ranked if you give its cost per hour or the price of electricity{power}."
-            lines.append(f"{name}{with_method(question, unpriced[0])}: {said} {costs}")
+            lines.append(f"{name}{with_method(question, unpriced[0].rate.method)}: {said} {costs}")
         elif own:
             number, option = own[0]
             if number > 1:
-                place_of = f"place {number} of {len(answer.ranked)}{with_method(question, option)}"
+                place_of = f"place {number} of {len(answer.ranked)}{with_method(question, option.rate.method)}"
                 lines.append(f"{name}: {place_of}, {time_and_cost(option)}. {needs(option)[0]}")
         elif others:
             memory_line = f" {needs(others[0])[0]}" if "memory" in others[0].limits else ""
@@ -339,7 +339,7 @@ def own_hardware(question: Question, answer: Answer) -> list[str]:
             if missing:
                 least = max(missing, key=_leanest)
                 room = f"it fits ({least.room}), and its speed is not known: " if least.room else ""
-                why = f"{_of_method(question, least)}{room}{_reason(least)}{_fitting(least)}"
+                name, why = f"{name}{with_method(question, least.method)}", f"{room}{_reason(least)}{_fitting(least)}"
             elif most is not None and offer.devices > most:
                 why = f"the question allows at most {most} devices"
             lines.append(f"{name}: {why}.")
@@ -349,10 +349,6 @@ def own_hardware(question: Question, answer: Answer) -> list[str]:
 def _leanest(missing: Without) -> tuple[int, int]:
     """Return the most devices, and of these the method that needs the least memory, in order."""
     return missing.devices, list(METHODS).index(missing.method)
-
-
-def _of_method(question: Question, missing: Without) -> str:
-    return f"with {METHODS[missing.method]}, " if question.method == ANY else ""
 
 
 def _reason(missing: Without) -> str:
@@ -471,9 +467,10 @@ def workload_for(cards: Iterable[tuple[str, str, int]], question: Question) -> s
     return min(alike, default=(0.0, None))[1]
 
 
-def fill_gap(answer: Answer, workload: str | None) -> str:
+def fill_gap(question: Question, answer: Answer, cards: Iterable[tuple[str, str, int]]) -> str:
     """Return the command that measures what is not known; empty if all is known or there is no workload card."""
-    return f"To measure one of these: tunemark run {workload}" if workload and unknown(answer) else ""
+    workload = workload_for(cards, question) if unknown(answer) else None
+    return f"To measure one of these: tunemark run {workload}" if workload else ""
 
 
 def not_fitting(question: Question, answer: Answer) -> str:
@@ -482,7 +479,7 @@ def not_fitting(question: Question, answer: Answer) -> str:
     largest_last = sorted(answer.too_large, key=_leanest)
     most = {each.name: each for each in largest_last if (each.accelerator, each.devices) not in answered}
     names = [
-        f"{name} {TIMES} {each.devices} ({_of_method(question, each)}{each.reason.removeprefix(NO_ROOM)}{f'; fits with {each.stacks[0]}' if each.stacks else ''})"
+        f"{name} {TIMES} {each.devices}{with_method(question, each.method)} ({each.reason.removeprefix(NO_ROOM)}{f'; fits with {each.stacks[0]}' if each.stacks else ''})"
         for name, each in most.items()
     ]
     return f"Does not fit: {_listed(names, 2 * SHOWN)}." if names else ""

@@ -70,8 +70,7 @@ def answer_html(
         parts.append(_folded("Over a limit", answer.exceeding[:SHOWN], question))
     lines = [_sentence(line) for line in (*words.changes(question, answer), words.with_tuned(question, answer, tuned, experts)) if line]
     parts.append(_list("What would change this answer", "what-would-change", lines))
-    gap = words.fill_gap(answer, words.workload_for(cards, question))
-    missing = (words.not_fitting(question, answer), words.unknown(answer), gap, unused)
+    missing = (words.not_fitting(question, answer), words.unknown(answer), words.fill_gap(question, answer, cards), unused)
     parts.append(
         _list("What is not recommended or not known", "not-known", [_with_accelerators(line, accelerators) for line in missing if line])
     )
@@ -110,7 +109,7 @@ def _card(question: Question, option: Option, ends: dict[str, tuple[float, float
     times = _bar(ends["time"], option.seconds, option.seconds_low, option.seconds_high)
     doubts = f" {_with_results(words.disputed(option), option)}" if option.rate.disputed else ""
     return (
-        f'<div class="tm-card{kind}"><p class="tm-card-title">{escape(title)}{where}{escape(words.with_method(question, option))}</p>'
+        f'<div class="tm-card{kind}"><p class="tm-card-title">{escape(title)}{where}{escape(words.with_method(question, option.rate.method))}</p>'
         f'<p class="tm-badges"><span class="tm-badge tm-is-{name}">{escape(text)}</span> {certainty}</p>'
         f"<dl>{_figure('Cost', estimated_usd(option.usd), costs, words.costs(option))}{_figure('Time', estimated_duration(option.seconds), times, words.times(option))}</dl>"
         f'<p class="tm-small-print">{escape(words.place(option))}, {escape(words.hourly(option))}. {escape(words.speed(option))} {escape(words.evidence(option))}{results}{doubts} '

@@ -94,10 +94,8 @@ select
     (select count(*) from prices) as prices,
     (select count(distinct result_id) from throughput_errors) as used,
     (select count(*) from throughput_refused) as not_used,
-    (
-        select string_agg(percent(error) || ' with ' || level || ' software' || if(level = 'plain', ', the default', ''), ', ' order by level)
-        from (select level, median(abs(error)) as error from throughput_errors where left_out = 'source' and error is not null group by all)
-    ) as errors
+    (select string_agg(percent(error) || ' with ' || level || ' software' || if(level = 'plain', ', the default', ''), ', ' order by level)
+        from (select level, median(abs(error)) as error from throughput_errors where left_out = 'source' and error is not null group by all)) as errors
 from (
     select
         count(*) as results,

@@ -34,7 +34,6 @@ from tunemark.schema.vocabulary import FITS, AuditVerdict, Method
 
 SETTINGS = {"sequence_length", "micro_batch", "batch", "gradient_accumulation", "lora_r", "parameters", "peak_memory_bytes"}
 """Figures beside which a text may say that training fits."""
-TOKEN_RATES = ("tokens_per_s", "tokens_per_s_each")
 NOT_JUDGED, PLAUSIBLE = "not judged", "plausible"
 NOTHING = len(AuditVerdict)
 """Place of these verdicts, which the audit does not have: behind the mildest."""
@@ -117,12 +116,12 @@ def _best_reading(facts: FactBase, claim: ClaimText, known: Callable[[], KnownRa
 
 def _states_rate(claim: ClaimText) -> bool:
     """Return True for a claim about the tokens per second of a model."""
-    return bool(claim.models) and any(claim.stated(kind) for kind in TOKEN_RATES)
+    return bool(claim.models and (claim.stated("tokens_per_s") or claim.stated("tokens_per_s_each")))
 
 
 def _of_each_device(claim: ClaimText) -> list[ClaimText]:
     """Return a claim about two devices with a rate each as two claims, in the order of the text."""
-    for kind in TOKEN_RATES:
+    for kind in ("tokens_per_s", "tokens_per_s_each"):
         rates = claim.stated(kind)
         if len(rates) == len(claim.devices) == PAIR and max(len(claim.models), len(claim.methods), len(claim.counts)) < PAIR:
             others = tuple(each for each in claim.figures if each.kind != kind)
@@ -229,14 +228,14 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
     return Predicted(reason=reason, verdict=SUSPICIOUS if above else NOT_JUDGED)
 
 
-def _ran(claim: ClaimText, run: AuditedResult, model: ModelCard, tokens_per_s: float, fitted: KnownRates, *, slow: bool = False) -> str:
+def _ran(claim: ClaimText, run: AuditedResult, model: ModelCard, rate: float, fitted: KnownRates, *, slow: bool = False) -> str:
     """Return the accepted result of the same step that is as fast, or as slow, with its narrow products if it has any; "" without one."""
     stated, step = run.conditions, (architecture_of(model), run.conditions.method, run.conditions.accelerator)
     length, narrow = stated.sequence_length if claim.values("sequence_length") else None, narrow_format(stated.precision) or ""
-    for row in sorted(fitted.results, key=lambda each: (each.block_format, abs(math.log(each.tokens_per_s / tokens_per_s)))):
+    for row in sorted(fitted.results, key=lambda each: (each.block_format, abs(math.log(each.tokens_per_s / rate)))):
         same = (row.architecture, row.method, row.accelerator) == step and is_same_step(row, run.devices, length or row.sequence_length)
         same = same and not row.suspicious and (stated.precision is None or row.block_format == narrow)
-        times = tokens_per_s / row.tokens_per_s if slow else row.tokens_per_s / tokens_per_s
+        times = rate / row.tokens_per_s if slow else row.tokens_per_s / rate
         if same and times * (1 + SLACK) >= 1:
             how = f" with {row.block_format} products" if row.block_format else ""
             return f"the accepted result {row.result_id} of this step has {significant(row.tokens_per_s)} tokens/s{how}"

@@ -155,7 +155,7 @@ def recommend(
         *changes,
         words.not_fitting(question, answer),
         words.unknown(answer),
-        words.fill_gap(answer, words.workload_for(workloads, question)),
+        words.fill_gap(question, answer, workloads),
         not_used,
     ]
     if answer.best is None and not answer.may_exceed and card.key in facts.models:
@@ -318,7 +318,7 @@ def _print_options(question: Question, title: str, options: Iterable[Option], si
     rows = [
         (
             words.rank(option),
-            words.hardware(option) + words.with_method(question, option),
+            words.hardware(option) + words.with_method(question, option.rate.method),
             words.place(option),
             words.hourly(option).replace("/h", ""),
             formats.estimated_duration(option.seconds),
