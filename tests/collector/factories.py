@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -166,12 +165,6 @@ def assert_golden(golden: Path, shown: str) -> None:
 
 def run_id(number: int) -> str:
     return f"{number:032x}"
-
-
-def give_to_git(root: Path) -> None:
-    """Make the folder a git repository that has its submissions."""
-    for arguments in (["init", "-q"], ["add", "submissions"]):
-        subprocess.run(["git", "-C", str(root), *arguments], check=True)
 
 
 def save(root: Path, submission: Submission) -> Path:

@@ -86,6 +86,8 @@ def test_without_evidence_there_is_a_reason_and_no_rate() -> None:
     assert found["full", "plain", "nvidia-t4", 1].memory == "no"
     assert found["lora", "plain", "apple-m3-max", 2].reason == "one Apple device trains alone"
     assert found["lora", "vendor", H100, 1].reason.startswith("no accepted result with vendor software on these devices")
+    assert "is an encoder" in rates(evidence(), 512, (H100, 1), model="bert-base-uncased")["full", "plain", H100, 1].reason
+    assert rates(evidence(), 32_768, (H100, 1))["lora", "plain", H100, 1].reason.startswith("sequence length 32,768")
 
 
 def test_a_result_that_the_audit_doubts_is_no_evidence_of_its_own() -> None:

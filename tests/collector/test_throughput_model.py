@@ -130,19 +130,6 @@ def test_farther_away_is_less_certain() -> None:
     assert width() < width(chip="nvidia-h100-80gb-pcie") < width(chip="nvidia-l40s")
 
 
-@pytest.mark.parametrize(
-    ("of", "reason"),
-    [
-        (combination(method=Method.QLORA), "no accepted result of QLoRA"),
-        (combination(chip="google-tpu-v5p"), "no accepted result on Google devices"),
-        (replace(combination(), shape=TrainingShape(FACTS.models["bert-base-uncased"], Method.FULL, 512, 32)), "is an encoder"),
-        (replace(combination(), shape=replace(shape_of(), sequence_length=32_768)), "sequence length 32,768"),
-    ],
-)
-def test_without_similar_results_there_is_a_reason_and_no_prediction(of: Combination, reason: str) -> None:
-    assert reason in predict(fit(made_up()), of).reason
-
-
 def test_four_bit_weights_are_expanded_once_per_micro_step_however_many_rows_it_has() -> None:
     """Of 6.98e9 weights in the blocks of Llama 3.1 8B, half a byte is read and two are written: forward, recomputed and backward."""
     card = FACTS.accelerators[CHIPS[0]]

@@ -53,29 +53,21 @@ def test_a_point_with_too_few_steady_steps_has_no_speed_and_says_why(tmp_path):
     assert other.speed == pytest.approx(2.0, rel=0.05)
 
 
-def test_the_same_command_resumes_where_it_stopped(tmp_path, capsys):
-    stopped = ScriptedBench(tmp_path, lambda _plan, ran: {"status": Status.INTERRUPTED if ran == 1 else Status.OK})
-    first = run_sweep("smoke-lora", ["batch_size=2,4,8"], Options(), stopped.bench)
-    assert (first.missing, first.exit_code) == (2, Exit.UNTRUSTWORTHY)
-    second = ScriptedBench(tmp_path)
-    result = run_sweep("smoke-lora", ["batch_size=2,4,8"], Options(), second.bench)
-    assert second.ran == ["batch.micro_batch=4", "batch.micro_batch=8"]
-    assert (result.study_id, result.missing, result.exit_code) == (first.study_id, 0, Exit.OK)
-    assert "done before" in capsys.readouterr().err
-    assert [record.study.position for record in records_of_series(tmp_path)] == [1, 2, 3, 4]
-
-
-def test_again_starts_another_series_which_can_be_resumed(tmp_path):
+def test_the_same_command_resumes_where_it_stopped_and_again_starts_another_series(tmp_path, capsys):
     def sweep(scripted, **more):
-        return run_sweep("smoke-lora", ["batch_size=2,4"], Options(), replace(scripted.bench, **more))
+        return run_sweep("smoke-lora", ["batch_size=2,4,8"], Options(), replace(scripted.bench, **more))
 
     first = sweep(ScriptedBench(tmp_path))
-    anew = sweep(ScriptedBench(tmp_path, lambda _plan, ran: {"status": Status.INTERRUPTED if ran else Status.OK}), again=True)
+    anew = sweep(ScriptedBench(tmp_path, lambda _plan, ran: {"status": Status.INTERRUPTED if ran == 1 else Status.OK}), again=True)
+    assert anew.study_id != first.study_id
+    assert (anew.missing, anew.exit_code) == (2, Exit.UNTRUSTWORTHY)
     later = ScriptedBench(tmp_path)
     result = sweep(later)
-    assert anew.study_id != first.study_id
-    assert result.study_id == anew.study_id
-    assert later.ran == ["batch.micro_batch=4"]
+    assert later.ran == ["batch.micro_batch=4", "batch.micro_batch=8"]
+    assert (result.study_id, result.missing, result.exit_code) == (anew.study_id, 0, Exit.OK)
+    assert "done before" in capsys.readouterr().err
+    resumed = [record.study for record in records_of_series(tmp_path) if record.study.study_id == anew.study_id]
+    assert [study.position for study in resumed] == [1, 2, 3, 4]
 
 
 def test_repeats_are_runs_of_one_point_with_median_and_ends(tmp_path):
@@ -281,7 +273,7 @@ def _losses_of_scripted_runs(monkeypatch):
     monkeypatch.setattr(type(FACTS), "golden_losses", golden)
 
 
-def speed(*, most_rows=10**6, compile_gain=1.25, crash=None):
+def speed(*, most_rows=10**6, compile_gain=1.25):
     """Return a script: compiling and large micro-batches are faster, checkpointing is slower, and too many rows do not fit."""
 
     def script(plan, _ran):
@@ -289,8 +281,6 @@ def speed(*, most_rows=10**6, compile_gain=1.25, crash=None):
         rows = batch.micro_batch * (1 if model.gradient_checkpointing is Checkpointing.NONE else 0.5)
         if rows > most_rows:
             return {"status": Status.OOM_HOST}
-        if crash and getattr(model, crash[0]) == crash[1]:
-            return {"status": Status.CRASH}
         row_s = 0.02 * (1 + 1 / batch.micro_batch) / (compile_gain if model.compile == "blocks" else 1)
         row_s *= {"none": 1.0, "selective": 1.1, "full": 1.3}[model.gradient_checkpointing.value]
         row_s *= 2 if model.attention == "eager" else 1
