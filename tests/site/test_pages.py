@@ -1,4 +1,4 @@
-"""Pages of the fixture database: what a reader decides on is there, and the unknown is a dash."""
+"""Pages of the fixture database: what a reader decides on is there, the unknown is a dash, and a new page is one file."""
 
 import re
 import tomllib
@@ -51,6 +51,11 @@ def test_the_markdown_of_a_page_is_as_it_was(shown: Shown, name: str, path: str)
     lines = re.sub(r"\b[0-9a-f]{12,64}\b", "HASH", shown(path)).splitlines()
     now = "".join(f"{line}\n" for line in lines if not line.startswith(("<script type=", "<noscript>")))
     assert_golden(GOLDEN / f"{name}.md", now)
+
+
+def test_a_new_page_is_one_file_with_its_queries(catalogue: Catalogue) -> None:
+    (made,) = runner(catalogue).pages(Path(__file__).with_name("new_page"))
+    assert len(re.findall(r"<tr>\s*<th scope=row", markdown(made))) == 2
 
 
 def test_an_accelerator_with_steps_of_pre_training_alone_says_so_first(shown: Shown, catalogue: Catalogue, tmp_path: Path) -> None:

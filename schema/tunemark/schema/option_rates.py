@@ -150,7 +150,7 @@ def unmeasured(results: Sequence[KnownRate], model: ModelCard, method: Method, c
     run_alike = [*alike, *(row for row in results if method is Method.LORA and row.method == Method.FULL)]
     if experts and not any(row.experts >= SMALLEST_PART * experts for row in run_alike):
         most = max(row.experts for row in run_alike)
-        return f"its blocks have {experts} experts, and {name} was measured with at most {most}; how fast many experts run depends on the software"
+        return f"its blocks have {experts} experts, more than twice the {most} of any {name} result that predictions use; many experts run as fast as their software"
     if not any(row.vendor == card.vendor for row in results):
         return f"no accepted result on {card.vendor} devices"
     if method is Method.QLORA and not any(row.vendor == card.vendor for row in alike):
@@ -371,7 +371,7 @@ def consistent(rates: Sequence[Rate]) -> list[Rate]:
             other, lora = changed[(method, *same)], changed.get((Method.LORA.value, *same))
             if lora is None or lora.tokens_per_s is None or other.tokens_per_s is None or lora.tokens_per_s >= other.tokens_per_s:
                 continue
-            gathers = slower == Method.QLORA.value and lora.sharding not in {"single", "ddp"}
+            gathers = slower == Method.QLORA.value and lora.sharding not in {"single", "ddp"} and not other.whole_experts
             if gathers or (slower == Method.QLORA.value and lora.checkpointing != other.checkpointing):
                 continue
             # A plan that does not fit with the usual software stack is no reason to change one that does.

@@ -12,8 +12,8 @@ from tunemark.schema.recommendation import ANY, NO_ROOM, OWN, Answer, Option, Qu
 from tunemark.schema.vocabulary import METHODS
 
 EVIDENCE = {
-    "direct": "of this model or one of the same shape, and of this method, sequence length and device count",
-    "near": "of this model or one of the same shape with this method on this accelerator, with another sequence length or device count",
+    "direct": "of this model or one with the same blocks, and of this method, sequence length and device count",
+    "near": "of this model or one with the same blocks, with this method on this accelerator, with another sequence length or device count",
 }
 KINDS_OF_EVIDENCE = {"direct": "results", "near": "similar results", "predicted": "prediction"}
 SHARDINGS = {"ddp": "DDP", "fsdp1": "FSDP", "fsdp2": "FSDP2", "zero2": "ZeRO-2", "zero3": "ZeRO-3"}
@@ -23,11 +23,11 @@ LISTED = "on_demand"
 LIMITS = {"deadline": "the deadline", "budget": "the budget", "memory": "the memory of the device"}
 PICKS = {"cheapest": "Cheapest", "fastest": "Fastest", "value": "Best value", "proven": "Best with results"}
 ORDER = (
-    "Within error, a plan that surely fits in memory comes first, then an accelerator with results of such models and software, then a single instance. "
+    "Within error, a plan that surely fits in memory comes first, then an accelerator with results of more than its vendor's software, then a single instance. "
     "If no accelerator is named, at most two of the first five options have the same one. A range of ranks means that 90% intervals overlap, without what "
     "options with the same software share. By value, several instances come after single ones."
 )
-LATER = ("it fits less surely in memory", "it has no result of such a model and software", "it needs several instances")
+LATER = ("it fits less surely in memory", "it has no result of other software than its vendor's", "it needs several instances")
 """Why an option comes behind another one within error, by what is `preferred`."""
 NOT_INCLUDED = "Evaluation, saving, minimum billing and data transfer are not included."
 SHOWN = 6

@@ -21,6 +21,7 @@ from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.facts.names import product_of
 from tunemark.schema.physics.architecture import special_mixers
+from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.physics.work import TERMS, Missing, Term, issue_seconds, limits_of, work_of_tokens, work_of_weights
 from tunemark.schema.vocabulary import SoftwareLevel
@@ -104,7 +105,7 @@ def architecture_of(model: ModelCard) -> str:
     """Return the numbers that determine the time per token, except the vocabulary; Llama 3 and 3.1 have the same."""
     experts = f", {model.experts} experts" if model.experts else ""
     heads = f"{model.attention_heads}/{model.key_value_heads} heads of {model.head_dim}"
-    mixers = "".join(f", {mixer}" for mixer, _ in special_mixers(model))
+    mixers = "".join(f", {mixer}" for mixer, _ in special_mixers(model)) + (", parallel" if FAMILIES[model.family].parallel else "")
     return f"{model.layers} blocks of {model.hidden_size}/{model.intermediate_size}, {heads}{experts}{mixers}"
 
 

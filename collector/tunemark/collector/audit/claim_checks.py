@@ -205,8 +205,9 @@ def _by_tokens(claim: ClaimText) -> Iterator[tuple[str, Interval]]:
         usual, whole = flop_conventions(model, method, min(lengths or [model.usual_length]))
         counted = f"{fewest / 1e9:.4g} to {most * RECOMPUTED / 1e9:.4g}, by what is counted"
         for flop in (usual, whole, fewest, most * RECOMPUTED):
+            how = "recomputation included, which MFU leaves out; " if flop > most else ""
             yield (
-                f"{rate.value:,.6g} tokens/s x {flop / 1e9:.2f} GFLOP ({counted})",
+                f"{rate.value:,.6g} tokens/s x {flop / 1e9:.2f} GFLOP ({how}{counted})",
                 replace(rate * flop, low=rate.low * fewest, high=rate.high * most * RECOMPUTED),
             )
 
@@ -223,7 +224,7 @@ def _peaks(claim: ClaimText, *others: Dtype) -> list[tuple[str, float]]:
             formats = [*(named or (*SIXTEEN_BIT, *others)), *([Dtype.FP8] if "GeForce" in card.name or "RTX" in card.name else [])]
             for dtype in formats:
                 if dtype in card.peak_tflops:
-                    peaks.setdefault(card.peak_tflops[dtype] * 1e12, dtype.value)
+                    peaks.setdefault(card.peak_tflops[dtype] * 1e12, f"{dtype.value}{f' of {card.name}' if len(cards) > 1 else ''}")
     return [(dtype, peak) for peak, dtype in peaks.items()]
 
 

@@ -30,7 +30,7 @@ from tunemark.schema.plan_search import Asked, Candidate, best_plan, step_on
 from tunemark.schema.recommendation_words import asked_in_words
 from tunemark.schema.records.published import Claim, Conditions, PublishedResult
 from tunemark.schema.throughput import Range, architecture_of
-from tunemark.schema.vocabulary import FITS, AuditVerdict, Method
+from tunemark.schema.vocabulary import FITS, AuditVerdict, Dtype, Method
 
 SETTINGS = {"sequence_length", "micro_batch", "batch", "gradient_accumulation", "lora_r", "parameters", "peak_memory_bytes"}
 """Figures beside which a text may say that training fits."""
@@ -203,11 +203,13 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
             return Predicted(reason=f"{reason}, but {ran}", verdict=PLAUSIBLE)
         if derived is not None and derived.quantity != "tokens" and side != "within":
             return Predicted(reason=reason, verdict=SUSPICIOUS if above else NOT_JUDGED)  # rows may be shorter
-        # Other software and narrower formats may be faster; a whole time may hold twice that of training, or be `under 3 hours`.
-        faster = side == "above" and bool(narrow_format(stated.precision) or (software == "plain" and "software" in settings))
+        # Other software may be faster, and a narrower format by as much as its peak is higher; a whole time may hold twice that of training, or be `under 3 hours`.
+        narrow = card.peak_tflops.get(narrow_format(stated.precision) or Dtype.BF16, 0.0)
+        times = max(1.0, narrow / card.peak_tflops.get(Dtype.BF16, math.inf)) if side == "above" else 1.0
+        faster = side == "above" and (rate.value <= times * likely.high or (software == "plain" and "software" in settings))
         least = likely.low / LOOSE["time"][1] if all(each.low for each in claim.values("train_time_s")) else 0
         longer = side == "below" and derived is not None and rate.value > least
-        expected = None if faster or longer else (rate.value, likely)
+        expected = None if faster or longer else (rate.value / times, likely)
         return Predicted(reason=reason, expected=expected, verdict=SUSPICIOUS if above else PLAUSIBLE, side=side)
     if rate and (ran := _ran(claim, run, model, rate.value, fitted)):
         return Predicted(reason=ran, verdict=PLAUSIBLE)

@@ -129,7 +129,7 @@ def estimate(
     typer.echo(f"{asked_in_words(card, method_used, size, length)}\n")
     title = f"Predicted for {software} software, with an interval of {LEVEL:.0%}: training alone, without start, evaluation and saving."
     _print_answer(found, title)
-    if other := next((each.with_stack for each in found if each.with_stack), None):
+    if other := next((each.with_stack for each in found if each.with_stack and each.tuned and each.tuned.tokens_per_s), None):
         ui.tell(f"`--stack {other} --software tuned` shows the memory, the speed and with --tokens the time and cost with {other}.")
     _print_memory(shown, f"with the plan on {_hardware(shown)} and {answer['assumes']}")
 
