@@ -42,7 +42,7 @@ class Budget:
 PYTHON = (".py",)
 BUDGETS = (
     # Schema and collector raised by 686 on 2026-11-27: questions and claims in words, unused results, rows of files, free hardware; by 260 for hybrid models.
-    Budget("schema", "schema", PYTHON, 12_787, 8_000),
+    Budget("schema", "schema", PYTHON, 12_790, 8_000),
     # What is left has no second copy and no dead code: less would be fewer device families, studies or settings.
     Budget("harness", "harness", PYTHON, 9_348, 7_000),
     Budget("collector", "collector", PYTHON, 15_789, 12_000),
@@ -51,8 +51,8 @@ BUDGETS = (
     Budget("site, scripts and styles", "site", (".js", ".css"), 2_597, 2_600),
     Budget("site, templates", "site", (".j2",), 4_450, 4_000),
     # Pages of results, tables of documents and the data of page scripts are queries now; they were 1,450 lines of Python.
-    Budget("collector and site, SQL", "collector site", (".sql",), 2_479, 2_600),
-    Budget("tests", "tests", PYTHON, 15_993, 16_000),
+    Budget("collector and site, SQL", "collector site", (".sql",), 2_481, 2_600),
+    Budget("tests", "tests", PYTHON, 16_000, 16_000),
     Budget("benchmarks", "benchmarks", PYTHON, 4_000, 4_000),
 )
 

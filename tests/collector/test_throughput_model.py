@@ -143,6 +143,13 @@ def test_four_bit_weights_are_expanded_once_per_micro_step_however_many_rows_it_
     assert one["matmul"] == pytest.approx(lora["matmul"])
 
 
+def test_a_bridge_between_pairs_of_cards_joins_no_more_of_them() -> None:
+    cards = FACTS.accelerator("RTX 3090"), FACTS.accelerator("RTX 4090")
+    pair, four = ([work_seconds(shape_of(world_size=count, sharding="fsdp1"), card)["exchange"] for card in cards] for count in (2, 4))
+    assert pair[0] < pair[1]
+    assert four[0] == four[1]
+
+
 def test_each_expert_that_computes_a_token_copies_it_and_only_transformers_runs_those_of_llama_4_that_it_did_not_choose() -> None:
     llama_4 = shape_of("llama-4-scout", Method.FULL)
     every, chosen = (work_of_tokens(replace(llama_4, grouped_experts=grouped)) for grouped in (False, True))

@@ -22,7 +22,7 @@ MODELS = """
 """
 ACCELERATORS = """
     select accelerator as key, name, vendor, architecture, unit, devices_per_unit, trains, memory_gib, inline_ecc, caution,
-        memory_bandwidth_gb_s, interconnect_gb_s, tdp_w,
+        memory_bandwidth_gb_s, interconnect_gb_s, bridged, tdp_w,
         columns('peak_(.*)_tf?l?ops') as '\\1'
     from accelerators where unit <> 'cpu' order by vendor, name, accelerator
 """

@@ -40,6 +40,7 @@ create table accelerators (
     cpu_clock varchar,
     tdp_w double,
     interconnect_gb_s double,
+    bridged integer,
     launch_year integer,
     msrp_usd double,
     source varchar not null,
@@ -1289,6 +1290,7 @@ comment on column accelerators.peak_fp8_tflops is 'Dense peak in fp8, TFLOP/s.';
 comment on column accelerators.peak_fp4_tflops is 'Dense peak in fp4, TFLOP/s.';
 comment on column accelerators.peak_int8_tops is 'Dense peak in int8, TOP/s.';
 comment on column accelerators.interconnect_gb_s is 'Bandwidth to its peers in GB/s, both directions together.';
+comment on column accelerators.bridged is 'Devices that this link joins where it is a bridge between few cards.';
 comment on column accelerators.launch_year is 'Year of launch.';
 comment on column accelerators.msrp_usd is 'List price at launch in US dollars.';
 comment on column accelerators.source is 'Source of these facts.';

@@ -186,6 +186,8 @@ class AcceleratorCard(Frozen):
     """Power of a board, chip or socket in watts."""
     interconnect_gb_s: float | None = Field(default=None, ge=8, le=8000)
     """Bandwidth to its peers in GB/s, both directions together: from PCIe 3.0 x8 to the next NVLink."""
+    bridged: PositiveCount | None = None
+    """Devices that this link joins where it is a bridge between few cards; more of them exchange over PCIe."""
     caution: Text | None = None
     """What training on it needs that other accelerators do not, in a sentence that answers show."""
     launch_year: int | None = Field(default=None, ge=2010, le=2030)

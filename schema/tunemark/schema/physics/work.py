@@ -69,7 +69,8 @@ def limits_of(shape: TrainingShape, accelerator: AcceleratorCard) -> tuple[float
         return Missing(f"the card of {accelerator.name} has no dense peak for {shape.block_format}")
     if bandwidth is None:
         return Missing(f"the card of {accelerator.name} has no memory bandwidth")
-    link = HOST_LINK_BYTES_PER_S if shape.offload else (accelerator.interconnect_gb_s or 64) / 2 * GIGA
+    by_host = shape.offload or shape.world_size > (accelerator.bridged or math.inf)
+    link = HOST_LINK_BYTES_PER_S if by_host else (accelerator.interconnect_gb_s or 64) / 2 * GIGA
     own = {"matmul": peak * TERA, "narrow": narrow * TERA, "attention": peak * TERA, "exchange": link}
     return tuple(own.get(term, bandwidth * GIGA) for term in TERMS)
 
