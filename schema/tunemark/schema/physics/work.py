@@ -70,7 +70,8 @@ def limits_of(shape: TrainingShape, accelerator: AcceleratorCard) -> tuple[float
     if bandwidth is None:
         return Missing(f"the card of {accelerator.name} has no memory bandwidth")
     by_host = shape.offload or shape.world_size > (accelerator.bridged or math.inf)
-    link = HOST_LINK_BYTES_PER_S if by_host else (accelerator.interconnect_gb_s or 64) / 2 * GIGA
+    to_peers = None if by_host else accelerator.interconnect_gb_s
+    link = to_peers / 2 * GIGA if to_peers else HOST_LINK_BYTES_PER_S
     own = {"matmul": peak * TERA, "narrow": narrow * TERA, "attention": peak * TERA, "exchange": link}
     return tuple(own.get(term, bandwidth * GIGA) for term in TERMS)
 

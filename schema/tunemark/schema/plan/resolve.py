@@ -463,10 +463,8 @@ def apply_overrides(card: WorkloadCard, assignments: tuple[str, ...]) -> tuple[W
             parent[last] = [part.strip() for part in text.split(",")] if isinstance(before, list) else text
         if name == "method":
             # A changed method gets its settings: the card's, or the defaults if the card has none.
-            quantised = content["method"] == "qlora"
-            content["lora"] = (
-                (content["lora"] or LoraSettings().model_dump(mode="json")) if quantised or content["method"] == "lora" else None
-            )
+            adapted, quantised = content["method"] in ("lora", "qlora"), content["method"] == "qlora"
+            content["lora"] = (content["lora"] or LoraSettings().model_dump(mode="json")) if adapted else None
             content["quantisation"] = (content["quantisation"] or Quantisation().model_dump(mode="json")) if quantised else None
         changes.pop(name, None)
         if parent[last] != before and parent[last] not in card.own_values(name):
