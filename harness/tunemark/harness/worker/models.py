@@ -66,7 +66,9 @@ def config_of(card: ModelCard, *, labels: int | None = None, vocabulary: int | N
         settings["shared_expert_intermediate_size"] = card.shared_experts * card.intermediate_size
     if hasattr(made, "layer_types") and (card.full_attention_layers is not None or card.family in (*WITHOUT_WINDOW, "gemma4_text")):
         limited = LAYER_TYPES.get(FAMILIES[card.family].limited, "linear_attention")
-        settings["layer_types"] = [limited if place in limited_blocks(card) else "full_attention" for place in range(card.layers)]
+        # transformers 4 has other words for those of Granite.
+        kinds = ("mamba", "attention") if hasattr(type(made), "layers_block_type") else (limited, "full_attention")
+        settings["layer_types"] = [kinds[place not in limited_blocks(card)] for place in range(card.layers)]
     # Cards hold no special token ids; padding must be inside any vocabulary.
     settings |= {"pad_token_id": NO_TOKEN, "bos_token_id": NO_TOKEN, "eos_token_id": NO_TOKEN}
     return type(made)(**settings)

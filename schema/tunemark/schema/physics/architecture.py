@@ -438,9 +438,9 @@ def _adaptable(card: ModelCard) -> Iterator[Linear]:
 
 
 def _short(card: ModelCard, linear: Linear) -> str:
-    others = {end for other in block_linears(card) if other.path != linear.path for end in endings(other.path)} | set(
-        NAMES[card.family].outside
-    )
+    names = NAMES[card.family]
+    others = {end for other in block_linears(card) if other.path != linear.path for end in endings(other.path)}
+    others |= {*names.outside, *names.ambiguous}
     alone = [end for end in endings(linear.path) if end not in others]
     # If even the full path is the end of another, both are in the group.
     return alone[-1] if alone else linear.path

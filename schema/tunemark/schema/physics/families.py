@@ -123,6 +123,8 @@ class Names:
     """The expert router."""
     state: tuple[str, ...] = ()
     """Inside a block that does not attend: its layers, with the output last."""
+    ambiguous: tuple[str, ...] = ()
+    """Last names of layers that experts of some release of transformers have, too; peft cannot adapt those."""
 
 
 TOKEN_TABLES = ("embed_tokens", "wte", "word_embeddings", "tok_embeddings")
@@ -179,6 +181,7 @@ NAMES: dict[str, Names] = {
         shared=("shared_mlp.input_linear", "shared_mlp.output_linear"),
         router="block_sparse_moe.router",
         state=("mamba.in_proj", "mamba.out_proj"),
+        ambiguous=("input_linear", "output_linear"),
     ),
     "modernbert": Names(("attn.Wqkv", "attn.Wo"), ("mlp.Wi", "mlp.Wo"), ("tok_embeddings", "head.dense")),
     "deberta-v2": Names(
