@@ -1,8 +1,7 @@
 """The command `recommend`: what to rent or use for a fine-tuning job, with time, cost and evidence."""
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from math import inf
@@ -32,13 +31,15 @@ from tunemark.schema.recommendation import (
     Offer,
     Option,
     Question,
-    Rate,
     offers_of,
+    places_of,
     provider_name,
 )
 from tunemark.schema.recommendation import recommend as best_options
 from tunemark.schema.vocabulary import SoftwareLevel
 
+Counted = tuple[AcceleratorCard, int | None]
+"""An accelerator with the number of them that its name gives."""
 SHOWN = 10
 """Options in each table; JSON has all of them."""
 OPTIONS_OF_QUESTION = {
@@ -112,9 +113,8 @@ def recommend(
         raise TunemarkError("--owned", owned, "is the cost of one machine; name its accelerator with --own once")
     if currency is not None and as_json:
         raise TunemarkError("--currency", currency, "JSON is in US dollars; leave out one of both")
-    keys, counts, without_price = _accelerators(facts, ui.listed(accelerator), more["max_memory"])
-    machines = [_own(facts, each, owned) for each in ui.listed(own)] + [_own(facts, each, None) for each in without_price]
-    cards = facts.accelerators | {card.key: card for _, card in machines}
+    named = ui.named_accelerators(facts, ui.listed(accelerator))
+    machines = [(each, owned) for name in ui.listed(own) for each in ui.named_accelerators(facts, [name], "--own")]
     offers = [replace(offer, usd_per_hour=offer.usd_per_hour * rate) for offer in read_offers(facts)]
     question = Question(
         ui.training_method(method, (*ALL_METHODS, ANY), card, model),
@@ -126,15 +126,19 @@ def recommend(
         None if budget is None else _amount("--budget", budget, money),
         _providers(ui.listed(provider), offers),
         tuple(ui.price_kind(word).value for word in kind or ("on_demand",)),
-        keys,
+        _allowed(facts, [card.key for card, _ in named], more["max_memory"]),
         most_devices,
         ui.chosen("--set trust", more["trust"], TRUSTS),
         0.0 if more["start_up"] == "0" else ui.parse_seconds("--set start_up", more["start_up"]),
-        tuple(offer for offer, _ in machines),
     )
+    machines += [(each, None) for each in _not_offered(facts, named, places_of(question, offers))]
+    question = replace(question, own=tuple(_own(card, count or 1, figures) for (card, count), figures in machines))
+    cards = facts.accelerators | {card.key: card for (card, _), _ in machines}
     evidence = read_evidence(project_root(), facts, ui.say)
     rates = rates_for(question, card, cards, offers, evidence, stack and ui.chosen("--stack", stack, STACKS))
-    rates = _of_counts(rates, counts, {(offer.accelerator, offer.devices) for offer, _ in machines})
+    asked = {(card.key, count) for card, count in (*named, *((card, count or 1) for (card, count), _ in machines))}
+    counted = {card.key for card, count in named if count}
+    rates = [each for each in rates if each.accelerator not in counted or (each.accelerator, each.devices) in asked]
     answer = best_options(question, rates, offers)
     tuned = best_options(replace(question, software="tuned"), rates, offers) if question.software == "plain" else None
     words = recommendation_words
@@ -166,38 +170,33 @@ def recommend(
     _print(card, question, answer, with_tuned, remarks, "$" if money == "USD" else f"{money} ")
 
 
-def _accelerators(facts: FactBase, names: list[str], most_memory_gib: str) -> tuple[tuple[str, ...], dict[str, set[int]], list[str]]:
-    """Return the keys of the accelerators to choose from, empty for all, the numbers of devices that their names give, and those without a price."""
-    named, counts, without_price = ui.named_accelerators(facts, names), defaultdict[str, set[int]](set), list[str]()
-    for card, count in named:
-        if count is not None:
-            counts[card.key].add(count)
-        if all(row.accelerator != card.key for row in facts.prices):
-            without_price.append(f"{count or 1} x {card.name}")
-            ui.say(f"tunemark: {ui.ACCELERATOR}: no provider of the price book rents {card.name}; its time is given as your own")
-    keys = [card.key for card, _ in named]
+def _allowed(facts: FactBase, keys: Sequence[str], most_memory_gib: str) -> tuple[str, ...]:
+    """Return the keys of the accelerators to choose from, by name and memory; empty for all."""
     if not most_memory_gib:
-        return tuple(keys), counts, without_price
+        return tuple(keys)
     most = ui.parse_count("--set max_memory", most_memory_gib)
     known = [card for card in facts.accelerators.values() if card.unit != "cpu" and (not keys or card.key in keys)]
     within = tuple(card.key for card in known if card.memory_gib and card.memory_gib <= most)
     if not within:
         raise TunemarkError("--set max_memory", most, "no accelerator to choose from has this little memory; give a larger value")
-    return within, counts, without_price
+    return within
 
 
-def _of_counts(rates: Sequence[Rate], counts: dict[str, set[int]], own: set[tuple[str, int]]) -> list[Rate]:
-    """Return the rates with the numbers of devices asked for, and those of own machines. Raises TunemarkError for a number without an offer."""
-    for key, asked in counts.items():
-        offered = sorted({rate.devices for rate in rates if rate.accelerator == key})
-        if offered and asked.isdisjoint(offered):
-            fix = f"no offer that the question allows has this number of {key}; they have {', '.join(map(str, offered))}"
-            raise TunemarkError(ui.ACCELERATOR, " or ".join(map(str, sorted(asked))), fix)
-    return [
-        each
-        for each in rates
-        if each.accelerator not in counts or each.devices in counts[each.accelerator] or (each.accelerator, each.devices) in own
-    ]
+def _not_offered(facts: FactBase, named: Iterable[Counted], offered: Collection[tuple[str, int]]) -> Iterator[Counted]:
+    """Yield the named accelerators that nobody rents, or not in the number that is named, and say that they are taken as the reader's own."""
+    rented = {row.accelerator for row in facts.prices}
+    for card, count in named:
+        numbers = sorted(devices for key, devices in offered if key == card.key)
+        if card.key not in rented:
+            why = f"no provider of the price book rents {card.name}"
+        elif count is None or count in numbers:
+            continue
+        else:
+            why = f"no offer that the question allows has {count} x {card.name}" + (
+                f" (they have {', '.join(map(str, numbers))})" if numbers else ""
+            )
+        ui.say(f"tunemark: {ui.ACCELERATOR}: {why}; its time is given as your own")
+        yield card, count
 
 
 SIGNS = {"$": "USD", "US$": "USD", "DOLLARS": "USD", "DOLLAR": "USD", "€": "EUR", "EURO": "EUR", "EUROS": "EUR", "£": "GBP"}
@@ -226,12 +225,11 @@ def _currency(text: str | None) -> tuple[str, float]:
     return match[1].upper(), float(match[2])
 
 
-def _own(facts: FactBase, own: str, figures: str | None) -> tuple[Offer, AcceleratorCard]:
-    """Return the reader's own accelerators as an offer, with the card."""
+def _own(card: AcceleratorCard, devices: int, figures: str | None) -> Offer:
+    """Return the reader's own accelerators as an offer."""
     from tunemark.schema.owned_hardware import EXAMPLE, parse_owned  # noqa: PLC0415 - not needed for --help
 
-    ((card, count),), watts, hourly = ui.named_accelerators(facts, [own], "--own"), None, 0.0
-    devices = count or 1
+    watts, hourly = None, 0.0
     if figures is not None:
         given = {name.strip(): cost for name, _, cost in (part.partition("=") for part in figures.split(","))}
         if given.keys() & {"usd_per_hour", "electricity"} and given.keys() <= {"usd_per_hour", "electricity", "watts"}:
@@ -246,7 +244,7 @@ def _own(facts: FactBase, own: str, figures: str | None) -> tuple[Offer, Acceler
         if devices > 1:
             ui.say(f"tunemark: --owned: the figures are those of the whole machine with its {devices} {card.name}")
     offer = Offer(card.key, card.name, devices, OWN, card.name, "owned", hourly, provider_name=OWN, priced=figures is not None)
-    return replace(offer, watts=watts or card.tdp_w, caution=card.remarks), card
+    return replace(offer, watts=watts or card.tdp_w, caution=card.remarks)
 
 
 def _usd(figures: str, cost: str) -> float:

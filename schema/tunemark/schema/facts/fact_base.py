@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean, problems_of
-from tunemark.schema.facts.cards import AcceleratorCard, AwsSizes, ModelCard, PriceBasis, PriceRow
+from tunemark.schema.facts.cards import APPLE, AcceleratorCard, AwsSizes, ModelCard, PriceBasis, PriceRow
 from tunemark.schema.facts.names import (
     AWS,
     COUNTED,
@@ -195,7 +195,9 @@ class FactBase:
         parts = [key for key in sharing if any(not (spelling - words) & MODELS_APART for spelling in self._spelled[key])]
         prices = Counter(row.accelerator for row in self.prices if row.accelerator in variants) if usual and len(variants) > 1 else {}
         most_priced = [key for key, count in prices.items() if count == max(prices.values())]
-        for found in (variants, sharing if parts == sharing else [], most_priced):
+        # Some Macs have the largest memory of their kind only with fewer or with more cores.
+        largest = [key for key in parts if self.accelerators[key].vendor == APPLE and self.accelerators[key].memory_gib == memory_in(name)]
+        for found in (largest, variants, sharing if parts == sharing else [], most_priced):
             if len(found) == 1:
                 return with_memory(self.accelerators[found[0]], memory_in(name))
         fix = f"not in data/accelerators; {suggest_accelerator(name, self.accelerators)}"
