@@ -165,7 +165,7 @@ def test_a_plan_keeps_what_is_asked_for_and_a_vendors_software_may_share_matrice
     assert (plan.shape.micro_batch, plan.shape.checkpointing) == (3, Checkpointing.FULL)
     several = step_on(card, LARGE, Method.LORA, 8192, 8)
     shared, apart = (best_plan(FITTED.effects, card, several, level)[0].shape for level in ("vendor", "plain"))
-    assert (shared.tensor_parallel, shared.world_size, shared.block_format, division_of(shared)) == (2, 4, Dtype.FP8, "tp2")
+    assert (shared.tensor_parallel, shared.world_size, shared.block_format, division_of(shared)) == (4, 2, Dtype.FP8, "tp4")
     assert (apart.tensor_parallel, apart.block_format, division_of(apart)) == (1, None, "fsdp1")
 
 
@@ -187,7 +187,7 @@ def test_plans_keep_the_devices_and_what_belongs_to_a_sharding(change: dict[str,
 
 
 @pytest.mark.parametrize(
-    ("method", "divisions"), [(Method.FULL, {"zero1", "tp2", "tp4", "tp8"}), (Method.LORA, {"ddp", "tp2", "tp4", "tp8"})]
+    ("method", "divisions"), [(Method.FULL, {"ddp", "zero1", "tp2", "tp4", "tp8"}), (Method.LORA, {"ddp", "tp2", "tp4", "tp8"})]
 )
 def test_trainium_1_shards_states_and_matrices_but_no_weights(method: Method, divisions: set[str]) -> None:
     card = FACTS.accelerators["aws-trainium1"]

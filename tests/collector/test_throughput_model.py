@@ -150,6 +150,15 @@ def test_a_bridge_between_pairs_of_cards_joins_no_more_of_them() -> None:
     assert four[0] == four[1]
 
 
+def test_offload_crosses_the_link_of_the_host_also_on_one_device() -> None:
+    card = FACTS.accelerator("RTX 4090")
+    assert (
+        work_seconds(shape_of(sharding="zero3", offload=True), card)["exchange"]
+        > work_seconds(shape_of(sharding="zero3"), card)["exchange"]
+        == 0
+    )
+
+
 def test_each_expert_that_computes_a_token_copies_it_and_only_transformers_runs_those_of_llama_4_that_it_did_not_choose() -> None:
     llama_4 = shape_of("llama-4-scout", Method.FULL)
     every, chosen = (work_of_tokens(replace(llama_4, grouped_experts=grouped)) for grouped in (False, True))

@@ -301,6 +301,24 @@ def test_devices_without_bf16_train_on_a_stack_as_others_do() -> None:
     assert replace(fp16, autocast=Dtype.BF16) == bf16
 
 
+LONGEST = {"llama-3.1-8b": {8: 2972, 12: 21848, 16: 40724, 24: 78475, 48: 191728, 80: 342733}, "llama-3.3-70b": {48: 12106, 80: 89389}}
+
+
+@pytest.mark.parametrize(("model", "gib", "length"), [(model, *row) for model, rows in LONGEST.items() for row in rows.items()])
+def test_the_longest_rows_that_unsloth_fits_on_a_gpu_need_its_memory(model: str, gib: int, length: int) -> None:
+    """The tables of the longest contexts in Unsloth's README: QLoRA of rank 32 with one row."""
+    shape = make_shape(model, Method.QLORA, sequence_length=length, micro_batch=1, lora_rank=32)
+    assert estimate_memory(on_stack(shape, "unsloth")).needed == pytest.approx(gib * GIB, rel=0.13)
+
+
+def test_devices_that_share_matrices_share_what_adapters_read() -> None:
+    alone, shared = (
+        estimate_memory(make_shape(checkpointing=Checkpointing.NONE, **plan))
+        for plan in ({}, {"tensor_parallel": 4, "sequence_parallel": True})
+    )
+    assert line(alone, "activations") == pytest.approx(4 * line(shared, "activations"), rel=0.02)
+
+
 def test_adapters_are_those_that_published_notebooks_print() -> None:
     """Sources: unslothai/notebooks, nb/Qwen3_MoE.ipynb and nb/gpt-oss-(20B)-Fine-tuning.ipynb, result 060-055."""
     assert on_stack(make_shape("qwen3-30b-a3b", lora_rank=32), "unsloth").adapter_weights == 1_285_029_888

@@ -185,8 +185,8 @@ def plans_of(config: Combination, fixed: tuple[str, ...]) -> Iterable[TrainingSh
     step, whole = config.shape, config.accelerator.architecture == WITHOUT_FSDP
     shardings: tuple[Sharding, ...] = ("single",)
     if step.world_size > 1:
-        shardings = ("fsdp1",) if step.method is Method.FULL else ("ddp", "fsdp1")
-        shardings = (("zero1",) if step.method is Method.FULL else ("ddp",)) if whole else shardings
+        full = ("zero1",) if step.method is Method.FULL else ()
+        shardings = ("ddp", *full) if whole else ("ddp", *full, "fsdp1")
     # These belong to the sharding, and to the checkpointing, of the step.
     bound = step.offload or step.optimizer_in_backward
     alone = (

@@ -105,6 +105,9 @@ def estimate(
     size = ui.job_tokens(tokens, samples, length, 1 if epochs is None else epochs)
     level, loop, evidence = evidence_for(software, project_root(), facts, ui.say)
     kept = {name: value for name, value in fields_of_step.items() if value is not None}
+    if "parameters" not in kept and "activations" not in kept:
+        # Products in 16 bits are the default, with weights in the format that the software has for it.
+        kept.pop("autocast", None)
     asked = Asked(kept, stack and stack.lower(), *loop)
     places = [(each, _count(devices, count, kept.get("tensor_parallel", 1))) for each, count in named]
     step: dict[str, Any] = {"model": card, "method": method_used, "length": length, "level": level, "asked": asked}

@@ -263,14 +263,14 @@ class _Parts:
     def adapters(self) -> float:
         """One copy of the input per adapter in the format in which it multiplies, and its dropout mask."""
         size, dropout = BYTES[self.shape.adapter_products], self.shape.lora_dropout > 0
-        widths = sum(linear.inputs * linear.active for linear in self.adapted)
+        widths = sum(map(self._read_by, self.adapted))
         if size == self.size == BYTES[self.shape.adapters_at_work] and not dropout:
             # Without cast and dropout, adapters share the tensor that their matrix reads. peft casts to the adapter's format before autocast.
             widths = self.inputs_to_keep
         return widths * (size + (MASK if dropout else 0)) + self.ranks
 
     @property
-    def adapter_inputs(self) -> dict[str, int]:
+    def adapter_inputs(self) -> dict[str, float]:
         """Widths of the different tensors that adapters read, by name: a norm feeds several matrices."""
         hidden, parallel = self.card.hidden_size, self.traits.parallel
 
@@ -278,10 +278,15 @@ class _Parts:
             normed = linear.after_norm or (linear.part != "attention" and linear.inputs == hidden)
             return f"normed, {'' if parallel else linear.part}" if normed else linear.path
 
-        return {name(linear): linear.inputs * linear.active for linear in self.adapted}
+        return {name(linear): self._read_by(linear) for linear in self.adapted}
+
+    def _read_by(self, linear: Linear) -> float:
+        """Width of what a layer with an adapter reads on a device: a part of it, if devices share its inputs or the residual stream."""
+        row_parallel = linear.outputs == self.card.hidden_size and not linear.after_norm
+        return linear.inputs * linear.active / (self.shape.tensor_parallel if row_parallel else self.shape.residual_share)
 
     @property
-    def inputs_to_keep(self) -> int:
+    def inputs_to_keep(self) -> float:
         """Widths of those that are not kept anyway: attention keeps its output."""
         output = "" if self.traits.gated_attention or not self.attends else NAMES[self.card.family].attention[-1]
         return sum(width for name, width in self.adapter_inputs.items() if name != output)

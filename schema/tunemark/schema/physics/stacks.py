@@ -133,9 +133,11 @@ _ALL = (
     ),
     Stack(
         "unsloth",
-        "Unsloth 015bdef (models/_utils.py, models/rl.py): checkpointed inputs wait in host memory, the loss never holds all logits, the default "
-        "optimizer has 8 bits, and FlexAttention computes sinks and soft caps (unsloth.ai/blog/gpt-oss-context)",
-        {"": {"loss": "chunked", "attention": "sdpa", "optimizer": "adamw-8bit"}, "adapters": {"activation_offload": True}},
+        "Unsloth 015bdef (models/_utils.py, models/rl.py): checkpointed inputs wait in host memory, the loss never holds all logits, kernels of "
+        "blocks keep what products give and read, without copies for adapters (kernels/fast_lora.py), the default optimizer has 8 bits, and FlexAttention computes sinks and soft "
+        "caps (unsloth.ai/blog/gpt-oss-context)",
+        {"": {"loss": "fused", "attention": "sdpa", "optimizer": "adamw-8bit", "compiled": True}}
+        | {"adapters": {"activation_offload": True, "adapters": Dtype.BF16}},
         vendors=GPUS,
         without=("fsdp",),
     ),

@@ -133,7 +133,7 @@ def work_of_weights(shape: TrainingShape) -> dict[Term, float]:
     return {
         "weights": weights / shape.tokens,
         "dequantisation": expanded / shape.tokens,
-        "exchange": 0.0 if shape.world_size == 1 or shape.sharding == "single" else exchanged / shape.tokens,
+        "exchange": 0.0 if shape.sharding == "single" or not (shape.world_size > 1 or shape.offload) else exchanged / shape.tokens,
     }
 
 
