@@ -345,10 +345,8 @@ class _Simulation:
         if recorded:
             columns = {name: recorded["trace"][name] for name in ("slot_tokens", "real_tokens", "supervised_tokens", "documents", "rows")}
             return [{name: values[step % len(values)] for name, values in columns.items()} for step in range(count)]
-        columns = derive.expected_counts(plan, self.card.vocabulary, count)
         # Those after the first four million tokens are not compared.
-        steps = islice(cycle(zip(*columns, strict=True)), count)
-        return [{**dict(zip(columns._fields, map(int, step), strict=True)), "rows": plan.batch.global_batch} for step in steps]
+        return [step._asdict() for step in islice(cycle(derive.expected_counts(plan, self.card.vocabulary, count)), count)]
 
     def _losses(self, count: int) -> list[float]:
         """Return the recorded losses, or those of random weights on random tokens: they fall to the logarithm of the vocabulary."""

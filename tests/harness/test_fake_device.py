@@ -11,10 +11,10 @@ from tunemark.harness.run.launch import SteadinessJudge
 from tunemark.harness.run.record import assemble
 from tunemark.harness.run.run_log import LogReader, LogWriter, RunLog
 from tunemark.harness.vendors.protocol import AllocatorState
-from tunemark.harness.worker.data import Counts
 from tunemark.harness.worker.engines import Engine
 from tunemark.harness.worker.loop import StepReader, StopRule, SubmittedStep, Trainer
 from tunemark.schema.derive import derive
+from tunemark.schema.step_counts import Counts
 
 WARM_UP = (2.0,) + (0.5,) * 9
 STEADY_S = 0.25

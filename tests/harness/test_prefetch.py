@@ -14,8 +14,9 @@ from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.run_log import LogReader, LogWriter
 from tunemark.harness.vendors.cpu import Cpu
 from tunemark.harness.worker import data
-from tunemark.harness.worker.data import STEPS_AHEAD, Counts, MicroBatch, StepsAhead, bytes_of, pinned
+from tunemark.harness.worker.data import STEPS_AHEAD, MicroBatch, StepsAhead, bytes_of, pinned
 from tunemark.harness.worker.loop import StopRule, prepare, train, train_between_probes
+from tunemark.schema.step_counts import Counts
 
 
 def batch(number, values=1):

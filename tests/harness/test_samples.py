@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.worker import sample_files
-from tunemark.harness.worker.data import Counts, Shape, load_samples, micro_batches, pack, shape_of
+from tunemark.harness.worker.data import Shape, load_samples, micro_batches, pack, shape_of
 from tunemark.harness.worker.models import packed_documents
+from tunemark.schema.step_counts import Counts
 from tunemark.schema.vocabulary import DataSource, Padding
 
 TEXT = str(ROOT / "tests" / "harness" / "data" / "emotions")
@@ -79,8 +80,8 @@ def test_packing_keeps_every_token_in_order_but_a_rest_that_fills_no_row(lengths
     assert len(stream) - len(packed) < width
     # Each document is counted in the row where it begins.
     whole = int((np.cumsum(lengths) <= len(rows) * width).sum())
-    assert whole <= sum(row.documents for row in rows) <= len(lengths)
-    assert all(sum(row.pieces) == width for row in rows)
+    assert whole <= sum(row.laid.documents for row in rows) <= len(lengths)
+    assert all(sum(row.laid.pieces) == width for row in rows)
 
 
 PACKED = ("data.packing=true", "data.name=random-documents", "data.sequence_length=64")

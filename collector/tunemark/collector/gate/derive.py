@@ -2,12 +2,9 @@
 
 import re
 from collections.abc import Iterator
-from functools import lru_cache
-from itertools import cycle, islice
-from typing import Any, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from functools import lru_cache, reduce
+from itertools import count, cycle, islice, repeat
+from typing import Any
 
 from tunemark.schema import VERSION
 from tunemark.schema.derive import Derived, loss_band, warnings_of_record
@@ -17,11 +14,12 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.plan.capabilities import Machine
 from tunemark.schema.plan.resolve import Resolution, resolve
 from tunemark.schema.records.base import flattened
-from tunemark.schema.records.plan import DataChoice, Plan
+from tunemark.schema.records.plan import Batch, DataChoice, ModelChoice, Plan
 from tunemark.schema.records.reading import Problem
 from tunemark.schema.records.submission import LATER_FIELDS, Submission
+from tunemark.schema.step_counts import Counts, Row, counts_of, packed_rows
 from tunemark.schema.synthetic_data import FULL_ROWS, GENERATORS
-from tunemark.schema.vocabulary import Backend, DataSource, Division, Padding, Status, Task, WarningKind
+from tunemark.schema.vocabulary import Backend, DataSource, Division, Status, WarningKind
 
 ORIGINAL = "keep the original record; if this is it, open an issue"
 """What an honest person can do about a field that does not follow from the others."""
@@ -29,15 +27,6 @@ MOST_TOKENS = 4_000_000
 """Tokens of the first steps that are made again; the rest is not compared."""
 DEVIATION = re.compile(r"largest deviation from the reference losses: ([\d.]+)% at step (\d+) \(allowed: [\d.]+%\)")
 """The words of the check of losses. Versions of the harness print the allowance with more or fewer digits."""
-
-
-class StepCounts(NamedTuple):
-    """Counts of steps, each of shape (steps,)."""
-
-    slot_tokens: NDArray[np.int64]
-    real_tokens: NDArray[np.int64]
-    supervised_tokens: NDArray[np.int64]
-    documents: NDArray[np.int64]
 
 
 STATISTICAL = {WarningKind.FEW_STEPS, WarningKind.NOT_STABLE, WarningKind.WIDE_INTERVAL}
@@ -182,64 +171,29 @@ def replay_problems(s: Submission, model: ModelCard | None) -> Iterator[Problem]
     if model is None or not known or not len(s.trace) or plan.batch.global_batch % plan.batch.micro_batch:
         return
     expected = expected_counts(plan, model.vocabulary, len(s.trace))
-    for name, values in zip(StepCounts._fields, expected, strict=True):
+    for name, values in zip(Counts._fields, zip(*expected, strict=True), strict=False):
         stated = getattr(s.trace, name)
-        wrong = np.flatnonzero(np.asarray(stated)[: len(values)] != values)
-        if len(wrong):
-            step = int(wrong[0])
-            fix = f"the rows of seed {plan.measurement.seed} have {values[step]} in this step; a step log holds all steps from the first"
-            yield Problem(f"trace.{name}", f"step {step + 1}: {stated[step]}", f"{fix}; {ORIGINAL}")
+        wrong = next((step for step, value in enumerate(values) if stated[step] != value), None)
+        if wrong is not None:
+            fix = f"the rows of seed {plan.measurement.seed} have {values[wrong]} in this step; a step log holds all steps from the first"
+            yield Problem(f"trace.{name}", f"step {wrong + 1}: {stated[wrong]}", f"{fix}; {ORIGINAL}")
             return
 
 
-def expected_counts(plan: Plan, vocabulary: int, steps: int) -> StepCounts:
-    """Return the counts of the first steps of a plan with synthetic rows, as many as `MOST_TOKENS` allow.
-
-    Rows are taken in order: a micro-batch of each process after the other, and all of them once per micro-step. See
-    `tunemark.harness.worker.data`, which does the same to the rows themselves.
-    """
-    data, batch = plan.data, plan.batch
-    steps = min(steps, MOST_TOKENS // max(1, batch.global_batch * data.sequence_length))
-    lengths = synthetic_lengths(data, vocabulary, plan.model.labels, plan.measurement.seed, rows=steps * batch.global_batch)
-    if data.packing:
-        pieces, documents = packed(lengths, data.sequence_length, steps * batch.global_batch)
-        tokens = np.full(steps, batch.global_batch * data.sequence_length)
-        unsupervised = pieces.reshape(steps, -1).sum(axis=1) if data.document_borders else np.full(steps, batch.global_batch)
-        return StepCounts(tokens, tokens, tokens - unsupervised, documents.reshape(steps, -1).sum(axis=1))
-    rows = np.asarray(lengths[: steps * batch.global_batch]).reshape(steps, -1, batch.micro_batch)
-    widths = np.full(rows.shape[:2], data.sequence_length) if data.padding is Padding.STATIC else rows.max(axis=2, initial=0)
-    real, documents = rows.sum(axis=(1, 2)), np.full(steps, batch.global_batch)
-    supervised = real - documents if plan.model.task is Task.CAUSAL_LM else documents
-    return StepCounts(widths.sum(axis=1) * batch.micro_batch, real, supervised, documents)
+def expected_counts(plan: Plan, vocabulary: int, steps: int) -> list[Counts]:
+    """Return the counts of the first steps of a plan with synthetic rows, as many as `MOST_TOKENS` allow."""
+    most = MOST_TOKENS // max(1, plan.batch.global_batch * plan.data.sequence_length)
+    return _counted(plan.data, plan.batch, plan.model, vocabulary, plan.measurement.seed, min(steps, most))
 
 
 @lru_cache(maxsize=32)
-def synthetic_lengths(data: DataChoice, vocabulary: int, labels: int | None, seed: int, *, rows: int) -> list[int]:
-    """Return the lengths of the first documents in tokens, enough for the rows."""
-    longest = data.sequence_length
-    if data.name in FULL_ROWS:
-        return [longest] * rows
-    lengths: Iterator[int] = (len(sample["input_ids"]) for sample in GENERATORS[data.name](vocabulary, longest, labels, seed))
+def _counted(data: DataChoice, batch: Batch, model: ModelChoice, vocabulary: int, seed: int, steps: int) -> list[Counts]:
+    samples = GENERATORS[data.name](vocabulary, data.sequence_length, model.labels, seed)
     if data.training_rows is not None:
-        lengths = cycle(islice(lengths, data.training_rows))
-    if not data.packing:
-        return list(islice(lengths, rows))
-    made, tokens = [], 0
-    while tokens < rows * longest:
-        made.append(next(lengths))
-        tokens += made[-1]
-    return made
-
-
-def packed(lengths: list[int], row_tokens: int, rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the pieces in each packed row and the documents that begin in it, each of shape (rows,).
-
-    Documents are laid end to end. One that does not fit is cut, and its rest begins the next row.
-    """
-    ends = np.cumsum(lengths)
-    starts = ends - np.asarray(lengths)
-    first = np.minimum(starts // row_tokens, rows)
-    documents = np.bincount(first, minlength=rows + 1)[:rows]
-    # Each row has one piece more than the documents that begin after its first token.
-    inside = np.bincount(first[starts % row_tokens != 0], minlength=rows + 1)[:rows]
-    return inside + 1, documents
+        samples = cycle(islice(samples, data.training_rows))
+    # Full rows need not be made.
+    lengths = repeat(data.sequence_length) if data.name in FULL_ROWS else (len(sample["input_ids"]) for sample in samples)
+    rows = packed_rows(lengths, data.sequence_length) if data.packing else (Row((length,)) for length in lengths)
+    # Rows are taken in order: a micro-batch of each process after the other, and all of them once per micro-step.
+    parts = (counts_of(data, model.task, list(islice(rows, batch.micro_batch))) for _ in count())
+    return [reduce(Counts.plus, islice(parts, batch.global_batch // batch.micro_batch)) for _ in range(steps)]

@@ -28,6 +28,7 @@ from tunemark.schema.formats import GIB
 from tunemark.schema.physics.architecture import limited_blocks
 from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.records.plan import Plan
+from tunemark.schema.step_counts import Counts, Row, counts_of, packed_rows
 from tunemark.schema.synthetic_data import GENERATORS, Sample
 from tunemark.schema.vocabulary import Backend, DataSource, Padding, Task
 
@@ -36,20 +37,6 @@ IGNORED = -100
 PADDING_TOKEN = 0
 EVALUATION_SEED = 1_000_003
 Ids = NDArray[np.int64]
-
-
-class Counts(NamedTuple):
-    """Work in a micro-batch, or summed over a step."""
-
-    slot_tokens: int = 0
-    real_tokens: int = 0
-    supervised_tokens: int = 0
-    documents: int = 0
-    rows: int = 0
-
-    def plus(self, other: "Counts") -> "Counts":
-        """Return the sum of each count."""
-        return Counts(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,23 +73,15 @@ def micro_batches(plan: Plan, samples: Iterator[Sample], model: Shape, rank: int
     rows: Iterator[Any] = pack(samples, plan.data.sequence_length) if plan.data.packing else samples
     while taken := list(islice(rows, plan.batch.micro_batch * ranks)):
         parts = [taken[start : start + plan.batch.micro_batch] for start in range(0, len(taken), plan.batch.micro_batch)]
-        counts = [counts_of(plan, part) for part in parts]
+        counts = [counts_of(plan.data, plan.model.task, [row_of(row) for row in part]) for part in parts]
         # At the end of a finite stream the last process may have nothing left.
         own = min(rank, len(parts) - 1)
         yield MicroBatch(tensors_of(plan, parts[own], model), counts[own], everywhere=reduce(Counts.plus, counts))
 
 
-def counts_of(plan: Plan, rows: list[Any]) -> Counts:
-    """Return the counts of the rows of one micro-batch."""
-    if plan.data.packing:
-        tokens = len(rows) * plan.data.sequence_length
-        # The first token of a piece has no context, so it is not supervised. Without borders a row is one piece.
-        pieces = sum(len(row.pieces) for row in rows) if plan.data.document_borders else len(rows)
-        return Counts(tokens, tokens, tokens - pieces, sum(row.documents for row in rows), len(rows))
-    lengths = [len(sample["input_ids"]) for sample in rows]
-    # The first token of a row has no context, so it is not supervised. A class is predicted once per row.
-    supervised = sum(lengths) - len(rows) if plan.model.task is Task.CAUSAL_LM else len(rows)
-    return Counts(len(rows) * _width(plan, lengths), sum(lengths), supervised, len(rows), len(rows))
+def row_of(row: Any) -> Row:  # noqa: ANN401 - a packed row, or a sample
+    """Return what counts of a row."""
+    return row.laid if isinstance(row, PackedRow) else Row((len(row["input_ids"]),))
 
 
 def tensors_of(plan: Plan, rows: list[Any], model: Shape) -> dict[str, Any]:
@@ -151,37 +130,35 @@ def _width(plan: Plan, lengths: list[int]) -> int:
 
 
 class PackedRow(NamedTuple):
-    """A full row: `ids` and `places` have shape (length,), `pieces` holds the lengths of its pieces."""
+    """A full row."""
 
     ids: Ids
-    places: Ids
-    """Position of each token in its piece: a piece begins where it is 0."""
-    pieces: list[int]
-    documents: int
-    """Documents that begin in this row."""
+    """Shape (length,)."""
+    laid: Row
 
 
 def pack(samples: Iterator[Sample], length: int) -> Iterator[PackedRow]:
     """Yield full rows of `length` tokens from a stream of documents; an incomplete last row is dropped."""
-    ids, pieces, documents, filled = [], [], 0, 0
-    for sample in samples:
-        rest = np.asarray(sample["input_ids"], dtype=np.int64)
-        documents += 1
-        while len(rest):
-            piece, rest = rest[: length - filled], rest[length - filled :]
-            ids.append(piece)
-            pieces.append(len(piece))
-            filled += len(piece)
-            if filled == length:
-                yield PackedRow(np.concatenate(ids), np.concatenate([np.arange(n) for n in pieces]), pieces, documents)
-                ids, pieces, documents, filled = [], [], 0, 0
+    taken = np.empty(0, dtype=np.int64)
+
+    def lengths() -> Iterator[int]:
+        nonlocal taken
+        for sample in samples:
+            taken = np.concatenate([taken, np.asarray(sample["input_ids"], dtype=np.int64)])
+            yield len(sample["input_ids"])
+
+    for row in packed_rows(lengths(), length):
+        ids, taken = taken[:length], taken[length:]
+        yield PackedRow(ids, row)
 
 
 def packed_tensors(rows: list[PackedRow], attention: str, window: int | None, *, mixed_windows: str) -> dict[str, Any]:
     """Return the model's keyword arguments for packed rows: tensors of shape (rows, length), and what keeps the documents apart."""
     from tunemark.harness.worker.attention import packed_arguments  # noqa: PLC0415 - padded rows do without
 
-    ids, places = np.stack([row.ids for row in rows]), np.stack([row.places for row in rows])
+    ids = np.stack([row.ids for row in rows])
+    # Position of each token in its piece: a piece begins where it is 0.
+    places = np.stack([np.concatenate([np.arange(length) for length in row.laid.pieces]) for row in rows])
     arrays = {"input_ids": ids, "position_ids": places, "labels": np.where(places == 0, IGNORED, ids)}
     tensors: dict[str, Any] = {name: torch.from_numpy(values) for name, values in arrays.items()}
     return tensors | packed_arguments(attention, places, window, mixed_windows=mixed_windows)

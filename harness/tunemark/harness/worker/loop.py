@@ -23,7 +23,7 @@ from transformers import get_scheduler
 
 from tunemark.harness.run.run_log import MAXRSS_UNIT, STOP_FILE, LogWriter, Order, rank_of_this_process
 from tunemark.harness.vendors.protocol import AllocatorState, Device, Stamp, vendor_of
-from tunemark.harness.worker.data import Counts, MicroBatch, Samples, Shape, StepsAhead, micro_batches, shape_of, to_device
+from tunemark.harness.worker.data import MicroBatch, Samples, Shape, StepsAhead, micro_batches, shape_of, to_device
 from tunemark.harness.worker.engines import Engine, build_optimizer, fused_adamw, open_accelerator, save_weights, shapes_only, shard, wrap
 from tunemark.harness.worker.levers import (
     blocks,
@@ -48,6 +48,7 @@ from tunemark.harness.worker.models import (
 )
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.statistics.intervals import weighted_mean
+from tunemark.schema.step_counts import Counts
 from tunemark.schema.synthetic_data import Sample
 from tunemark.schema.vocabulary import COMPILED_UPDATE, EAGER_UPDATE, Backend, Dtype, Padding, Phase, Strategy, Task
 
