@@ -129,7 +129,7 @@ def main() -> NoReturn:
         sys.stderr.write("\n".join(map(terminal, f"tunemark: {error}".split("\n"))) + "\n")
         sys.exit(error.exit_code)
     except SystemExit as ended:
-        # typer and rich end with 1 when the reader of the pipe, such as `head`, has seen enough.
+        # typer ends with 1 when the reader of the pipe, such as `head`, has seen enough.
         if ended.code != Exit.INTERNAL or not _reader_is_gone():
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.files import project_root
+from tunemark.terminal import say
 
 WORKLOADS = ("smoke-lora", "smoke-full", "smoke-bert")
 
@@ -34,7 +34,7 @@ def demo(
 
     - `tunemark demo --again`
     """
-    root, screen = project_root(), Console(stderr=True, highlight=False)
+    root = project_root()
     for package in ("duckdb", "mkdocs"):
         # Without the extra `site`, fail before the runs.
         importlib.import_module(package)
@@ -43,18 +43,18 @@ def demo(
     measured = set() if again else measured_before(root)
     for workload in WORKLOADS:
         if workload in measured:
-            screen.print(f"[bold]{workload}[/bold]: measured by an earlier run here; --again measures again")
+            say(f"{workload}: measured by an earlier run here; --again measures again")
         else:
             # A run that fails leaves its record, which the site shows.
-            step("run", workload, root=root, screen=screen, failures=(Exit.UNSUPPORTED, Exit.OUT_OF_MEMORY, Exit.UNTRUSTWORTHY))
-    step("validate", "submissions", "data/published", root=root, screen=screen)
-    step("collect", root=root, screen=screen)
-    step("site", "build", root=root, screen=screen)
-    step("runs", root=root, screen=screen)
+            step("run", workload, root=root, failures=(Exit.UNSUPPORTED, Exit.OUT_OF_MEMORY, Exit.UNTRUSTWORTHY))
+    step("validate", "submissions", "data/published", root=root)
+    step("collect", root=root)
+    step("site", "build", root=root)
+    step("runs", root=root)
     sys.stdout.write(f"site: {root / 'build' / 'site' / 'index.html'}\n")
     sys.stdout.flush()
     if serve:
-        step("site", "serve", "--port", str(port), root=root, screen=screen)
+        step("site", "serve", "--port", str(port), root=root)
 
 
 def measured_before(root: Path) -> set[str]:
@@ -74,9 +74,9 @@ def check_port(port: int) -> None:
         ) from error
 
 
-def step(*arguments: str, root: Path, screen: Console, failures: Collection[int] = ()) -> None:
+def step(*arguments: str, root: Path, failures: Collection[int] = ()) -> None:
     """Run one command. Exit if it fails, other than with one of some exit codes."""
-    screen.print(f"[bold]tunemark {' '.join(arguments)}[/bold]")
+    say(f"tunemark {' '.join(arguments)}")
     done = command(*arguments, root=root, capture=False)
     if done.returncode and done.returncode not in failures:
         raise typer.Exit(done.returncode)

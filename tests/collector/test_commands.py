@@ -9,12 +9,12 @@ from factories import CHECKOUT, FACTS, Tunemark, copy_data, make_submission, sav
 
 from tunemark.collector.commands.prices import offers
 from tunemark.collector.commands.schema import outdated
-from tunemark.collector.commands.terminal import cell, print_table
 from tunemark.collector.store.database import empty_database
 from tunemark.collector.store.loading import collect
 from tunemark.schema.facts.cards import PriceRow
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import MISSING
+from tunemark.terminal import cell, print_table
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from factories import Tunemark
 
-from tunemark.collector.commands.terminal import parse_count
+from tunemark.collector.commands.options import parse_count
 from tunemark.collector.predict import estimate
 from tunemark.collector.store.sql_query import run_query
 from tunemark.schema.option_rates import Evidence

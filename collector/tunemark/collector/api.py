@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tunemark.collector.commands.terminal import parse_count, row_length
+from tunemark.collector.commands.options import parse_count, row_length
 from tunemark.collector.gate.check import Validation, validate_all
 from tunemark.collector.gate.read import SUBMISSIONS, find_records, read_valid, records_in
 from tunemark.collector.predict.estimate import Estimate, estimates, evidence_for, read_evidence

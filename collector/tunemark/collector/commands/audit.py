@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tunemark.collector.commands import terminal as ui
+from tunemark.collector.commands import options as ui
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import counted
 from tunemark.schema.vocabulary import AuditVerdict
+from tunemark.terminal import AsJson, print_json, print_table, say, tell
 
 if TYPE_CHECKING:
     from tunemark.collector.audit.evidence import Evidence
@@ -41,7 +42,7 @@ def audit(
     rule: Annotated[list[str] | None, ui.option("--rule", "Show findings of a rule. Repeatable.")] = None,
     verdict: Annotated[list[str] | None, ui.option("--verdict", "Only impossible, inconsistent, suspicious or ambiguous ones.")] = None,
     rules: Annotated[bool, ui.option("--rules", "List the rules without an audit; with --rule or --json, also their reasons.")] = False,
-    as_json: ui.AsJson = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check claims against physics, arithmetic, catalogues and each other, and show the calculation of each finding.
 
@@ -69,12 +70,12 @@ def audit(
         shown = [known for known in declared if not wanted_rules or known.id in wanted_rules]
         if as_json:
             fields = ("id", "family", "title", "why", "verdicts")
-            ui.print_json([{name: getattr(known, name) for name in fields} for known in shown])
+            print_json([{name: getattr(known, name) for name in fields} for known in shown])
         elif wanted_rules:
             for known in shown:
                 print_paragraphs(("", f"{known.id}, {known.family}"), ("  looks for    ", known.title), ("  reason       ", known.why))
         else:
-            ui.print_table(["rule", "family", "looks for"], [(known.id, known.family, known.title) for known in shown])
+            print_table(["rule", "family", "looks for"], [(known.id, known.family, known.title) for known in shown])
         return
     if paths and (not paths[0] or (re.search(r"\s", paths[0]) and not Path(paths[0]).exists())):
         judge(" ".join(paths), as_json=as_json)
@@ -86,17 +87,17 @@ def audit(
     of_sources = [result.id for result in evidence.results if result.source in sources]
     of_sources += [statement for statement in evidence.statements if source_of(statement) in sources]
     if not as_json:
-        ui.say("Auditing all records. Rates are compared with a model of all other results, which takes some seconds ...")
+        say("Auditing all records. Rates are compared with a model of all other results, which takes some seconds ...")
     findings = select(audit_all(project_root(), evidence), wanted_rules, wanted_verdicts, ids or of_sources)
     if as_json:
-        ui.print_json([{"rule": finding.rule} | asdict(finding) for finding in findings])
+        print_json([{"rule": finding.rule} | asdict(finding) for finding in findings])
         return
     for finding in findings:
         print_finding(finding)
     counts = ", ".join(f"{sum(finding.verdict is each for finding in findings)} {each.value}" for each in AuditVerdict)
     subjects = len({record for finding in findings for record in finding.records})
-    ui.say(f"Audited {counted(len(evidence.results), 'result')} and {counted(len(evidence.statements), 'statement')}.")
-    ui.say(f"Findings: {len(findings)} about {counted(subjects, 'record')} ({counts}).")
+    say(f"Audited {counted(len(evidence.results), 'result')} and {counted(len(evidence.statements), 'statement')}.")
+    say(f"Findings: {len(findings)} about {counted(subjects, 'record')} ({counts}).")
 
 
 def _with_files(paths: list[Path]) -> tuple["Evidence", list[str]]:
@@ -134,7 +135,7 @@ def contradictions(paths: list[Path]) -> list["Finding"]:
     wrong = [each for each in findings if each.verdict in {AuditVerdict.IMPOSSIBLE, AuditVerdict.INCONSISTENT}]
     for finding in findings:
         if finding not in wrong:
-            ui.say(f"{finding.records[0]}: {remark(finding)}")
+            say(f"{finding.records[0]}: {remark(finding)}")
     return wrong
 
 
@@ -149,12 +150,12 @@ def judge(text: str, *, as_json: bool) -> None:
     named = claim.used_on or claim.formats or "attention" in text.lower() or claim.models
     if not (claim.figures or ((claim.models or claim.devices or claim.memory_gib) and named)):
         raise TunemarkError("claim", text, f"states nothing that can be judged; {EXAMPLE}")
-    judged, left = verdict_on(facts, claim, ui.say), list(dict.fromkeys(claim.left))
+    judged, left = verdict_on(facts, claim, say), list(dict.fromkeys(claim.left))
     if as_json:
         shown = [{"rule": each.rule} | asdict(each) for each in judged.findings]
-        ui.print_json({"verdict": judged.verdict, "reason": judged.reason, "read": judged.read, "not_judged": left, "findings": shown})
+        print_json({"verdict": judged.verdict, "reason": judged.reason, "read": judged.read, "not_judged": left, "findings": shown})
         return
-    ui.tell(f"{judged.verdict.capitalize()}: {judged.reason}.")
+    tell(f"{judged.verdict.capitalize()}: {judged.reason}.")
     read = ", ".join(filter(None, (judged.read, *(each.printed for each in claim.figures))))
     unread = "" if claim.models or not claim.devices else " No model was read."
     print_paragraphs(("", f"Read as {read}.{unread}"), *([("", f"Not judged: {', '.join(left)}.")] if left else []))

@@ -4,20 +4,11 @@ from typing import Annotated
 
 import typer
 
-from tunemark.collector.commands.terminal import (
-    AsJson,
-    Database,
-    database_of,
-    date_option,
-    option,
-    print_json,
-    print_table,
-    problem_json,
-    say,
-)
+from tunemark.collector.commands.options import Database, database_of, date_option, option, problem_json
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import counted
+from tunemark.terminal import AsJson, print_json, print_table, say
 
 
 def collect(

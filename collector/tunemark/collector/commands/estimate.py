@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tunemark.collector.commands import terminal as ui
+from tunemark.collector.commands import options as ui
 from tunemark.collector.predict.estimate import Estimate, estimates, evidence_for, range_of, shown_plan
 from tunemark.collector.store.database import columns_of
 from tunemark.schema import formats
@@ -24,6 +24,7 @@ from tunemark.schema.recommendation import PROVEN, Rate, provider_name
 from tunemark.schema.recommendation_words import asked_in_words, measured_rates, methods_fit
 from tunemark.schema.throughput import LEVEL, Range
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
+from tunemark.terminal import AsJson, print_json, print_table, say, tell
 
 SETTINGS = (
     *("attention", "loss", "compiled", "reentrant", "activation_offload", "optimizer_in_backward", "gradient_accumulation"),
@@ -61,7 +62,7 @@ def estimate(
     software: Annotated[str, typer.Option("--software", help="plain, tuned, vendor, or that of a document, such as 003.")] = "plain",
     usd_per_hour: Annotated[float | None, ui.option("--usd-per-hour", "Price of all devices instead of the list price.")] = None,
     settings: ui.Settings = None,
-    as_json: ui.AsJson = False,
+    as_json: AsJson = False,
 ) -> None:
     """Estimate memory and speed of a training step on accelerators, and with --tokens or --samples the time and cost of a job.
 
@@ -97,13 +98,13 @@ def estimate(
     length = ui.row_length(card, sequence_length)
     warnings = list(filter(None, [cautions(card, length)]))
     for warning in warnings:
-        ui.say(f"tunemark: warning: {warning}")
+        say(f"tunemark: warning: {warning}")
     runs_on = STACKS[ui.chosen("--stack", stack, STACKS)].runs_on if stack else lambda _: True
     # A step on a CPU uses the host's memory, which its card does not know.
     every_card = [(card, None) for card in facts.accelerators.values() if card.unit != "cpu" and card.memory_gib and runs_on(card.vendor)]
     named = ui.named_accelerators(facts, ui.listed(accelerator)) if accelerator else every_card
     size = ui.job_tokens(tokens, samples, length, 1 if epochs is None else epochs)
-    level, loop, evidence = evidence_for(software, project_root(), facts, ui.say)
+    level, loop, evidence = evidence_for(software, project_root(), facts, say)
     kept = {name: value for name, value in fields_of_step.items() if value is not None}
     if "parameters" not in kept and "activations" not in kept:
         # Products in 16 bits are the default, with weights in the format that the software has for it.
@@ -118,7 +119,7 @@ def estimate(
     for name in given:
         others = replace(asked, given=plan | {field: value for field, value in kept.items() if field != name})
         if next(estimates(facts, evidence, shown_on, **step | {"asked": others})).tokens_per_s == shown.tokens_per_s is not None:
-            ui.say(
+            say(
                 f"tunemark: --set {name}: no effect on the rate of this plan, which is that of any {software} loop; compiled and fused ones are tuned: --software tuned"
             )
     memory, shape = shown.memory, shown.memory.shape
@@ -127,13 +128,13 @@ def estimate(
     answer |= {"assumes": f"the stack {memory.stack} with {settled}", "warnings": warnings, "tokens": size}
     answer |= {"software": software, "label": "predicted", "level": LEVEL, "accelerators": [_estimate_json(each) for each in found]}
     if as_json:
-        ui.print_json(answer)
+        print_json(answer)
         return
     typer.echo(f"{asked_in_words(card, method_used, size, length)}\n")
     title = f"Predicted for {software} software, with an interval of {LEVEL:.0%}: training alone, without start, evaluation and saving."
     _print_answer(found, title)
     if other := next((each.with_stack for each in found if each.with_stack and each.tuned and each.tuned.tokens_per_s), None):
-        ui.tell(f"`--stack {other} --software tuned` shows the memory, the speed and with --tokens the time and cost with {other}.")
+        tell(f"`--stack {other} --software tuned` shows the memory, the speed and with --tokens the time and cost with {other}.")
     _print_memory(shown, f"with the plan on {_hardware(shown)} and {answer['assumes']}")
 
 
@@ -195,13 +196,13 @@ def _print_memory(shown: Estimate, assumed: str) -> None:
         for line in ledger.lines
     ]
     typer.echo("")
-    ui.print_table(["memory", "what", "when", "how"], lines, title=title)
+    print_table(["memory", "what", "when", "how"], lines, title=title)
     peaks = ", ".join(f"{moment} {gib(ledger.allocated_at(moment))}" for moment in MOMENTS)
     reserved = f"reserved by a caching allocator with memory to spare {gib(ledger.peak_reserved)}, {interval(ledger.reserved_interval)}"
-    ui.tell(f"Live tensors: {peaks}; {reserved}.")
+    tell(f"Live tensors: {peaks}; {reserved}.")
     if len(shown.memory.ledgers) > 1:
         by_stack = sorted((each.needed, name) for name, each in shown.memory.ledgers.items())
-        ui.tell(f"Needed by software stack: {', '.join(f'{name} {gib(needed)}' for needed, name in by_stack)}.")
+        tell(f"Needed by software stack: {', '.join(f'{name} {gib(needed)}' for needed, name in by_stack)}.")
 
 
 def _offer(each: Estimate) -> str:
@@ -237,7 +238,7 @@ def _print_answer(found: Sequence[Estimate], title: str) -> None:
         )
         rows.append(row)
     columns = ["accelerator", "fits", "needs", "tokens/s", "90% interval", "tuned", *(JOB if sized else ()), "plan", "evidence"]
-    ui.print_table(columns, rows, title=title)
+    print_table(columns, rows, title=title)
 
 
 def _ran(rate: Rate, software: str = "") -> list[str]:

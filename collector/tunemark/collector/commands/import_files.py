@@ -14,9 +14,10 @@ from typing import Annotated
 import typer
 
 from tunemark.collector import importers
-from tunemark.collector.commands.terminal import AsJson, Settings, named_settings, option
+from tunemark.collector.commands.options import Settings, named_settings, option
 from tunemark.collector.importers.import_io import Request
 from tunemark.schema.errors import TunemarkError, did_you_mean
+from tunemark.terminal import AsJson
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -7,13 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
-from tunemark.collector.commands.terminal import AsJson, OnDay, date_option, option, price_kind, print_json, print_table, say
+from tunemark.collector.commands.options import OnDay, date_option, option, price_kind
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import PriceRow, current_prices
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.names import suggest_accelerator
 from tunemark.schema.formats import MISSING
 from tunemark.schema.vocabulary import PriceKind
+from tunemark.terminal import AsJson, print_json, print_table, say
 
 FIGURES = "purchase, years, utilisation, watts, electricity and optionally resale"
 

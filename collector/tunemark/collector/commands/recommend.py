@@ -9,7 +9,7 @@ from typing import Annotated, get_args
 
 import typer
 
-from tunemark.collector.commands import terminal as ui
+from tunemark.collector.commands import options as ui
 from tunemark.collector.predict.estimate import read_evidence
 from tunemark.collector.store.database import OLD_PRICE_DAYS
 from tunemark.collector.store.fact_rows import price_rows
@@ -37,6 +37,7 @@ from tunemark.schema.recommendation import (
 )
 from tunemark.schema.recommendation import recommend as best_options
 from tunemark.schema.vocabulary import SoftwareLevel
+from tunemark.terminal import AsJson, print_json, print_table, say, tell
 
 Counted = tuple[AcceleratorCard, int | None]
 """An accelerator with the number of them that its name gives."""
@@ -82,7 +83,7 @@ def recommend(
     owned: Annotated[str | None, ui.option("--owned", "What they cost; else only their time is given.", metavar="FIGURES")] = None,
     stack: ui.StackName = None,
     settings: ui.Settings = None,
-    as_json: ui.AsJson = False,
+    as_json: AsJson = False,
 ) -> None:
     """Recommend what to rent or use for a fine-tuning job: options with time, cost, memory and evidence, best first.
 
@@ -134,7 +135,7 @@ def recommend(
     machines += [(each, None) for each in _not_offered(facts, named, places_of(question, offers))]
     question = replace(question, own=tuple(_own(card, count or 1, figures) for (card, count), figures in machines))
     cards = facts.accelerators | {card.key: card for (card, _), _ in machines}
-    evidence = read_evidence(project_root(), facts, ui.say)
+    evidence = read_evidence(project_root(), facts, say)
     rates = rates_for(question, card, cards, offers, evidence, stack and ui.chosen("--stack", stack, STACKS))
     asked = {(card.key, count) for card, count in (*named, *((card, count or 1) for (card, count), _ in machines))}
     counted = {card.key for card, count in named if count}
@@ -152,7 +153,7 @@ def recommend(
             "changes": changes,
             "not_used": not_used,
         }
-        ui.print_json({"question": {"model": card.key} | asdict(question)} | said | asdict(answer))
+        print_json({"question": {"model": card.key} | asdict(question)} | said | asdict(answer))
         return
     workloads = [(each.key, each.method.value, each.data.sequence_length) for each in facts.workloads.values() if each.model == card.key]
     remarks = [
@@ -195,7 +196,7 @@ def _not_offered(facts: FactBase, named: Iterable[Counted], offered: Collection[
             why = f"no offer that the question allows has {count} x {card.name}" + (
                 f" (they have {', '.join(map(str, numbers))})" if numbers else ""
             )
-        ui.say(f"tunemark: {ui.ACCELERATOR}: {why}; its time is given as your own")
+        say(f"tunemark: {ui.ACCELERATOR}: {why}; its time is given as your own")
         yield card, count
 
 
@@ -242,7 +243,7 @@ def _own(card: AcceleratorCard, devices: int, figures: str | None) -> Offer:
             owned = parse_owned(figures, f"usd_per_hour=0.20, or {EXAMPLE}")
             hourly, watts = owned.usd_per_hour(), owned.watts / devices
         if devices > 1:
-            ui.say(f"tunemark: --owned: the figures are those of the whole machine with its {devices} {card.name}")
+            say(f"tunemark: --owned: the figures are those of the whole machine with its {devices} {card.name}")
     offer = Offer(card.key, card.name, devices, OWN, card.name, "owned", hourly, provider_name=OWN, priced=figures is not None)
     return replace(offer, watts=watts or card.tdp_w, caution=card.remarks)
 
@@ -276,7 +277,7 @@ def _providers(names: Iterable[str], offers: Iterable[Offer]) -> tuple[str, ...]
             meant = did_you_mean(name, known)
             raise TunemarkError("--provider", name, meant if meant.startswith("known") else f"{meant} known: {', '.join(known)}")
         if name.lower() not in {keys[0], provider_name(keys[0]).lower()}:
-            ui.say(f"tunemark: --provider: {name!r} is read as {provider_name(keys[0])}")
+            say(f"tunemark: --provider: {name!r} is read as {provider_name(keys[0])}")
         found += keys
     return tuple(found)
 
@@ -296,7 +297,7 @@ def _print(card: ModelCard, question: Question, answer: Answer, with_tuned: str,
     grounds = words.grounds(answer.best) if answer.best is not None else []
     own, others = words.own_hardware(question, answer), words.alternatives(question, answer)
     for line in (*own, words.headline(question, answer), *grounds, *others, *filter(None, [with_tuned])):
-        ui.tell(line.replace("$", sign))
+        tell(line.replace("$", sign))
     for title, options in (
         ("Options, best first", answer.ranked),
         ("May exceed a limit", answer.may_exceed),
@@ -306,8 +307,8 @@ def _print(card: ModelCard, question: Question, answer: Answer, with_tuned: str,
             _print_options(question, f"{title}: {min(SHOWN, len(options))} of {len(options)}", options[:SHOWN], sign)
     shown = list(filter(None, (words.ORDER if answer.ranked else "", *remarks)))
     for line in ("", *shown) if shown else ():
-        ui.tell(line.replace("$", sign))
-    ui.tell(f"{words.startup(question)} {words.NOT_INCLUDED}")
+        tell(line.replace("$", sign))
+    tell(f"{words.startup(question)} {words.NOT_INCLUDED}")
 
 
 def _print_options(question: Question, title: str, options: Iterable[Option], sign: str) -> None:
@@ -330,4 +331,4 @@ def _print_options(question: Question, title: str, options: Iterable[Option], si
         for option in options
     ]
     typer.echo("")
-    ui.print_table(columns, [[(cell or "").replace("$", sign) for cell in row] for row in rows], title=title)
+    print_table(columns, [[(cell or "").replace("$", sign) for cell in row] for row in rows], title=title)

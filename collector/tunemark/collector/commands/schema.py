@@ -5,10 +5,11 @@ from typing import Annotated
 
 import typer
 
-from tunemark.collector.commands.terminal import AsJson, chosen, option, print_json, print_table, say
+from tunemark.collector.commands.options import chosen, option
 from tunemark.schema.errors import Exit
 from tunemark.schema.files import is_checkout, project_root, write_atomically
 from tunemark.schema.records.reading import MODELS, field_reference, schema_files
+from tunemark.terminal import AsJson, print_json, print_table, say
 
 FOLDER = Path("schema") / "json"
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tunemark.collector.commands.terminal import AsJson, option, print_json, print_table, problem_json, say
+from tunemark.collector.commands.options import option, problem_json
 from tunemark.collector.gate.read import SUBMISSIONS, find_records, git_or_none, git_text, read_valid, records_in, shown_path, submission_id
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
@@ -21,6 +21,7 @@ from tunemark.schema.records.base import flattened
 from tunemark.schema.records.submission import RECOVERED, Submission
 from tunemark.schema.safe_text import terminal
 from tunemark.schema.vocabulary import DataSource, Status, WarningKind
+from tunemark.terminal import AsJson, print_json, print_table, say
 
 # Modules that need numpy are imported by the command, so that --help stays fast.
 # ruff: noqa: PLC0415

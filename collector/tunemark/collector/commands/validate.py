@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from tunemark.collector.commands.terminal import AsJson, option, print_json, problem_json, say
+from tunemark.collector.commands.options import option, problem_json
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import is_checkout, project_root
 from tunemark.schema.formats import counted
 from tunemark.schema.records.reading import Problem
 from tunemark.schema.safe_text import terminal
+from tunemark.terminal import AsJson, print_json, say
 
 if TYPE_CHECKING:
     from tunemark.collector.gate.check import Validation

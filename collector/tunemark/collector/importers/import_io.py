@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from tunemark.collector.commands.terminal import OPTIONS as SHARED
+from tunemark.collector.commands.options import OPTIONS as SHARED
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.files import write_atomically
 from tunemark.schema.formats import MIB

@@ -11,7 +11,7 @@ from tunemark.collector.audit.load import audited_record, load_evidence
 from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.audit.rule import Finding, audit, select
 from tunemark.collector.commands.audit import print_finding
-from tunemark.collector.commands.terminal import named_as, print_json, print_table, say
+from tunemark.collector.commands.options import named_as
 from tunemark.collector.importers.import_io import Request, option_of, write_out
 from tunemark.collector.importers.log_formats import read_log
 from tunemark.collector.importers.own_log import SETTINGS, OwnLog, Stated, devices_of, record_of
@@ -23,6 +23,7 @@ from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.records.base import canonical_json
 from tunemark.schema.records.published import PublishedResult
 from tunemark.schema.vocabulary import SoftwareLevel
+from tunemark.terminal import print_json, print_table, say
 
 if TYPE_CHECKING:
     from tunemark.collector.predict.fit import Observed

@@ -10,7 +10,6 @@ from typing import Any
 import typer
 from pydantic import ValidationError
 
-from tunemark.collector.commands.terminal import print_json, print_table, say
 from tunemark.collector.importers.import_io import LogProblem, Member, Request, first_error, members, printable, write_changed
 from tunemark.collector.importers.mlperf_log import BENCHMARK, MlperfRunLog, PowerLog, count, finite, power_of_run, read_power, read_run
 from tunemark.schema.errors import Exit
@@ -20,6 +19,7 @@ from tunemark.schema.formats import counted
 from tunemark.schema.records.base import canonical_json
 from tunemark.schema.records.converted import MLPERF_TARGET_EVAL_LOSS, ConvertedResult, ConvertedSystem
 from tunemark.schema.records.published import Conditions, Scalar
+from tunemark.terminal import print_json, print_table, say
 
 NAME = "llama2_70b_lora"
 LARGEST_SCALING = 10

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from tunemark.collector.audit.interval import duration, half_digit
-from tunemark.collector.commands.terminal import chosen, named_as, parse_count
+from tunemark.collector.commands.options import chosen, named_as, parse_count
 from tunemark.collector.importers.import_io import LogProblem, option_of
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase

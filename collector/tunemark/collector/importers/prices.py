@@ -22,7 +22,7 @@ from typing import Any
 import typer
 from pydantic import ValidationError
 
-from tunemark.collector.commands.terminal import chosen, date_option, named_as, print_json, say
+from tunemark.collector.commands.options import chosen, date_option, named_as
 from tunemark.collector.importers.import_io import Request, first_error, read_bytes, write_out
 from tunemark.collector.store.fact_rows import price_id
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
@@ -32,6 +32,7 @@ from tunemark.schema.facts.fact_base import FactBase, read_prices
 from tunemark.schema.facts.names import AWS, agrees, suggest_accelerator
 from tunemark.schema.formats import counted
 from tunemark.schema.vocabulary import PriceKind
+from tunemark.terminal import print_json, say
 
 SETTINGS = {
     "provider": "whose catalogue it is",

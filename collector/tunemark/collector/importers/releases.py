@@ -8,11 +8,12 @@ import tomlkit
 import typer
 from packaging.version import InvalidVersion, Version
 
-from tunemark.collector.commands.terminal import named_as, say
+from tunemark.collector.commands.options import named_as
 from tunemark.collector.importers.import_io import Request, read_bytes, write_out
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.world_facts import Library
 from tunemark.schema.formats import counted
+from tunemark.terminal import say
 
 SOURCE = "Python Package Index, /pypi/{}/json: day of the first file"
 

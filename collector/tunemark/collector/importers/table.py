@@ -12,7 +12,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from tunemark.collector.audit.interval import duration
-from tunemark.collector.commands.terminal import print_json, print_table, say
 from tunemark.collector.gate.published_checks import condition_problems
 from tunemark.collector.gate.read import DOCUMENT
 from tunemark.collector.importers.import_io import Request, first_error, printable, read_text, write_changed
@@ -25,6 +24,7 @@ from tunemark.schema.files import project_root, write_atomically
 from tunemark.schema.records.base import canonical_json
 from tunemark.schema.records.published import Claim, Origin, PublishedResult, PublishedSet, Reading, Scalar, SourceDocument
 from tunemark.schema.vocabulary import PublishedStatus
+from tunemark.terminal import print_json, print_table, say
 
 SETTINGS = {"map": "what each column means: a TOML file"}
 EXTRACT = "tables.md"

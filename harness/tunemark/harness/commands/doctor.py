@@ -10,13 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
-from tunemark.harness.commands.run import Json, option
+from tunemark.harness.commands.run import option
 from tunemark.harness.plan.resolve import Options, StepMemory, detect, hub, resolve, step_memory
 from tunemark.harness.run.run_log import describe, judge
-from tunemark.harness.run.show import answers, print_json
 from tunemark.harness.vendors.protocol import DeviceUnavailable, vendor_of
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError
@@ -27,6 +24,7 @@ from tunemark.schema.plan.capabilities import Machine
 from tunemark.schema.plan.resolve import missing_card
 from tunemark.schema.records.trace import TORCH_NAMES
 from tunemark.schema.vocabulary import PACKAGES, Backend, Dtype
+from tunemark.terminal import AsJson, print_json, print_table
 
 app = typer.Typer(rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]})
 REQUIRED = ("torch", "transformers", "peft", "accelerate")
@@ -42,7 +40,7 @@ def doctor(
     self_test: Annotated[
         bool, option("--self-test/--no-self-test", "Test torch on each device with five seconds of matrix products.")
     ] = True,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show this machine, the workloads it can run, and what is missing.
 
@@ -68,47 +66,47 @@ def doctor(
 
 
 def _show(content: dict[str, Any]) -> None:
-    screen, tests = answers(), content["self_tests"]
-    screen.print(_machine_table(content))
+    tests = content["self_tests"]
+    print_table(("", "this machine"), _machine(content))
     for test in tests:
-        verdict = {True: "[green]works[/green]        ", False: "[red]fails[/red]        ", None: "not tested   "}[test["passed"]]
+        verdict = {True: ("works", "green"), False: ("fails", "red"), None: ("not tested", None)}[test["passed"]]
         rate = f"{formats.flop_per_s(test['flop_per_s'])} {test['dtype']}, forward and backward" if test["flop_per_s"] else ""
         problem = "; ".join(filter(None, (test["problem"], test["fix"])))
-        screen.print(f"  {verdict} device {test['device']}, {escape(test['name'])}: {escape(rate or problem)}", soft_wrap=True)
+        _line(*verdict, f"device {test['device']}, {test['name']}: {rate or problem}")
     if any(test["flop_per_s"] for test in tests):
-        screen.print(
-            "                The probe of a run multiplies in the format of that run, so its rate can differ from this one.", soft_wrap=True
-        )
+        _line("", None, "The probe of a run multiplies in the format of that run, so its rate can differ from this one.")
     refused: dict[str, list[str]] = {}
     for row in content["workloads"]:
-        verdict, why, step_s = "[green]can run[/green]      ", row["title"], row["products_s"] or 0.0
+        verdict, why, step_s = ("can run", "green"), row["title"], row["products_s"] or 0.0
         if row["reason"] is not None:
             refused.setdefault(row["reason"], []).append(row["workload"])
             continue
         if row["too_large"]:
-            verdict, why = "[yellow]too large[/yellow]    ", row["memory_problem"]
+            verdict, why = ("too large", "yellow"), row["memory_problem"]
         elif step_s > SLOW_STEP_S:
             # The self-test is too short for more digits than whole hours.
             takes = f"{step_s / formats.HOUR_S:,.0f} h" if step_s >= formats.HOUR_S else formats.estimated_duration(step_s)
-            verdict = "[yellow]can run, slow[/yellow]"
+            verdict = ("can run, slow", "yellow")
             why = f"the matrix products of a step take about {takes} at the {tests[0]['dtype']} rate of the self-test"
-        screen.print(f"  {verdict} {row['workload']}: {escape(why)}")
+        _line(*verdict, f"{row['workload']}: {why}")
     for reason, names in refused.items():
-        screen.print(f"  [red]cannot run[/red]    {', '.join(names)}: {escape(reason)}", soft_wrap=True)
-    if content["missing_required"]:
-        screen.print(
-            f"[red]missing: {', '.join(content['missing_required'])}[/red]; run `pip install 'tunemark[run]'`, or `make setup-run` in a checkout"
-        )
+        _line("cannot run", "red", f"{', '.join(names)}: {reason}")
+    if missing := ", ".join(content["missing_required"]):
+        _line("missing", "red", f"{missing}; run `pip install 'tunemark[run]'`, or `make setup-run` in a checkout")
 
 
-def _machine_table(content: dict[str, Any]) -> Table:
+def _line(verdict: str, colour: str | None, text: str) -> None:
+    typer.echo(f"  {typer.style(f'{verdict:13}', fg=colour)} {text}")
+
+
+def _machine(content: dict[str, Any]) -> list[tuple[str, str]]:
     machine, load, usable = content["machine"], content["load"], content["machine"]["cpu_usable_cores"]
     swap = f"{formats.gib(machine['swap_bytes'])} of swap" if machine["swap_bytes"] else "no swap"
     other = "unknown: this system reports no load"
     if load is not None:
         other = f"{load:.1f} runnable threads on {usable:g} cores in the last minute"
         busy = load > BUSY_SHARE * usable
-        other = f"[yellow]{other}: stop other programs before you measure[/yellow]" if busy else f"little: {other}"
+        other = f"{other}: stop other programs before you measure" if busy else f"little: {other}"
     packages = ", ".join(f"{name} {number}" for name, number in machine["packages"].items())
     rows = {
         "device": f"{len(machine['devices'])} x {machine['devices'][0]['name']} ({machine['backend']}: {machine['backend_reason']})",
@@ -121,14 +119,11 @@ def _machine_table(content: dict[str, Any]) -> Table:
         "not installed": ", ".join(content["missing_optional"]) or "nothing",
         "model hub": f"{content['hub']}; used only for pretrained weights and hub data",
     }
-    table = Table(show_header=False, box=None, padding=(0, 2))
-    for label, value in rows.items():
-        table.add_row(label, value)
-    return table
+    return list(rows.items())
 
 
 @app.command()
-def workloads(*, as_json: Json = False) -> None:
+def workloads(*, as_json: AsJson = False) -> None:
     """List the standard workloads.
 
     Examples
@@ -140,11 +135,18 @@ def workloads(*, as_json: Json = False) -> None:
     if as_json:
         print_json([card.model_dump(mode="json") for card in cards.values()])
         return
-    table = Table("workload", "tier", "model", "method", "tokens x rows", "title", box=None, padding=(0, 2))
-    for card in cards.values():
-        rows = card.batch.micro_batch * card.batch.gradient_accumulation
-        table.add_row(card.key, card.tier, card.model, card.method.value, f"{card.data.sequence_length} x {rows}", card.title)
-    answers().print(table)
+    rows = [
+        (
+            card.key,
+            card.tier,
+            card.model,
+            card.method.value,
+            f"{card.data.sequence_length} x {card.batch.micro_batch * card.batch.gradient_accumulation}",
+            card.title,
+        )
+        for card in cards.values()
+    ]
+    print_table(("workload", "tier", "model", "method", "tokens x rows", "title"), rows)
 
 
 def runnable(facts: FactBase, machine: Machine, tests: Sequence[dict[str, Any]] = ()) -> list[dict[str, Any]]:

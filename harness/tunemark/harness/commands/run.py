@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 import typer
 import yaml
 from pydantic import ValidationError
-from rich.table import Column, Table
 
 from tunemark.harness.plan.resolve import (
     RARE,
@@ -30,16 +29,18 @@ from tunemark.harness.plan.resolve import (
     valid,
 )
 from tunemark.harness.run.report import TRACKERS, refuse_missing_tracker, report
-from tunemark.harness.run.show import answers, as_text, print_json, say, summary, table
+from tunemark.harness.run.show import summary
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.plan.capabilities import Machine, shared_cores
 from tunemark.schema.plan.resolve import ALIASES
+from tunemark.schema.privacy import is_hash
 from tunemark.schema.records.base import flattened
 from tunemark.schema.records.plan import OPTIONS
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.vocabulary import Status
+from tunemark.terminal import AsJson, Table, print_json, print_table, say, tell
 
 if TYPE_CHECKING:
     from tunemark.harness.studies.series import StudyResult
@@ -52,6 +53,8 @@ EXIT_BY_STATUS = {
     Status.OOM_HOST: Exit.OUT_OF_MEMORY,
 }
 
+SHOWN_OF_HASH = 12
+
 # The options that plan, run and the studies share
 
 
@@ -60,7 +63,6 @@ def option(name: str, text: str, metavar: str | None = None, **settings: Any) ->
     return typer.Option(name, help=text, metavar=metavar, **settings)
 
 
-Json = Annotated[bool, option("--json", "Print JSON on standard output.")]
 Out = Annotated[Path | None, option("--out", "Write the submissions there. Default: submissions/ of the checkout.", "FOLDER")]
 Workload = Annotated[str, typer.Argument(help="A name of `tunemark workloads`, your card (.toml), or options (.yml).")]
 
@@ -235,7 +237,7 @@ def plan(
     accelerator: Annotated[
         str | None, option("--accelerator", "Plan for another accelerator, such as nvidia-h100-80gb-sxm.", "KEY")
     ] = None,
-    as_json: Json = False,
+    as_json: AsJson = False,
     options: Options,
 ) -> None:
     """Show how a workload would run here, or on other machines, with the reason for each value.
@@ -272,17 +274,14 @@ def plan(
         verdict = f"cannot run: {resolved.unsupported}" if resolved.unsupported else "can run"
         if memory.too_large and not resolved.unsupported:
             verdict = f"is too large, and `tunemark run` refuses it without --set force=true; {memory.fix}"
-        answers().print(*as_text(f"{workload}: {verdict}"), soft_wrap=True)
+        tell(f"{workload}: {verdict}")
         if memory.words:
-            answers().print(*as_text(f"A step {memory.words} by the memory model."), soft_wrap=True)
-        field_column, value_column = Column("field", no_wrap=True), Column("value", overflow="fold", max_width=24)
-        table = Table(field_column, value_column, "reason", box=None, padding=(0, 2, 0, 0))
-        overridden = {override.field: override.card for override in resolved.overrides}
-        for field, value in flattened(resolved.plan.settings):
-            reason = f"overridden; the card has {overridden[field]}" if field in overridden else resolved.plan.reasons.get(field, "")
-            text = ", ".join(map(str, value)) if isinstance(value, list) else formats.MISSING if value is None else str(value)
-            table.add_row(*as_text(field, text, reason))
-        answers().print(table)
+            tell(f"A step {memory.words} by the memory model.")
+        reasons = resolved.plan.reasons | {each.field: f"overridden; the card has {each.card}" for each in resolved.overrides}
+        settings = (
+            (name, value[:SHOWN_OF_HASH] if value and is_hash(name) else value) for name, value in flattened(resolved.plan.settings)
+        )
+        print_table(("field", "value", "reason"), [(name, value, reasons.get(name, "")) for name, value in settings])
     refuse_unsupported(resolved)
 
 
@@ -306,7 +305,7 @@ def run(
     reason: Annotated[str | None, option("--reason", "Why it replaces that result.", "TEXT")] = None,
     repeats: Annotated[int, option("--repeats", "Run N times, each in a fresh process, and report median and range.", "N", min=1)] = 1,
     report_to: Annotated[str | None, option("--report-to", f"Also log the finished run to {', '.join(TRACKERS)}.", "NAME")] = None,
-    as_json: Json = False,
+    as_json: AsJson = False,
     options: Options,
 ) -> None:
     """Fine-tune once in a fresh process and write one submission.
@@ -363,14 +362,14 @@ def answer(result: "StudyResult", *, as_json: bool) -> NoReturn:
         print_json(asdict(result))
     else:
         for part in result.shown():
-            answers().print(part, soft_wrap=isinstance(part, str), markup=False)
+            print_table(*part) if isinstance(part, Table) else tell(part)
     if result.ended:
         say(f"tunemark: {result.ended}")
     raise typer.Exit(result.exit_code)
 
 
 @app.command()
-def recover(*, as_json: Json = False) -> None:
+def recover(*, as_json: AsJson = False) -> None:
     """Write the submissions of runs whose tunemark process was killed, from the logs in the temporary folder.
 
     It waits until the worker of such a run has ended.
@@ -406,11 +405,9 @@ def recover(*, as_json: Json = False) -> None:
         print_json(written)
     else:
         for row in written:
-            answers().print(
-                f"recovered {row['workload']} with {formats.counted(row['steps'], 'step')}: {row['file']}", soft_wrap=True, markup=False
-            )
+            typer.echo(f"recovered {row['workload']} with {formats.counted(row['steps'], 'step')}: {row['file']}")
         if not written and not failed:
-            answers().print("no killed run was found in the temporary folder")
+            typer.echo("no killed run was found in the temporary folder")
     raise typer.Exit(Exit.INTERNAL if failed else Exit.OK)
 
 
@@ -424,7 +421,7 @@ def runs(
     remove: Annotated[
         list[str] | None, option("--remove", "Remove the run with this id, or all `tries`. What git tracks stays.", "ID")
     ] = None,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """List the runs on this machine that git does not track, newest first: submissions, and tries, which are not sent.
 
@@ -462,9 +459,9 @@ def runs(
     elif rows:
         columns = ("id", "workload", "status", "steps", "tokens/s", "file")
         shown = (row | {"tokens/s": row["tokens_per_s"] and formats.significant(row["tokens_per_s"])} for row in rows)
-        answers().print(table(columns, ([row[name] for name in columns] for row in shown), folded=("workload", "status", "file")))
+        print_table(columns, [[row[name] for name in columns] for row in shown])
     elif not remove:
-        answers().print("no run here that git does not track; `tunemark run` makes one")
+        typer.echo("no run here that git does not track; `tunemark run` makes one")
 
 
 def _files(folder: Path) -> list[Path]:

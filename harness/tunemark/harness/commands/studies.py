@@ -6,11 +6,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
-from tunemark.harness.commands.run import Json, Out, Workload, answer, count, option, row_length, takes_run_options
+from tunemark.harness.commands.run import Out, Workload, answer, count, option, row_length, takes_run_options
 from tunemark.harness.plan.resolve import Options, fraction
-from tunemark.harness.run.show import answers, print_json, table
 from tunemark.harness.studies.ab_test import run_ab
 from tunemark.harness.studies.frontier import Over, run_frontier
 from tunemark.harness.studies.series import Bench, read_submission
@@ -23,6 +21,7 @@ from tunemark.schema.physics.utilisation import units_per_node
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.statistics.comparison import FEWEST_PAIRS
 from tunemark.schema.statistics.intervals import Interval
+from tunemark.terminal import AsJson, print_json, print_table, tell
 
 app = typer.Typer(rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]})
 
@@ -42,7 +41,7 @@ def sweep(
     repeats: Annotated[int, option("--repeats", "Run each point N times, alternating between points.", "N", min=1)] = 1,
     out: Out = None,
     again: Again = False,
-    as_json: Json = False,
+    as_json: AsJson = False,
     options: Options,
 ) -> None:
     """Run a workload at several points. Each point has a fresh process and its own submission.
@@ -76,7 +75,7 @@ def frontier(
     within: Annotated[str | None, option("--within", "Stop within this tolerance, such as 10%. Default: exact.", "SHARE")] = None,
     out: Out = None,
     again: Again = False,
-    as_json: Json = False,
+    as_json: AsJson = False,
     options: Options,
 ) -> None:
     """Find the largest micro-batch and the longest sequence that fit, by doubling and then bisection.
@@ -109,7 +108,7 @@ def tune(
     ] = 3,
     out: Out = None,
     again: Again = False,
-    as_json: Json = False,
+    as_json: AsJson = False,
     options: Options,
 ) -> None:
     """Find the fastest configuration of the tuned division on this machine, then measure it beside the card's.
@@ -139,7 +138,7 @@ def ab(
     repeats: Annotated[int, option("--repeats", "Run each setting N times; a verdict needs three.", "N", min=FEWEST_PAIRS)] = 5,
     out: Out = None,
     again: Again = False,
-    as_json: Json = False,
+    as_json: AsJson = False,
     options: Options,
 ) -> None:
     """Compare two settings in interleaved runs A B, B A, A B .. in fresh processes. Each run writes a submission.
@@ -170,7 +169,7 @@ def predict(
     usd_per_hour: Annotated[
         float | None, option("--usd-per-hour", "Price of all machines. Default: the on-demand list price in data/prices.", "USD", min=0)
     ] = None,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Predict the time and cost of a whole job from short runs on the same machine.
 
@@ -204,9 +203,9 @@ def predict(
         *([("cost", formats.usd(usd.value), f"{formats.usd(usd.low)} to {formats.usd(usd.high)}")] if usd else []),
         ("price", price, ""),
     ]
-    answers().print(table(columns, rows, folded=columns))
+    print_table(columns, rows)
     for warning in prediction.caveats:
-        answers().print(f"  [yellow]warning[/yellow] {escape(warning)}", soft_wrap=True)
+        tell(f"warning: {warning}")
 
 
 def _between(interval: Interval) -> str:

@@ -1,73 +1,26 @@
 """Terminal output: progress while a run goes on, and its headline numbers afterwards."""
 
-import json
-import os
-import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Self
 
+import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TimeElapsedColumn
-from rich.table import Column, Table
-from rich.text import Text
 
 from tunemark.harness.run.run_log import RunLog
 from tunemark.schema import formats
 from tunemark.schema.derive import Derived, derive
-from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.utilisation import Physics, physics
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.vocabulary import Status
+from tunemark.terminal import print_table, say, tell
 
 PLAIN_EVERY_STEPS = 50
-PIPE_WIDTH = 160
 ETA_STEPS = 10
 """Last steps whose mean time gives the time left."""
-
-
-class Answers(Console):
-    """Standard output."""
-
-    def on_broken_pipe(self) -> None:
-        """End without an error when the reader of a pipe, such as `head`, has seen enough. rich itself ends with 1."""
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(Exit.OK)
-
-
-def answers() -> Console:
-    """Return the console for answers, on standard output. A pipe has no width, so it gets a generous one.
-
-    Our own text may contain markup; text from elsewhere, such as a message or a setting, goes through `escape` or `as_text`.
-    """
-    return Answers(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
-
-
-def say(text: str) -> None:
-    """Print a message on standard error: standard output is for answers."""
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
-
-
-def print_json(content: Any) -> None:  # noqa: ANN401 - any JSON value
-    """Print JSON on standard output."""
-    sys.stdout.write(json.dumps(content, indent=1, default=str) + "\n")
-
-
-def table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, folded: Sequence[str] = ()) -> Table:
-    """Return a table whose folded columns are texts, and all others numbers on the right. A cell without a value is a missing one."""
-    columns = [Column(name, overflow="fold") if name in folded else Column(name, justify="right", no_wrap=True) for name in headings]
-    made = Table(*columns, box=None, padding=(0, 2, 0, 0))
-    for row in rows:
-        made.add_row(*as_text(*(formats.MISSING if cell is None else str(cell) for cell in row)))
-    return made
-
-
-def as_text(*cells: str) -> list[Text]:
-    """Return the cells of a row literally: brackets in a message or a list are not markup."""
-    return [Text(cell) for cell in cells]
 
 
 class RunProgress:
@@ -140,20 +93,18 @@ def summary(submission: Submission) -> dict[str, Any]:
 
 def print_summary(submission: Submission, place: str) -> None:
     """Print the headline numbers and the submission's file."""
-    screen, derived, outcome = answers(), derive(submission), submission.outcome
+    derived, outcome = derive(submission), submission.outcome
     unsupported = outcome.status is Status.UNSUPPORTED
     failed = ", nothing was started: " if unsupported else f" in phase {outcome.phase.value}: "
     where = "" if not outcome.message else ", " if outcome.status is Status.OK else failed
-    screen.print(f"[bold]{escape(submission.workload)}[/bold]: {outcome.status.value}{where}{escape(outcome.message or '')}")
+    tell(f"{submission.workload}: {outcome.status.value}{where}{outcome.message or ''}")
     if outcome.fix:
-        screen.print(f"  what to do: {escape(outcome.fix)}")
-    table = Table(show_header=False, box=None, padding=(0, 2))
-    for label, value in () if unsupported else _lines(submission, derived):
-        table.add_row(*as_text(label, value))
-    screen.print(table)
+        tell(f"what to do: {outcome.fix}")
+    if not unsupported:
+        print_table(("", "this run"), list(_lines(submission, derived)))
     for warned in submission.warnings:
-        screen.print(f"  [yellow]warning[/yellow] {warned.kind.value}: {escape(warned.message)}")
-    screen.print(f"  {escape(place)}", soft_wrap=True)
+        tell(f"warning {warned.kind.value}: {warned.message}")
+    typer.echo(place)
 
 
 def _lines(submission: Submission, derived: Derived) -> Iterator[tuple[str, str]]:

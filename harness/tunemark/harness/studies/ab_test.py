@@ -7,7 +7,6 @@ from statistics import mean, median
 from typing import Any
 
 from tunemark.harness.plan.resolve import Options
-from tunemark.harness.run.show import say
 from tunemark.harness.studies.series import Bench, Series, Stopped, StudyResult, card_with, settings_of
 from tunemark.schema import formats
 from tunemark.schema.derive import Derived, derive
@@ -17,6 +16,7 @@ from tunemark.schema.statistics.comparison import ARMS, ArmRun, Change, break_ev
 from tunemark.schema.statistics.intervals import ShareDifference, share_difference
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.schema.vocabulary import Status
+from tunemark.terminal import say
 
 LOSS_TOLERANCE = 0.01
 """Other kernels and number formats round differently. Above this difference in loss, the two arms do not train the same way."""

@@ -5,10 +5,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from rich.table import Table
-
 from tunemark.harness.plan.resolve import Options, Resolved, refuse_unsupported, step_memory
-from tunemark.harness.run.show import say, table
 from tunemark.harness.studies.series import Bench, Point, Series, Stopped, StudyResult, card_with, short
 from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.schema import formats
@@ -17,6 +14,7 @@ from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.workloads import WorkloadCard
 from tunemark.schema.plan.capabilities import Machine
 from tunemark.schema.vocabulary import DataSource, Phase, Status, Task
+from tunemark.terminal import Table, say
 
 TRY_STEPS = 3
 """The second step is the first with optimizer states and gradients together; the third shows growth."""
@@ -56,7 +54,7 @@ class FrontierResult(StudyResult):
 
     def shown(self) -> Iterator[Table]:
         """Yield the table of the edges."""
-        rows = (
+        rows = [
             (
                 str(edge.sequence_length),
                 str(edge.micro_batch or "none"),
@@ -65,9 +63,9 @@ class FrontierResult(StudyResult):
                 str(edge.tries),
             )
             for edge in self.edges
-        )
+        ]
         if self.edges:
-            yield table(("sequence length", "largest micro-batch", "first failure", "peak memory", "tries"), rows)
+            yield Table(("sequence length", "largest micro-batch", "first failure", "peak memory", "tries"), rows)
 
 
 def run_frontier(

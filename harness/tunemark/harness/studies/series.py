@@ -18,11 +18,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from filelock import FileLock, Timeout
-from rich.table import Table
 
 from tunemark.harness.plan.resolve import SETTINGS, Options, Resolved, detect, refuse_missing_devices, resolve
 from tunemark.harness.run.record import environment, source_content, submissions, tries
-from tunemark.harness.run.show import say
 from tunemark.schema import formats
 from tunemark.schema.derive import derive
 from tunemark.schema.errors import Exit, TunemarkError
@@ -35,6 +33,7 @@ from tunemark.schema.records.reading import InvalidRecord, read_record
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.trace import Study
 from tunemark.schema.vocabulary import Status
+from tunemark.terminal import Table, say
 
 # What a series varies
 

@@ -4,10 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from rich.table import Table
-
 from tunemark.harness.plan.resolve import Options, Resolved
-from tunemark.harness.run.show import say, table
 from tunemark.harness.studies.series import Bench, Kind, Point, Run, Series, StudyResult, axis_of, card_with, grid, star_of_card
 from tunemark.schema import formats
 from tunemark.schema.derive import derive
@@ -15,6 +12,7 @@ from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.statistics.intervals import one_more_run
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.schema.vocabulary import Status, WarningKind
+from tunemark.terminal import Table, say
 
 ALL_RUNS = (WarningKind.RANDOM_WEIGHTS, WarningKind.UNKNOWN_ACCELERATOR, WarningKind.DIRTY_SOURCE)
 """Warnings that apply to every point alike."""
@@ -175,4 +173,4 @@ def points_table(rows: Sequence[Row]) -> Table:
         ]
 
     headings = ("point", "status", "step time", "tokens/s", *spread, "peak memory", "loss", "speed", "warnings")
-    return table(headings, map(cells, rows), folded=("point", "status", "warnings"))
+    return Table(headings, [cells(row) for row in rows])

@@ -12,10 +12,7 @@ from functools import partial
 from statistics import median
 from typing import Literal, get_args
 
-from rich.table import Table
-
 from tunemark.harness.plan.resolve import Options, step_memory
-from tunemark.harness.run.show import say, table
 from tunemark.harness.studies.ab_test import Comparison, run_ab
 from tunemark.harness.studies.frontier import DOES_NOT_FIT, host_limit, trial
 from tunemark.harness.studies.series import AS_GIVEN, Bench, Point, Series, StudyResult, card_with, short
@@ -26,6 +23,7 @@ from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.records.plan import Attention, Compile, CompileMode, FrozenWeights, FusedKernels, SdpaKernel
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.vocabulary import Checkpointing, Status, Strategy
+from tunemark.terminal import Table, say
 
 TRY_STEPS = 8
 SETTLING_STEPS = 2
@@ -100,7 +98,7 @@ class TuneResult(StudyResult):
 
     def shown(self) -> Iterator[Table | str]:
         """Yield the levers with their gains, in the order in which they were tried, and the verdict on the best settings."""
-        rows = (
+        rows = [
             (
                 tried.lever,
                 tried.settings,
@@ -110,9 +108,9 @@ class TuneResult(StudyResult):
                 f"{tried.verdict}: {tried.reason}" if tried.reason else tried.verdict,
             )
             for tried in self.tries
-        )
+        ]
         if self.tries:
-            yield table(("lever", "settings", "tokens/s", "gain", "peak memory", ""), rows, folded=("lever", "settings", ""))
+            yield Table(("lever", "settings", "tokens/s", "gain", "peak memory", "verdict"), rows)
         yield f"best: {self.best}" + ("" if self.complete else " (the search is not complete)")
         yield from self.comparison.shown() if self.comparison else ()
 

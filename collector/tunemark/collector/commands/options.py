@@ -1,19 +1,13 @@
-"""Options and output that all commands share: rich tables, JSON and CSV for programs, messages."""
+"""Options that all commands share, and how their values are read."""
 
-import json
 import re
-import shutil
-import sys
-import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
-from pydantic import BaseModel
 
 from tunemark.schema import recommendation_words
 from tunemark.schema.errors import TunemarkError, did_you_mean
@@ -22,17 +16,14 @@ from tunemark.schema.facts.cards import APPLE, AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.names import memory_in, words_of
 from tunemark.schema.files import project_root
-from tunemark.schema.formats import MISSING, seconds_of, tokens_in_row, whole_number
+from tunemark.schema.formats import seconds_of, tokens_in_row, whole_number
 from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.recommendation import Rate
-from tunemark.schema.safe_text import shown_json, terminal
 from tunemark.schema.vocabulary import Method, PriceKind
+from tunemark.terminal import say
 
 if TYPE_CHECKING:
     from tunemark.schema.records.reading import Problem
-
-# rich is imported by the functions that need it, so that --help stays fast.
-# ruff: noqa: PLC0415
 
 
 def option(*words: str, metavar: str | None = None) -> Any:  # noqa: ANN401 - typer's own class
@@ -41,7 +32,6 @@ def option(*words: str, metavar: str | None = None) -> Any:  # noqa: ANN401 - ty
 
 
 # Options of several commands: one name and one meaning everywhere.
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 Database = Annotated[Path | None, option("--db", "The DuckDB file. Default: `build/tunemark.duckdb` of the checkout.")]
 ModelName = Annotated[str, option("--model", "-m", "A model: name, hub id, config.json, or a size such as 13B.")]
 Accelerators = Annotated[list[str] | None, option("--accelerator", "-a", "An accelerator, or as in '8 x H100'; repeatable. Default: all.")]
@@ -56,8 +46,6 @@ OPTIONS = {"model": "--model/-m", "accelerator": ACCELERATOR, "method": "--metho
 """Fields of facts, shapes and questions, and the options that set them in all commands."""
 Word = TypeVar("Word", bound=str)
 Read = TypeVar("Read", int, float)
-LARGEST_PLAIN = 1e6
-"""Numbers below this are shown with six digits, larger ones without decimals; exponents are avoided."""
 
 
 @contextmanager
@@ -216,17 +204,6 @@ def _read(option: str, text: str, reader: Callable[[str], Read]) -> Read:
         raise TunemarkError(option, text, str(error)) from error
 
 
-def say(message: str) -> None:
-    """Print a message on standard error, each line neutralised."""
-    typer.echo("\n".join(map(terminal, message.split("\n"))), err=True)
-
-
-def tell(text: str) -> None:
-    """Print a paragraph, on a terminal broken between its words."""
-    fitted = textwrap.TextWrapper(shutil.get_terminal_size().columns, break_long_words=False, break_on_hyphens=False)
-    typer.echo(fitted.fill(text) if sys.stdout.isatty() else text)
-
-
 def cited(rate: Rate) -> str:
     """Return the kind of evidence with the first results."""
     if not rate.result_ids:
@@ -238,80 +215,3 @@ def cited(rate: Rate) -> str:
 def problem_json(file: str, problem: "Problem") -> dict[str, str]:
     """Return a problem of a file as JSON values."""
     return {"file": file, "field": problem.field, "value": problem.value, "fix": problem.fix}
-
-
-def print_json(value: object) -> None:
-    """Print JSON on standard output: ISO 8601 dates, numbers with full precision, null for NaN and infinities."""
-    typer.echo(shown_json(json.dumps(_finite(value), indent=1, ensure_ascii=False, default=str, allow_nan=False)))
-
-
-def _finite(value: Any) -> Any:  # noqa: ANN401 - any value of an answer
-    if isinstance(value, float):
-        return value if isfinite(value) else None
-    if isinstance(value, date):
-        return value.isoformat()
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str | None = None) -> None:
-    """Print a table: with rich on a terminal, or as a block of lines for each row where it is too narrow; as plain aligned text in a pipe."""
-    shown = [[cell(value) for value in row] for row in rows]
-    values = [[row[index] for row in rows if row[index] is not None] for index in range(len(columns))]
-    numeric = [bool(column) and all(type(value) in {int, float} for value in column) for column in values]
-    if sys.stdout.isatty():
-        _print_fitted(columns, shown, numeric, title)
-        return
-    # rich takes about 1 ms per row, which is too slow for the many rows of a query in a pipe.
-    widths = [max(map(len, column)) for column in zip(columns, *shown, strict=True)]
-    if title:
-        typer.echo(title)
-    for cells in (columns, *shown):
-        aligned = (text.rjust(width) if right else text.ljust(width) for text, width, right in zip(cells, widths, numeric, strict=True))
-        typer.echo("  ".join(aligned).rstrip())
-
-
-PROSE = 24
-"""Characters from which a column may be broken between its words: a shorter one holds figures and names, which stay on one line."""
-
-
-def _print_fitted(columns: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[bool], title: str | None) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    console, needed = Console(), -1
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
-    for name, right, *cells in zip(columns, numeric, *rows, strict=True):
-        width = max(map(len, (name, *cells)))
-        least = width if width <= PROSE else max(PROSE, *(len(word) for text in (name, *cells) for word in text.split()))
-        needed += least + len(" | ")
-        table.add_column(Text(name), justify="right" if right else "left", overflow="fold", min_width=least)
-    if needed <= console.width:
-        for row in rows:
-            table.add_row(*map(Text, row))
-        console.print(table)
-        return
-    if title:
-        console.print(Text(title, style="italic"))
-    for first, *others in rows:
-        # Pairs are filled into lines, and a short one is not broken between its words.
-        pairs = [f"{name}: {text}" for name, text in zip(columns[1:], others, strict=True) if text not in {"", MISSING}]
-        whole = "; ".join(pair if len(pair) > console.width // 2 else pair.replace(" ", "\xa0") for pair in pairs)
-        lines = textwrap.wrap(whole, console.width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
-        console.print(Text("\n".join((f"{columns[0]}: {first or MISSING}", *lines)).replace("\xa0", " ")))
-
-
-def cell(value: object) -> str:
-    """Return a value as shown in a table, on one line; numbers have six significant digits."""
-    if value is None:
-        return MISSING
-    if isinstance(value, float):
-        return f"{value:.6g}" if abs(value) < LARGEST_PLAIN else f"{value:.0f}"
-    if isinstance(value, list):
-        return ", ".join(cell(item) for item in value)
-    return terminal(" ".join(str(value).split()))
