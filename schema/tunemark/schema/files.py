@@ -1,8 +1,9 @@
-"""The project's folders, atomic replacement of files and folders, and processes for work on many files."""
+"""The project's folders, atomic replacement of files and folders, processes for work on many files, and what git says of a folder."""
 
 import os
 import shutil
 import signal
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tunemark.schema.errors import TunemarkError
+from tunemark.schema.safe_text import terminal
 
 ROOT_VARIABLE = "TUNEMARK_ROOT"
 
@@ -161,3 +163,35 @@ def in_processes(work: Callable[[Item], Result], items: Sequence[Item], *, paral
         yield from pool.map(work, items, chunksize=CHUNK)
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def git(root: Path, *arguments: str) -> bytes:
+    """Return git's output for a folder. Raises TunemarkError with git's own message.
+
+    No shell, no monitors of the repository. Git is called in no other way.
+    """
+    program = shutil.which("git")
+    if program is None:
+        raise TunemarkError("git", "", "is not installed; install it")
+    # Hooks, aliases and filters of the repository play no part in the commands used here; file system monitors could.
+    command = [program, "-C", str(root), "-c", "core.fsmonitor=false", *arguments]
+    try:
+        return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=600).stdout  # noqa: S603 - no shell
+    except subprocess.CalledProcessError as error:
+        message = terminal(error.stderr.decode(errors="replace").strip()[:500])
+        raise TunemarkError(f"git {arguments[0]}", terminal(arguments[-1]), message or "failed") from error
+    except (OSError, subprocess.SubprocessError) as error:
+        raise TunemarkError(f"git {arguments[0]}", "", terminal(str(error))) from error
+
+
+def git_text(root: Path, *arguments: str) -> str:
+    """Return git's output as text, without the last line break."""
+    return git(root, *arguments).decode(errors="replace").strip()
+
+
+def git_or_none(root: Path, *arguments: str) -> str | None:
+    """Return git's output as text, without the last line break; None if it fails, as outside of a repository."""
+    try:
+        return git_text(root, *arguments)
+    except TunemarkError:
+        return None

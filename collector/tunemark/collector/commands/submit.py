@@ -12,10 +12,10 @@ from typing import Annotated, Any
 import typer
 
 from tunemark.collector.commands.options import option, problem_json
-from tunemark.collector.gate.read import SUBMISSIONS, find_records, git_or_none, git_text, read_valid, records_in, shown_path, submission_id
+from tunemark.collector.gate.read import SUBMISSIONS, find_records, read_valid, records_in, shown_path, submission_id
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.files import is_checkout, project_root, write_atomically
+from tunemark.schema.files import git_or_none, git_text, is_checkout, project_root, write_atomically
 from tunemark.schema.formats import counted
 from tunemark.schema.records.base import flattened
 from tunemark.schema.records.submission import RECOVERED, Submission

@@ -8,8 +8,9 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from tunemark.collector.gate.identity import Identity, copies, identity_of
-from tunemark.collector.gate.read import SUBMISSIONS, git_or_none
+from tunemark.collector.gate.read import SUBMISSIONS
 from tunemark.schema.derive import Derived
+from tunemark.schema.files import git_or_none
 from tunemark.schema.formats import GIB
 from tunemark.schema.records.reading import Problem
 from tunemark.schema.records.submission import Submission

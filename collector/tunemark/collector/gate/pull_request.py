@@ -15,11 +15,12 @@ from typing import Any
 
 from tunemark.collector.gate.check import LARGEST_FILE_BYTES, judge, validate_all
 from tunemark.collector.gate.cross_file_checks import FileProblems
-from tunemark.collector.gate.read import SUBMISSIONS, git, git_text, records_in, shown_path, submission_id
+from tunemark.collector.gate.read import SUBMISSIONS, records_in, shown_path, submission_id
 from tunemark.collector.store.database import Row
 from tunemark.collector.store.measured_rows import measured_rows
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.files import git, git_text
 from tunemark.schema.formats import MIB, counted
 from tunemark.schema.records.reading import Problem
 from tunemark.schema.records.submission import Submission

@@ -1,9 +1,7 @@
-"""Record files: which files under a path are records, where records are kept, how one is read, and what git says of them."""
+"""Record files: which files under a path are records, where records are kept, and how one is read."""
 
 import os
 import re
-import shutil
-import subprocess
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -125,35 +123,3 @@ def shown_path(path: Path, root: Path) -> str:
     absolute = path.absolute()
     text = absolute.relative_to(root).as_posix() if absolute.is_relative_to(root) else path.as_posix()
     return terminal(os.fsencode(text).decode("utf-8", "backslashreplace"))
-
-
-def git(root: Path, *arguments: str, content: bytes = b"") -> bytes:
-    """Return git's output for a folder; `content` is its input. Raises TunemarkError with git's own message.
-
-    No shell, no monitors of the repository. The collector calls git in no other way.
-    """
-    program = shutil.which("git")
-    if program is None:
-        raise TunemarkError("git", "", "is not installed; install it")
-    # Hooks, aliases and filters of the repository play no part in the commands used here; file system monitors could.
-    command = [program, "-C", str(root), "-c", "core.fsmonitor=false", *arguments]
-    try:
-        return subprocess.run(command, input=content, capture_output=True, check=True, timeout=600).stdout  # noqa: S603 - no shell
-    except subprocess.CalledProcessError as error:
-        message = terminal(error.stderr.decode(errors="replace").strip()[:500])
-        raise TunemarkError(f"git {arguments[0]}", terminal(arguments[-1]), message or "failed") from error
-    except (OSError, subprocess.SubprocessError) as error:
-        raise TunemarkError(f"git {arguments[0]}", "", terminal(str(error))) from error
-
-
-def git_text(root: Path, *arguments: str) -> str:
-    """Return git's output as text, without the last line break."""
-    return git(root, *arguments).decode(errors="replace").strip()
-
-
-def git_or_none(root: Path, *arguments: str, content: bytes = b"") -> str | None:
-    """Return git's output as text, without the last line break; None if it fails, as outside of a repository."""
-    try:
-        return git(root, *arguments, content=content).decode(errors="replace").strip()
-    except TunemarkError:
-        return None

@@ -5,9 +5,7 @@ The parent does this, so that it also works after the worker has died.
 
 import json
 import re
-import shutil
 import signal
-import subprocess
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -22,7 +20,7 @@ from tunemark.schema import VERSION
 from tunemark.schema.derive import derive, loss_band, warnings_of_record
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.workloads import GoldenLosses
-from tunemark.schema.files import project_root, write_atomically
+from tunemark.schema.files import git_or_none, is_checkout, project_root, write_atomically
 from tunemark.schema.formats import GIB, counted
 from tunemark.schema.plan.capabilities import Machine
 from tunemark.schema.privacy import identity_leaks, machine_names, scrub
@@ -355,11 +353,4 @@ def tracked(folder: Path) -> set[Path]:
 
 def _git(*arguments: str, root: Path = SOURCE) -> str | None:
     """Return git's output about a folder, by default the checkout of this source; None outside of one, or without git."""
-    git = shutil.which("git")
-    if git is None or not root.is_dir() or (root == SOURCE and not (root / "data" / "accelerators").is_dir()):
-        return None
-    try:
-        done = subprocess.run([git, "-C", str(root), *arguments], capture_output=True, text=True, check=True, timeout=10)  # noqa: S603 - fixed arguments
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()
+    return git_or_none(root, *arguments) if root.is_dir() and (root != SOURCE or is_checkout(root)) else None
