@@ -78,7 +78,7 @@ QUANTITIES: dict[str, Callable[..., Any]] = {
     "own_work_s": lambda _, rank: sum(rank.own_work_s),
     "own_work_is_its_own": lambda r, rank: not rank.own_work_s or sum(rank.own_work_s == each.own_work_s for each in r.s.ranks) == 1,
     "core_seconds": lambda r: r.process.wall_s * r.environment.cpu_logical_cores * r.device.nodes,
-    "trial": lambda r: r.s.study is not None and r.s.study.kind in TRIES and "in a fresh process" not in r.s.study.point,
+    "trial": lambda r: r.s.study is not None and r.s.study.kind in TRIES,
     "timed_micro_steps": lambda r: sum(map(len, r.trace.micro_completed_at_s)) or None,
     "gradient_gate": lambda r: (gate := r.gate("adapter_gradient")) and gate.detail,
     "packed_gate": lambda r: (gate := r.gate("packed_documents")) and gate.detail,
@@ -231,11 +231,13 @@ def point_was_requested(r: Run) -> bool:
     kind, point, asked = r.s.study.kind, r.s.study.point, r.s.requested
     arm, limit = arm_run(point), r"(, memory limited to (?!0\.0+ |-)[\d.]+ .+)?"
     patterns = {
-        "frontier": rf"data\.sequence_length=\d+, batch\.micro_batch=\d+{limit}(, in a fresh process)?",
+        "frontier": rf"data\.sequence_length=\d+, batch\.micro_batch=\d+{limit}",
         "repeat": r".+, repeat \d+",
+        "sweep": r".*=.*",
+        "tune": rf"(.*=.*|as given){limit}",
+        "ab": ".+",
     }
-    patterns |= {"sweep": r".*=.*", "tune": rf"(.*=.*|as given){limit}(, in a fresh process)?", "ab": ".+"}
-    settings = arm.settings if arm else re.sub(r"(, repeat \d+|, memory limited to .+|, in a fresh process)$", "", point)
+    settings = arm.settings if arm else re.sub(r"(, repeat \d+|, memory limited to .+)$", "", point)
     options = {"devices.count": asked.devices, "devices.strategy": asked.strategy, "devices.offload": asked.offload}
     options |= {"seed": asked.seed, "weights": asked.weights}
     given = dict(assignment.split("=", 1) for assignment in asked.overrides) | {
