@@ -106,7 +106,7 @@ def estimate(
     size = ui.job_tokens(tokens, samples, length, 1 if epochs is None else epochs)
     level, loop, evidence = evidence_for(software, project_root(), facts, say)
     kept = {name: value for name, value in fields_of_step.items() if value is not None}
-    if "parameters" not in kept and "activations" not in kept:
+    if kept.get("autocast") in {Dtype.BF16, Dtype.FP16} and not {"parameters", "activations"} & kept.keys():
         # Products in 16 bits are the default, with weights in the format that the software has for it.
         kept.pop("autocast", None)
     asked = Asked(kept, stack and stack.lower(), *loop)

@@ -1,7 +1,7 @@
 """The command `recommend`: what to rent or use for a fine-tuning job, with time, cost and evidence."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from math import inf
@@ -115,6 +115,7 @@ def recommend(
     if currency is not None and as_json:
         raise TunemarkError("--currency", currency, "JSON is in US dollars; leave out one of both")
     named = ui.named_accelerators(facts, ui.listed(accelerator))
+    variants = _variants(facts, ui.listed(accelerator))
     machines = [(each, owned) for name in ui.listed(own) for each in ui.named_accelerators(facts, [name], "--own")]
     offers = [replace(offer, usd_per_hour=offer.usd_per_hour * rate) for offer in read_offers(facts)]
     question = Question(
@@ -127,18 +128,20 @@ def recommend(
         None if budget is None else _amount("--budget", budget, money),
         _providers(ui.listed(provider), offers),
         tuple(ui.price_kind(word).value for word in kind or ("on_demand",)),
-        _allowed(facts, [card.key for card, _ in named], more["max_memory"]),
+        _allowed(facts, [each.key for card, _ in named for each in (card, *variants.get(card.key, ()))], more["max_memory"]),
         most_devices,
         ui.chosen("--set trust", more["trust"], TRUSTS),
         0.0 if more["start_up"] == "0" else ui.parse_seconds("--set start_up", more["start_up"]),
     )
-    machines += [(each, None) for each in _not_offered(facts, named, places_of(question, offers))]
+    offered = places_of(question, offers)
+    named += [(each, count) for card, count in named for each in variants.get(card.key, ()) if _is_offered(each, count, offered)]
+    machines += [(each, None) for each in _not_offered(facts, named, offered, variants)]
     question = replace(question, own=tuple(_own(card, count or 1, figures) for (card, count), figures in machines))
     cards = facts.accelerators | {card.key: card for (card, _), _ in machines}
     evidence = read_evidence(project_root(), facts, say)
     rates = rates_for(question, card, cards, offers, evidence, stack and ui.chosen("--stack", stack, STACKS))
     asked = {(card.key, count) for card, count in (*named, *((card, count or 1) for (card, count), _ in machines))}
-    counted = {card.key for card, count in named if count}
+    counted = {each.key for card, count in named if count for each in (card, *variants.get(card.key, ()))}
     rates = [each for each in rates if each.accelerator not in counted or (each.accelerator, each.devices) in asked]
     answer = best_options(question, rates, offers)
     tuned = best_options(replace(question, software="tuned"), rates, offers) if question.software == "plain" else None
@@ -183,14 +186,38 @@ def _allowed(facts: FactBase, keys: Sequence[str], most_memory_gib: str) -> tupl
     return within
 
 
-def _not_offered(facts: FactBase, named: Iterable[Counted], offered: Collection[tuple[str, int]]) -> Iterator[Counted]:
+def _variants(facts: FactBase, names: Iterable[str]) -> dict[str, list[AcceleratorCard]]:
+    """Return, by the key of the accelerator that a name is read as, the products that differ from it in what the name leaves open: the board or the memory."""
+    found = dict[str, list[AcceleratorCard]]()
+    for text in names:
+        # A name that is not known was complained about before.
+        with suppress(TunemarkError):
+            name = facts.counted(text)[1]
+            card = facts.accelerator(name, usual=True)
+            others = [facts.accelerators[key] for key in facts.variants_of(name) if key != card.key]
+            if others and name.lower() not in {card.key, card.name.lower()}:
+                found[card.key] = others
+                also = " or ".join(each.name for each in others)
+                say(f"tunemark: {ui.ACCELERATOR}: {name!r} may also be {also}: those that are rented are compared too")
+    return found
+
+
+def _is_offered(card: AcceleratorCard, count: int | None, offered: Collection[tuple[str, int]]) -> bool:
+    return any(key == card.key and count in {None, devices} for key, devices in offered)
+
+
+def _not_offered(
+    facts: FactBase, named: Iterable[Counted], offered: Collection[tuple[str, int]], variants: Mapping[str, Iterable[AcceleratorCard]]
+) -> Iterator[Counted]:
     """Yield the named accelerators that nobody rents, or not in the number that is named, and say that they are taken as the reader's own."""
     rented = {row.accelerator for row in facts.prices}
     for card, count in named:
         numbers = sorted(devices for key, devices in offered if key == card.key)
+        if any(_is_offered(each, count, offered) for each in (card, *variants.get(card.key, ()))):
+            continue
         if card.key not in rented:
             why = f"no provider of the price book rents {card.name}"
-        elif count is None or count in numbers:
+        elif count is None:
             continue
         else:
             why = f"no offer that the question allows has {count} x {card.name}" + (
