@@ -428,6 +428,7 @@ def _planned(rate: Rate, plan: Candidate, verdict: str, memory_bytes: int) -> Ra
         memory_bytes=memory_bytes,
         micro_batch=shape.micro_batch,
         weight_format=stored.value,
+        master_weights=stacked.master_weights,
         whole_experts=not stacked.packs_experts,
         checkpointing=shape.checkpointing.value,
         sharding=division_of(shape),

@@ -121,6 +121,8 @@ class Rate:
     """Another method from which the evidence does not separate this one; their predicted rates were merged."""
     weight_format: str | None = None
     """Stored format of the weights that are not in 4 bits: bf16 | fp16 | fp32."""
+    master_weights: bool = False
+    """True if the software keeps a copy of trained weights in fp32."""
     whole_experts: bool = False
     """True if the software stores the experts of QLoRA in that format, too."""
 

@@ -16,7 +16,7 @@ EVIDENCE = {
     "near": "of this model or one with the same blocks, with this method on this accelerator, with another sequence length or device count",
 }
 KINDS_OF_EVIDENCE = {"direct": "results", "near": "similar results", "predicted": "prediction"}
-SHARDINGS = {"ddp": "DDP", "fsdp1": "FSDP", "fsdp2": "FSDP2", "zero2": "ZeRO-2", "zero3": "ZeRO-3"}
+SHARDINGS = {"ddp": "DDP", "fsdp1": "FSDP", "fsdp2": "FSDP2", "zero1": "ZeRO-1", "zero2": "ZeRO-2", "zero3": "ZeRO-3"}
 SHARDINGS |= {"tp2": "two devices share each matrix", "tp4": "four devices share each matrix", "tp8": "eight devices share each matrix"}
 LISTED = "on_demand"
 """Kind of price that is not named."""
@@ -30,6 +30,8 @@ ORDER = (
 LATER = ("it fits less surely in memory", "it has no result of other software than its vendor's", "it needs several instances")
 """Why an option comes behind another one within error, by what is `preferred`."""
 NOT_INCLUDED = "Evaluation, saving, minimum billing and data transfer are not included."
+ALIKE = 1.1
+"""Rates that differ by less than this factor are shown as one: about the noise between two results of one step."""
 SHOWN = 6
 """Accelerators named in a list."""
 STACKS_SHOWN = 3
@@ -144,6 +146,8 @@ def states(rate: Rate) -> str:
         return f"frozen weights in 4 bits{experts}"
     if rate.method == "lora":
         return f"frozen weights in {stored}"
+    if rate.master_weights:
+        return f"weights and gradients in {stored}, AdamW states and a copy of the weights in fp32"
     return f"weights, gradients and AdamW states in {stored}{', matrix products in 16 bits' if stored == 'fp32' else ''}"
 
 
@@ -213,7 +217,7 @@ def headline(question: Question, answer: Answer) -> str:
     verb = "Use" if best.offer.provider == OWN else "Rent"
     unsure = f" It is {within_error(best)}." if best.rank_high > 1 else ""
     started = " Most of this is the assumed start-up, which decides in practice." if 2 * question.startup_s > best.seconds else ""
-    return f"{verb} {offered(question, best)}: {time_and_cost(best)}.{started}{unsure}"
+    return f"{verb} {offered(question, best)}: {_as_measured(question, best)}{time_and_cost(best)}.{started}{unsure}"
 
 
 def offered(question: Question, option: Option) -> str:
@@ -233,7 +237,8 @@ def badge(option: Option) -> tuple[str, str]:
     if rate.evidence in EVIDENCE and rate.trust:
         kind = "measured" if rate.trust in {"measured", "reproduced"} else rate.trust
         similar = "" if rate.evidence == "direct" else " similar"
-        return kind, f"{'measured on' if kind == 'measured' else kind} {rate.results:,}{similar}"
+        ran = f": {measured_rates(rate)} tokens/s" if rate.measured_low else ""
+        return kind, f"{'measured on' if kind == 'measured' else kind} {rate.results:,}{similar}{ran}"
     low, high = rate.tokens_per_s_low or 0.0, rate.tokens_per_s_high or 0.0
     return "predicted", f"speed predicted: {significant(low)} to {significant(high)} tokens/s"
 
@@ -406,16 +411,18 @@ def with_tuned(question: Question, answer: Answer, tuned: Answer | None, experts
 
 
 def _as_measured(question: Question, option: Option) -> str:
-    """Return time and cost at the rates of an option's direct results, before those that are predicted for any plan; empty without any."""
-    rate = option.rate
+    """Return time and cost at the rates of an option's direct results, before those predicted for any such software; empty without any, or if these are as fast."""
+    rate, predicted = option.rate, option.rate.tokens_per_s or 0.0
     if rate.measured_low is None or rate.measured_high is None:
+        return ""
+    if rate.measured_low / ALIKE <= predicted <= rate.measured_high * ALIKE:
         return ""
     seconds = [question.startup_s + question.tokens / each for each in (rate.measured_high, rate.measured_low)]
     times, costs = (
         " to ".join(dict.fromkeys(words))
         for words in (map(estimated_duration, seconds), [estimated_usd(option.usd * each / option.seconds) for each in seconds])
     )
-    return f"{times} and {costs} with the plans of its results ({measured_rates(rate)} tokens/s), with others "
+    return f"{times} and {costs} with the plans and software of its results ({measured_rates(rate)} tokens/s), with others "
 
 
 def changes(question: Question, answer: Answer) -> Iterator[str]:

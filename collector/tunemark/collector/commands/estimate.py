@@ -198,8 +198,8 @@ def _print_memory(shown: Estimate, assumed: str) -> None:
     typer.echo("")
     print_table(["memory", "what", "when", "how"], lines, title=title)
     peaks = ", ".join(f"{moment} {gib(ledger.allocated_at(moment))}" for moment in MOMENTS)
-    reserved = f"reserved by a caching allocator with memory to spare {gib(ledger.peak_reserved)}, {interval(ledger.reserved_interval)}"
-    tell(f"Live tensors: {peaks}; {reserved}.")
+    reserved = f"With memory to spare, the allocator reserves {gib(ledger.peak_reserved)}, {interval(ledger.reserved_interval)}"
+    tell(f"Live tensors: {peaks}. {reserved}; nvidia-smi shows {gib(ledger.outside)} more.")
     if len(shown.memory.ledgers) > 1:
         by_stack = sorted((each.needed, name) for name, each in shown.memory.ledgers.items())
         tell(f"Needed by software stack: {', '.join(f'{name} {gib(needed)}' for needed, name in by_stack)}.")

@@ -53,7 +53,7 @@ def prices(
     if own:
         rows = [row | {"owned_break_even_hours_per_year": own.break_even_hours_per_year(row[EACH])} for row in rows]
         rows = [row | {"owned_usd_per_hour": own.usd_per_hour()} for row in rows or [{"accelerator": name}]]
-        say(own.sentence())
+        say(f"{own.sentence()}; compared with one accelerator of each offer: divide the figures of a machine with several by their number")
     if as_json:
         print_json(rows)
         return
