@@ -231,7 +231,7 @@ def _print_answer(found: Sequence[Estimate], title: str) -> None:
             f"{each.fit}{f', fits with {each.with_stack}' if each.with_stack else ''}{f'; {methods_fit(each.fitting)}' if each.fitting else ''}",
             f"{gib(each.memory.ledger.needed)} of {gib(each.memory_bytes)}",
             *_with_interval(each.tokens_per_s, formats.significant),
-            *_with_interval(range_of(each.tuned) if each.tuned else None, formats.significant)[:1],
+            _tuned(each.tuned),
             *((*job, each.no_price or _offer(each)) if sized else ()),
             each.plan,
             each.rate.reason or "; ".join(filter(None, (*_ran(each.rate), *(_ran(each.tuned, "tuned ") if each.tuned else ()), unseen))),
@@ -239,6 +239,12 @@ def _print_answer(found: Sequence[Estimate], title: str) -> None:
         rows.append(row)
     columns = ["accelerator", "fits", "needs", "tokens/s", "90% interval", "tuned", *(JOB if sized else ()), "plan", "evidence"]
     print_table(columns, rows, title=title)
+
+
+def _tuned(rate: Rate | None) -> str:
+    """Return the tokens/s with tuned software, or with that of the vendor."""
+    speed = range_of(rate) if rate else None
+    return f"{formats.significant(speed.value)}{' (vendor software)' if rate and rate.software == 'vendor' else ''}" if speed else ""
 
 
 def _ran(rate: Rate, software: str = "") -> list[str]:
@@ -277,6 +283,6 @@ def _estimate_json(found: Estimate) -> dict[str, Any]:
     memory = {"needed_bytes": needed, "margin_bytes": found.memory_bytes - needed, "needed_interval_bytes": found.memory.needed_interval}
     plan = {"micro_batch": shape.micro_batch, "checkpointing": shape.checkpointing.value, "sharding": division_of(shape)}
     rate = {"no_data": found.rate.reason, "evidence": found.rate.evidence, "result_ids": found.rate.result_ids}
-    own["tuned_tokens_per_s"] = found.tuned and range_of(found.tuned)
+    own |= {f"{other.software}_tokens_per_s": range_of(other) for other in filter(None, [found.tuned])}
     ranges = {name: asdict(value) for name, value in own.items() if isinstance(value, Range)}
     return own | ranges | memory | plan | rate

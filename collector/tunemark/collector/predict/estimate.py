@@ -24,7 +24,7 @@ from tunemark.schema.option_rates import EVIDENCE_TABLES, Evidence, KnownRate, P
 from tunemark.schema.physics.memory import StackedMemory, memory_on
 from tunemark.schema.physics.work import Missing
 from tunemark.schema.plan_search import Asked, best_plan, division_of, step_on
-from tunemark.schema.recommendation import NODES, Rate, fitting_methods
+from tunemark.schema.recommendation import LEVELS, NODES, Rate, fitting_methods
 from tunemark.schema.throughput import Combination, Range, architecture_of, generation_of, interval_of
 from tunemark.schema.throughput import predict as predicted
 from tunemark.schema.vocabulary import FITS, Method, SoftwareLevel
@@ -174,7 +174,7 @@ class Estimate:
     tokens_per_s: Range | None = None
     """Predicted rate of all devices."""
     tuned: Rate | None = None
-    """Its speed with tuned software, for comparison."""
+    """Its speed with tuned software, or that of the vendor where nothing is known of such, for comparison."""
     unseen: tuple[str, ...] = ()
     """Properties that no result has; each makes the interval wider."""
     seconds: Range | None = None
@@ -227,7 +227,7 @@ def estimates(
             found.setdefault(rate.software, {})[rate.method, rate.accelerator, rate.devices] = rate
         return found
 
-    of_any = rates(dict.fromkeys(("plain", "tuned", level)), any_loop)
+    of_any = rates(LEVELS, any_loop)
     of_level = of_any if asked == any_loop else rates((level,), asked)
     for card, devices in places:
         plan, verdict = best_plan(evidence.effects, card, step_on(card, model, method, length, devices, asked), level, asked)
@@ -236,6 +236,7 @@ def estimates(
             card.usable_bytes,
             of_level[level][method.value, card.key, devices],
         )
+        tuned, of_vendor = (of_any[other][method.value, card.key, devices] for other in ("tuned", "vendor"))
         speed = range_of(rate)
         seconds = None if tokens is None or speed is None else speed.under(tokens)
         price, nodes, no_price = offer_for(facts, card, devices) if usd_per_hour is None and speed else (None, 1, None)
@@ -251,7 +252,7 @@ def estimates(
             () if verdict in FITS else fitting_methods(of_level[level], card.key, devices),
             rate,
             speed,
-            of_any["tuned"][method.value, card.key, devices],
+            of_vendor if level != "vendor" and tuned.tokens_per_s is None and of_vendor.tokens_per_s else tuned,
             unseen(evidence.results, card, model, level),
             seconds,
             usd,
