@@ -404,7 +404,7 @@ def with_tuned(question: Question, answer: Answer, tuned: Answer | None, experts
             parts.append(f"{offered(question, option)}, {_as_measured(question, option)}{time_and_cost(option)}")
     why, first = "", tuned.ranked[0]
     if experts:
-        why = " It computes the chosen experts together; plain software computes one after another, or all of them for each token."
+        why = " It computes the chosen experts together; transformers computed one after another before version 5, and computes all of them in Llama 4."
     elif any((each.accelerator, each.devices) == (first.offer.accelerator, first.rate.devices) for each in answer.too_large):
         why = " It needs less memory, above all for the logits of long sequences, and fits where plain software does not."
     return f"With tuned software: {'; '.join(parts)}.{why}" if parts else ""
