@@ -39,18 +39,21 @@ from tunemark.schema.plan_search import (
 )
 from tunemark.schema.recommendation import LEVELS, NO_ROOM, DisputedRate, Offer, Question, Rate, UnusedRate, places_of
 from tunemark.schema.throughput import Effects, LogPrediction, architecture_of, interval_of, line_of, predict
-from tunemark.schema.vocabulary import BEFORE_AMPERE, FITS, METHODS, Dtype, Method, SoftwareLevel
+from tunemark.schema.vocabulary import FITS, METHODS, Dtype, Method, SoftwareLevel
 
 TRAINED = (Method.FULL, Method.LORA, Method.QLORA)
 WITHOUT_4_BITS = ("AWS", "Google")
 """Vendors for whose devices neither bitsandbytes nor another trainer has kernels with weights of 4 bits."""
+WITHOUT_TRITON = ("Kepler", "Maxwell", "Pascal", "Volta")
+"""Architectures before the oldest one on which training with Triton's kernels is shown: notebooks for a T4 train Granite 4.0 H (document 060) and
+Qwen3.5 (unsloth.ai/docs/models/qwen3.5/fine-tune)."""
 KERNELS: dict[Mixer, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
-    "delta rule": ("flash-linear-attention", ("NVIDIA", "AMD", "Intel"), ("Gaudi", *BEFORE_AMPERE)),
-    "state space": ("mamba-ssm", ("NVIDIA", "AMD"), ("Kepler", "Maxwell", "Pascal", "Volta")),
+    "delta rule": ("flash-linear-attention", ("NVIDIA", "AMD", "Intel"), ("Gaudi", *WITHOUT_TRITON)),
+    "state space": ("mamba-ssm", ("NVIDIA", "AMD"), WITHOUT_TRITON),
     "convolution": ("causal-conv1d", (), ()),
 }
 """Kind of block -> the package whose kernels predicted speeds assume, the vendors whose GPUs alone run it since it is in Triton, and which of
-their architectures do not. A notebook of document 060 trains Granite 4.0 H on a T4."""
+their architectures do not."""
 SAME_LENGTH = 1.1
 """Results with rows that are longer or shorter by at most this factor count as direct evidence."""
 NARROWEST = 1e-6
