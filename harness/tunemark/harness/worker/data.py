@@ -80,7 +80,7 @@ def micro_batches(plan: Plan, samples: Iterator[Sample], model: Shape, rank: int
 
 
 def row_of(row: Any) -> Row:  # noqa: ANN401 - a packed row, or a sample
-    """Return what counts of a row."""
+    """Return the layout of a row, as `counts_of` takes it."""
     return row.laid if isinstance(row, PackedRow) else Row((len(row["input_ids"]),))
 
 
