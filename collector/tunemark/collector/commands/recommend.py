@@ -209,7 +209,7 @@ def _is_offered(card: AcceleratorCard, count: int | None, offered: Collection[tu
 def _not_offered(
     facts: FactBase, named: Iterable[Counted], offered: Collection[tuple[str, int]], variants: Mapping[str, Iterable[AcceleratorCard]]
 ) -> Iterator[Counted]:
-    """Yield the named accelerators that nobody rents, or not in the number that is named, and say that they are taken as the reader's own."""
+    """Yield the named accelerators that no provider rents, or not in the number that is named, and say that they are taken as the reader's own."""
     rented = {row.accelerator for row in facts.prices}
     for card, count in named:
         numbers = sorted(devices for key, devices in offered if key == card.key)

@@ -174,7 +174,7 @@ class Estimate:
     tokens_per_s: Range | None = None
     """Predicted rate of all devices."""
     tuned: Rate | None = None
-    """Its speed with tuned software, or that of the vendor where nothing is known of such, for comparison."""
+    """Its speed with tuned software, or the vendor's if no tuned rate is known, for comparison."""
     unseen: tuple[str, ...] = ()
     """Properties that no result has; each makes the interval wider."""
     seconds: Range | None = None
