@@ -15,7 +15,7 @@ from tunemark.collector.audit.bounds import SIXTEEN_BIT, adam_bytes, flop_conven
 from tunemark.collector.audit.claim_text import CLAIMS, PAIR, ClaimText, Stated
 from tunemark.collector.audit.evidence import label
 from tunemark.collector.audit.interval import Interval
-from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, WORST_FIRST, Finding
+from tunemark.collector.audit.rule import AMBIGUOUS, IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, WORST_FIRST, Finding
 from tunemark.collector.audit.rules.identities import Equation, number
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
@@ -57,9 +57,9 @@ PAIRED = (
 ABOUT = re.compile(r"^[^.;,]{0,12}\b(?:memory|vram|ram|cost|cheap\w*|param\w*|energy|power|loss|accura\w*)\b", re.IGNORECASE)
 
 
-def findings_of_text(facts: FactBase, claim: ClaimText) -> tuple[list[Finding], str]:
-    """Return the contradictions of the figures and names of a text, worst first, and the first calculation that it keeps; "" if there is none."""
-    equations = (*products(claim), *(() if claim.other_work else utilisations(claim)), *changes(claim), *adapters(claim))
+def findings_of_text(facts: FactBase, claim: ClaimText, one: ClaimText) -> tuple[list[Finding], str]:
+    """Return the contradictions of a text, worst first, and the first calculation that it keeps, or "". `one` is the claim on one variant."""
+    equations = (*products(claim), *(() if claim.other_work else utilisations(one)), *changes(claim), *adapters(claim))
     kept = (
         f"{way[0]} = {each.show(way[1].value)}, which agrees with {each.printed}"
         for each in equations
@@ -69,6 +69,7 @@ def findings_of_text(facts: FactBase, claim: ClaimText) -> tuple[list[Finding], 
     found = [replace(equation.finding(), rule="claim") for equation in equations if not equation.holds()]
     checks = (calendar_facts, device_facts, limits, model_facts, orders, states, prices)
     found += [finding for check in checks for finding in check(facts, claim)]
+    found += [] if claim.other_work else counted_twice(one)
     return sorted(found, key=lambda each: WORST_FIRST[each.verdict]), next(kept, "")
 
 
@@ -113,9 +114,11 @@ def products(claim: ClaimText) -> Iterator[Equation]:
         if row["is"].startswith(row["of"]) and not claim.values(f"{row['of']}_each"):
             continue
         side = row.get("side", "")
-        if claim.says("packed"):
-            # Packed rows are full, and fewer than the samples.
-            side = {"rows": "most"}.get(side, "" if row["is"].startswith("samples seq") else side)
+        # Packed rows are full, and fewer than the samples.
+        if claim.says("packed_rows") and re.match("samples.* seq", row["is"]):
+            side = "rows"
+        elif claim.says("packed") and side == "rows":
+            side = "most"
         low, high = LOOSE.get(side, (1.0, 1.0))
         if row["of"] == "global_batch" and not claim.values("gradient_accumulation"):
             high = math.inf  # rows that are accumulated make the rest of it
@@ -190,6 +193,15 @@ def utilisations(claim: ClaimText) -> Iterator[Equation]:
         yield Equation((CLAIM,), ("tokens_per_s",), right[0], (way,), right[1], "FLOP/s of a device", SLACK)
 
 
+def counted_twice(claim: ClaimText) -> Iterator[Finding]:
+    """Yield MFU that the rate leads to only if blocks are computed twice and counted so, of which the text says nothing."""
+    shares = [value.high / RECOMPUTED / peak for (_, value), (_, peak) in product(_by_tokens(claim), _peaks(claim))]
+    for stated in claim.stated("mfu") if shares and not claim.says("recomputed") else ():
+        if stated.value.low > max(shares) * (1 + 2 * SLACK) and "peak" not in stated.printed:
+            words = f"its rate is at most {max(shares):.0%} of the peak, unless work is counted that is done twice, which MFU leaves out"
+            yield _finding(AMBIGUOUS, stated.printed, words, "mfu")
+
+
 def _by_tokens(claim: ClaimText) -> Iterator[tuple[str, Interval]]:
     """Yield the FLOP/s of one device by its tokens per second, from the fewest FLOPs of a token to the most with recomputed blocks."""
     rates = [each.value for each in claim.stated("tokens_per_s_each")]
@@ -224,7 +236,7 @@ def _peaks(claim: ClaimText, *others: Dtype) -> list[tuple[str, float]]:
             formats = [*(named or (*SIXTEEN_BIT, *others)), *([Dtype.FP8] if "GeForce" in card.name or "RTX" in card.name else [])]
             for dtype in formats:
                 if dtype in card.peak_tflops:
-                    peaks.setdefault(card.peak_tflops[dtype] * 1e12, f"{dtype.value}{f' of {card.name}' if len(cards) > 1 else ''}")
+                    peaks.setdefault(card.peak_tflops[dtype] * 1e12, f"{dtype.value} of {card.name}")
     return [(dtype, peak) for peak, dtype in peaks.items()]
 
 
@@ -315,7 +327,7 @@ def device_facts(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
         if known and not _near(stated, SLACK, *(peak for _, peak in known)):
             peaks = ", ".join(f"{peak / 1e12:g} TFLOP/s in {dtype}" for dtype, peak in known)
             sparse = "; twice that is for weights of which half are zero" if _near(stated, SLACK, *(2 * peak for _, peak in known)) else ""
-            yield _finding(INCONSISTENT, stated.printed, f"the dense peak of {cards[0].name} is {peaks}{sparse}")
+            yield _finding(INCONSISTENT, stated.printed, f"the dense peak is {peaks}{sparse}")
 
 
 def limits(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
@@ -405,12 +417,8 @@ def adapters(claim: ClaimText) -> Iterator[Equation]:
             ways = [(f"{stated.printed} / {total:,}{words}", stated.value / total * by) for words, by in (("", 1.0), (" x 2", 2.0))]
             way = min(ways, key=lambda each: _misses(each, share.value))
             yield Equation((CLAIM,), name, share.printed, (way,), share.value, "the share", 3 * SLACK)
-        if (
-            len(ranks) != 1
-            or claim.says("more_trained")
-            or not {Method.LORA, Method.QLORA} & set(claim.methods)
-            or Method.FULL in claim.methods
-        ):
+        with_adapters = {Method.LORA, Method.QLORA} & set(claim.methods) and Method.FULL not in claim.methods
+        if len(ranks) != 1 or not with_adapters or claim.says("more_trained"):
             continue
         named = tuple(each if "_" in each else f"{each}_proj" for each in (claim.targets or "").split(","))
         targets = [ALL_LINEAR] if claim.targets == "all-linear" else [named] if claim.targets else [("k_proj",), ALL_LINEAR]
@@ -425,14 +433,8 @@ def adapters(claim: ClaimText) -> Iterator[Equation]:
 def states(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
     """Yield less memory, as stated or of the devices, than their parts of weights, gradients and states (Rajbhandari et al. 2020, section 3)."""
     optimizer = next(iter(claim.said("optimizer")), None)
-    if (
-        claim.methods != (Method.FULL,)
-        or len(claim.models) != 1
-        or len(claim.devices) > 1
-        or not optimizer
-        or claim.says("few_states", "not_fitting")
-        or claim.offloads
-    ):
+    one_training = claim.methods == (Method.FULL,) and len(claim.models) == 1 and len(claim.devices) < PAIR
+    if not (one_training and optimizer) or claim.offloads or claim.says("few_states", "not_fitting"):
         return
     wide = adam_bytes(mixed=claim.says("mixed"), wide_states=claim.says("wide_states"))
     each = 4 if "adam" not in optimizer or "paged" in optimizer else 6 if "8" in optimizer else wide

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice, product
 from typing import Any, NamedTuple
 
@@ -23,6 +24,16 @@ DIRECT = ("samples_per_s", "step_time_s", "steps_per_s", "hfu", "power_w", "ener
 """Figures that are judged as they are stated."""
 
 
+def meanings(claim: ClaimText) -> Iterator[tuple[ClaimText, ClaimText]]:
+    """Yield a claim with figures that may be of one device as those of all, then as those of each, beside it on each variant of its device."""
+    of_each = tuple(replace(each, kind=f"{each.kind}_each") if each.either else each for each in claim.figures)
+    cards = claim.devices[0] if len(claim.devices) == 1 else ()
+    # A machine full of them has those with a fast link.
+    fast = [card for card in cards if not re.search("PCIe|NVL", card.name)] if min(claim.counts[-1:], default=1) >= NODE else []
+    for scope in (replace(claim, figures=figures) for figures in dict.fromkeys((claim.figures, of_each))):
+        yield from ((scope, replace(scope, devices=((card,),) if card else scope.devices)) for card in fast or cards or (None,))
+
+
 def readings(claim: ClaimText) -> Iterator[PublishedResult]:
     """Yield the readings of a text as records."""
     models: tuple[ModelCard | None, ...] = claim.models or (None,)
@@ -30,9 +41,6 @@ def readings(claim: ClaimText) -> Iterator[PublishedResult]:
     # Several, whose number is not stated, may be those of a machine.
     counts = counts or ((1, NODE, SEVERAL) if claim.values("device_hours") else (1, NODE) if claim.says("many") else (1,))
     cards: list[AcceleratorCard | None] = [card for variants in claim.devices for card in variants] or [None]
-    if min(counts) >= NODE:
-        # A machine full of them has those with a fast link.
-        cards = [card for card in cards if not (card and re.search("PCIe|NVL", card.name))] or cards
     batches: list[int | None] = []
     batches += [int(value.value) for value in (*claim.values("micro_batch"), *claim.values("batch"))][:1]
     if batches and not claim.values("micro_batch"):
@@ -40,7 +48,8 @@ def readings(claim: ClaimText) -> Iterator[PublishedResult]:
         batches = list(dict.fromkeys((*batches, 1))) if counts == (1,) else [*batches, None]
     kinds = (GB, GIB) if any("i" not in each.printed for each in claim.stated("peak_memory_bytes")) else (GIB,)
     rows: list[int | None] = []
-    if (claim.values("step_time_s") or claim.values("steps_per_s")) and not claim.says("parallel"):
+    in_time = claim.values("steps") and claim.values("train_time_s")
+    if (claim.values("step_time_s") or claim.values("steps_per_s") or in_time) and not claim.says("parallel"):
         # A step is usually one of the optimizer, but some count micro-steps.
         rows += sorted({int(each.value) for each in amounts(claim, "rows")}, reverse=True)
     choices = product(models, claim.possible_methods, counts, cards, batches or [None], kinds, _lengths(claim), rows or [None])
@@ -62,7 +71,7 @@ class _Choice(NamedTuple):
 
 def _record(claim: ClaimText, choice: _Choice) -> PublishedResult:
     model, method, count, card, batch, unit, stated_length, rows = choice
-    figures, split = _figures(claim, card, count, unit), claim.says("parallel")
+    figures, split = _figures(claim, card, count, unit, rows), claim.says("parallel")
     in_rows = any(claim.stated(kind) for kind in IN_ROWS)
     length = stated_length or (model.usual_length if model and not in_rows else None)
     named = [name for name in claim.formats if card is None or Dtype(name) in card.peak_tflops]
@@ -110,7 +119,7 @@ def _lengths(claim: ClaimText) -> list[int | None]:
     return [*stated, None] if in_rows and stated[0] and claim.says("longest") and not claim.says("full_rows") else stated
 
 
-def _figures(claim: ClaimText, card: AcceleratorCard | None, count: int, unit: float) -> dict[str, Claim]:
+def _figures(claim: ClaimText, card: AcceleratorCard | None, count: int, unit: float, rows: int | None) -> dict[str, Claim]:
     """Return the figures of all devices. Of several of a kind, all of which are possible, it is the highest; without it, the lowest."""
     alone = all(len(each) < PAIR for each in (claim.models, claim.devices, claim.methods, claim.counts))
     # Of two numbers of devices, the last has the last rate.
@@ -131,7 +140,7 @@ def _figures(claim: ClaimText, card: AcceleratorCard | None, count: int, unit: f
         found.pop("power_w", None)
     # What does not fit has no peak: its memory is what it would need.
     times, memories = claim.stated("train_time_s"), [] if claim.says("not_fitting") else claim.stated("peak_memory_bytes")
-    tokens = _tokens(claim)
+    tokens = _tokens(claim, rows)
     hours = claim.stated("device_hours")
     spans = [(each.value.value, each.printed) for each in times] or [(each.value.value * HOUR_S / count, each.printed) for each in hours]
     if len(spans) == 1 and ("energy_j" in found or (tokens and "tokens_per_s" not in found)):
@@ -148,13 +157,17 @@ def _figures(claim: ClaimText, card: AcceleratorCard | None, count: int, unit: f
     return found
 
 
-def _tokens(claim: ClaimText) -> tuple[float, str] | None:
-    """Return the tokens of the run: the fewest that are stated, or those of rows that are full."""
-    stated, rows, lengths = claim.stated("tokens"), claim.stated("samples"), claim.stated("sequence_length")
+def _tokens(claim: ClaimText, batch: int | None) -> tuple[float, str] | None:
+    """Return the tokens of the run: the fewest that are stated, or those of rows that are full, or of steps on data without lengths of its own."""
+    stated, rows = claim.stated("tokens"), claim.stated("samples")
+    lengths = list({each.value.value: each for each in claim.stated("sequence_length")}.values())
     if stated:
         least = min(stated, key=lambda each: each.value.value)
         return least.value.value, least.printed
     if len(rows) == len(lengths) == 1 and claim.says("full_rows"):
         epochs = min((value.value for value in claim.values("epochs")), default=1.0)
         return rows[0].value.value * lengths[0].value.value * epochs, f"{rows[0].printed} of {lengths[0].printed}"
+    steps, own = claim.stated("steps"), claim.says("longest", "own_rows", "packed") and not claim.says("full_rows")
+    if len(steps) == len(lengths) == 1 and batch and not own:
+        return steps[0].value.value * batch * lengths[0].value.value, f"{steps[0].printed} of {batch:g} x {lengths[0].printed}"
     return None

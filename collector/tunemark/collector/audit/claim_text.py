@@ -22,6 +22,7 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.names import sold_with, with_memory, words_of
 from tunemark.schema.formats import SIZES
 from tunemark.schema.option_rates import TRAINED
+from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.records.published import Claim
 from tunemark.schema.vocabulary import Method
 
@@ -53,6 +54,8 @@ class Stated:
     value: Interval
     printed: str
     place: int
+    either: bool = False
+    """True if words such as `per GPU` may make it one of each device, or belong to another figure."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,8 +100,9 @@ class ClaimText:
 
     @property
     def possible_methods(self) -> tuple[Method, ...]:
-        """The methods that are named, else all. Checkpoints of gpt-oss have experts of 4 bits, with any adapters."""
-        named = self.methods or TRAINED
+        """The methods that are named, else all, and of encoders the usual one. Checkpoints of gpt-oss have experts of 4 bits, with any adapters."""
+        encoders = self.models and all(FAMILIES[each.family].encoder for each in self.models)
+        named = self.methods or ((Method.FULL,) if encoders else TRAINED)
         return (*named, Method.QLORA) if Method.QLORA not in named and any(each.family == "gpt_oss" for each in self.models) else named
 
     @property
@@ -156,7 +160,7 @@ def read_claim(facts: FactBase, text: str) -> ClaimText:
         used_on=used_on,
         memory_gib=float(memory[2]) if memory else None,
         figures=figures,
-        left=tuple(match[0].strip() for match in words("unread").finditer(words("version").sub(" ", scan.rest))),
+        left=tuple(match[0].strip(" ,") for match in words("unread").finditer(words("version").sub(" ", scan.rest))),
     )
 
 
@@ -210,11 +214,12 @@ def _models(facts: FactBase, scan: _Scan) -> tuple[ModelCard, ...]:
     return tuple(facts.models[key] for key in dict.fromkeys(found[start] for start in sorted(found)))
 
 
-def _variants(facts: FactBase, name: str, before: str) -> tuple[AcceleratorCard, ...]:
+def _variants(facts: FactBase, name: str, before: str, after: str) -> tuple[AcceleratorCard, ...]:
     """Return the cards that a name of a device may mean, the usual one first; none for words that name no device."""
     name = re.sub(r"\b(\d{2,3})GB?\b", r"\1GB", re.sub(r"(?<=[\dA-Za-z])s\b", "", name), flags=re.IGNORECASE)
     bare = re.sub(r"\b\d+ ?GB\b", "", name)
-    number_alone = re.fullmatch(r"\d{4}", name) and re.search(r"\b(?:my|rtx|an?|two|single|x) $", before, re.IGNORECASE)
+    alone = words("number_alone").search(before) and words("number_behind").match(after)
+    number_alone = re.fullmatch(r"\d0[5-9]0", name) and (alone or words("number_before").search(before))
     card = facts.recognise_accelerator(name)
     named = card or number_alone or (re.search(r"\d", bare) and re.search(r"[A-Za-z]", bare))
     if not named or re.search(r"\b(?:gpus?|chips?)\b", name, re.IGNORECASE):
@@ -236,7 +241,7 @@ def _devices(facts: FactBase, scan: _Scan) -> tuple[tuple[tuple[AcceleratorCard,
     for start, end in scan.runs():
         name, before = scan.rest[start:end], scan.rest[:start]
         row = facts.by_instance.get(name.lower()) if "." in name else None
-        variants = (facts.accelerators[row.accelerator],) if row else _variants(facts, name, before)
+        variants = (facts.accelerators[row.accelerator],) if row else _variants(facts, name, before, scan.rest[end:])
         variants = () if words("laptop").match(scan.rest[end:]) else variants
         if variants:
             number, begin, until = _beside(before, scan.rest[end:], variants[0])
@@ -334,15 +339,15 @@ def _stated(kind: str, match: re.Match[str], text: str, clear: str) -> Stated | 
         return None
     if kind == "train_time_s" and re.match(r" ?(?:per|an|/|each) ?(?:full |training )?epoch", after, re.IGNORECASE):
         kind = "epoch_time_s"
-    near = clear[max(0, start - (40 if kind == "tokens_per_s" else 25)) : start]
-    one = words("each").search(f"{near if kind == 'tokens_per_s' else near.split(',')[-1]} {match[0]}")
-    one = one or re.match(rf"[ ,(]{{0,2}}(?:on )?(?:{words('each').pattern})", clear[end : end + 24], re.IGNORECASE)
+    near, behind = clear[max(0, start - 40) : start], clear[end : end + 24]
     whole = words("total").search(clause) or re.match(r" ?(?:in total|total|across|overall|together|aggregate|for the|combined)", after)
-    alone = words("each").search(match[0]) or (one and not whole)
+    beside = words("each_behind").match(behind) or words("each_before").search(clear[:start])
+    alone = words("each").search(match[0]) or (beside and not whole)
+    either = kind in RATES and not (alone or whole) and bool(words("each").search(f"{near} {READ} {behind}"))
     amount = _in_unit(kind, _interval(number, value), match.groupdict())
     if kind in {"cost_usd", "train_time_s"} and words("at_most").search(before):
         amount = replace(amount, low=0.0)
-    return Stated(f"{kind}_each" if kind in RATES and alone else kind, amount, text[start:end].strip(" ,"), start)
+    return Stated(f"{kind}_each" if kind in RATES and alone else kind, amount, text[start:end].strip(" ,"), start, either)
 
 
 def _in_unit(kind: str, amount: Interval, parts: dict[str, str]) -> Interval:

@@ -5,16 +5,16 @@ Of all readings that the words allow, the one that holds up best counts.
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 
 from tunemark.collector.audit.bounds import utilisation, weight_bytes
 from tunemark.collector.audit.claim_checks import LOOSE, SLACK, findings_of_text
-from tunemark.collector.audit.claim_records import readings
+from tunemark.collector.audit.claim_records import meanings, readings
 from tunemark.collector.audit.claim_text import PAIR, ClaimText
 from tunemark.collector.audit.evidence import AuditedResult, Evidence
-from tunemark.collector.audit.load import audited_record
+from tunemark.collector.audit.load import audited_record, load_evidence
 from tunemark.collector.audit.printed_figures import WORDS, narrow_format
 from tunemark.collector.audit.rule import AMBIGUOUS, IMPOSSIBLE, SUSPICIOUS, WORST_FIRST, Finding, audit
 from tunemark.collector.audit.token_rates import plain_rate, token_rates
@@ -24,7 +24,7 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import GIB, gib, significant
 from tunemark.schema.option_rates import Evidence as KnownRates
-from tunemark.schema.option_rates import is_same_step, option_rates
+from tunemark.schema.option_rates import KnownRate, is_same_step, option_rates
 from tunemark.schema.physics.memory_states import MemoryVerdict
 from tunemark.schema.plan_search import Asked, Candidate, best_plan, step_on
 from tunemark.schema.recommendation_words import asked_in_words
@@ -72,11 +72,26 @@ class Predicted:
 
 
 def verdict_on(facts: FactBase, claim: ClaimText, say: Callable[[str], None]) -> Judged:
-    """Return the verdict on a claim, with all findings on it and on its best reading."""
-    (own, kept), other = findings_of_text(facts, claim), claim.other_work
+    """Return the verdict on the best meaning of a claim: with rates of all devices or of each, and each variant of a device."""
     # Read once, and only if there is a rate or a memory to predict.
     known = cache(lambda: read_evidence(project_root(), facts, say))
-    best = min((_best_reading(facts, each, known) for each in _of_each_device(claim)), key=lambda each: _place(each.verdict))
+    return _best(_verdict(facts, scope, one, known) for scope, one in meanings(claim))
+
+
+def _best(verdicts: Iterable[Judged]) -> Judged:
+    """Return the first of the best verdicts; behind a plausible one none is computed."""
+    tried = list[Judged]()
+    for each in verdicts:
+        tried.append(each)
+        if each.verdict == PLAUSIBLE:
+            break
+    return max(tried, key=lambda each: (_place(each.verdict), each.verdict == PLAUSIBLE))
+
+
+def _verdict(facts: FactBase, claim: ClaimText, one: ClaimText, known: Callable[[], KnownRates]) -> Judged:
+    """Return the verdict on a claim and on it with one variant of its devices, with all findings on it and on its best reading."""
+    (own, kept), other = findings_of_text(facts, claim, one), claim.other_work
+    best = min((_best_reading(facts, each, known) for each in _of_each_device(one)), key=lambda each: _place(each.verdict))
     if other:
         names = [*(each.name for each in claim.models), *(each[0].name for each in claim.devices)]
         reason = f"this is a claim about {other}, and only supervised training is judged"
@@ -95,16 +110,10 @@ def verdict_on(facts: FactBase, claim: ClaimText, say: Callable[[str], None]) ->
 
 def _best_reading(facts: FactBase, claim: ClaimText, known: Callable[[], KnownRates]) -> Judged:
     """Return the verdict on the reading of a claim that holds up best."""
-    tried = list[Judged]()
-    for record in readings(claim):
-        judged = _judged(facts, claim, record, known)
-        # Another method than those named may explain a memory, but no rate because nothing is known about it.
-        named = not claim.methods or record.conditions.method in claim.methods
-        if named or judged.verdict != NOT_JUDGED or not _states_rate(claim) or claim.stated("peak_memory_bytes"):
-            tried.append(judged)
-        if judged.verdict == PLAUSIBLE:
-            break
-    best = max(tried, key=lambda each: (_place(each.verdict), each.verdict == PLAUSIBLE))
+    judged = ((record.conditions.method, _judged(facts, claim, record, known)) for record in readings(claim))
+    # Another method than those named may explain a memory, but no rate because nothing is known about it.
+    open_method = not claim.methods or not _states_rate(claim) or claim.stated("peak_memory_bytes")
+    best = _best(each for method, each in judged if open_method or method in claim.methods or each.verdict != NOT_JUDGED)
     if claim.sized:
         model = claim.models[0]
         best = replace(best, read=best.read.replace(facts.models[model.key].name, model.name, 1))
@@ -207,16 +216,21 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
         narrow = card.peak_tflops.get(narrow_format(stated.precision) or Dtype.BF16, 0.0)
         times = max(1.0, narrow / card.peak_tflops.get(Dtype.BF16, math.inf)) if side == "above" else 1.0
         faster = side == "above" and (rate.value <= times * likely.high or (software == "plain" and "software" in settings))
-        least = likely.low / LOOSE["time"][1] if all(each.low for each in claim.values("train_time_s")) else 0
+        whole = claim.values("tokens") and all(each.low for each in claim.values("train_time_s"))
+        least = likely.low / LOOSE["time"][1] if whole else 0
         longer = side == "below" and derived is not None and rate.value > least
         expected = None if faster or longer else (rate.value / times, likely)
         return Predicted(reason=reason, expected=expected, verdict=SUSPICIOUS if above else PLAUSIBLE, side=side)
-    if rate and (ran := _ran(claim, run, model, rate.value, fitted)):
-        return Predicted(reason=ran, verdict=PLAUSIBLE)
     # The memory model knows plain software, whole rows, NVIDIA's 4-bit weights, and adapters of all experts.
     unlike = {"software", "sequence_parallel", "quantisation"} & settings.keys() or card.vendor == APPLE or model.experts
     modelled = not (known or unlike or run.offloads_to_host or method is not stated.method or claim.says("few_states"))
-    if run.claims and modelled and fit == "no" and not plan.other_stacks(card):
+    misfit = run.claims and modelled and fit == "no" and not plan.other_stacks(card)
+    ran = (
+        _ran(claim, run, model, rate.value, fitted) if rate else _held(claim, run, model, memory.value, fitted) if misfit and memory else ""
+    )
+    if ran:
+        return Predicted(reason=ran, verdict=PLAUSIBLE)
+    if misfit:
         needs, lacking = gib(plan.needed_bytes), gib(plan.needed_bytes - card.usable_bytes)
         ending = f"it needs {needs}, not {memory.printed}," if memory else f"each device lacks {lacking}"
         return Predicted(reason=f"{MISFIT}{ending} by the memory model", verdict=SUSPICIOUS)
@@ -230,13 +244,31 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
     return Predicted(reason=reason, verdict=SUSPICIOUS if above else NOT_JUDGED)
 
 
+def _accepted(claim: ClaimText, run: AuditedResult, model: ModelCard, fitted: KnownRates) -> list[KnownRate]:
+    """Return the accepted results of the same step, on any accelerator."""
+    step = (architecture_of(model), run.conditions.method)
+    length = run.conditions.sequence_length if claim.values("sequence_length") else None
+    alike = [row for row in fitted.results if (row.architecture, row.method) == step and not row.suspicious]
+    return [row for row in alike if is_same_step(row, run.devices, length or row.sequence_length)]
+
+
+def _held(claim: ClaimText, run: AuditedResult, model: ModelCard, memory: float, fitted: KnownRates) -> str:
+    """Return the accepted result of the same step, with as many rows, that needs as little memory; "" without one."""
+    accepted, batch = _accepted(claim, run, model, fitted), run.conditions.micro_batch or 1
+    published = load_evidence(project_root(), measured=()).by_id if accepted else {}
+    for row in accepted:
+        result = published.get(row.result_id)
+        peak = result.claims.get("peak_memory_bytes") if result and batch <= (result.conditions.micro_batch or 1) else None
+        if peak and peak.value <= memory * (1 + SLACK) and not row.offload:
+            return f"the accepted result {row.result_id} of this step needs {peak.printed}"
+    return ""
+
+
 def _ran(claim: ClaimText, run: AuditedResult, model: ModelCard, rate: float, fitted: KnownRates, *, slow: bool = False) -> str:
     """Return the accepted result of the same step that is as fast, or as slow, with its narrow products if it has any; "" without one."""
-    stated, step = run.conditions, (architecture_of(model), run.conditions.method, run.conditions.accelerator)
-    length, narrow = stated.sequence_length if claim.values("sequence_length") else None, narrow_format(stated.precision) or ""
-    for row in sorted(fitted.results, key=lambda each: (each.block_format, abs(math.log(each.tokens_per_s / rate)))):
-        same = (row.architecture, row.method, row.accelerator) == step and is_same_step(row, run.devices, length or row.sequence_length)
-        same = same and not row.suspicious and (stated.precision is None or row.block_format == narrow)
+    stated, narrow = run.conditions, narrow_format(run.conditions.precision) or ""
+    for row in sorted(_accepted(claim, run, model, fitted), key=lambda each: (each.block_format, abs(math.log(each.tokens_per_s / rate)))):
+        same = row.accelerator == stated.accelerator and (stated.precision is None or row.block_format == narrow)
         times = rate / row.tokens_per_s if slow else row.tokens_per_s / rate
         if same and times * (1 + SLACK) >= 1:
             how = f" with {row.block_format} products" if row.block_format else ""
