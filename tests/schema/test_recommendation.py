@@ -69,7 +69,7 @@ def test_an_answer_says_its_speed_and_what_a_million_tokens_cost_without_start_u
 def test_evidence_names_the_speed_of_its_own_results_and_hardware_without_any() -> None:
     own = {"evidence": "direct", "results": 2, "measured_low": 5_000.0, "measured_high": 6_100.0}
     near, never = (recommend(QUESTION, [rate("fast", 8_000.0, **more)], OFFERS).ranked[0] for more in (own, {"seen": False}))
-    assert words.evidence(near).endswith("and device count, with plans and software of their own at 5,000 to 6,100 tokens/s.")
+    assert words.evidence(near).endswith("and number of devices: 5,000 to 6,100 tokens/s with plans and software of their own.")
     assert words.evidence(never) == "Predicted: there is no accepted result of such a model with such software on this accelerator."
 
 
@@ -114,7 +114,7 @@ def test_the_best_option_with_results_is_named_beside_a_prediction_that_is_cheap
 
 @pytest.mark.parametrize(
     ("doubt", "why"),
-    [({"seen": False}, "has no result of other software than its vendor's"), ({"memory": "probably"}, "fits less surely in memory")],
+    [({"seen": False}, "has results only with its vendor's software"), ({"memory": "probably"}, "fits less surely in memory")],
 )
 @pytest.mark.parametrize(("usd_per_hour", "first"), [(1.1, "known"), (1.5, "doubtful")])
 def test_a_doubtful_option_is_not_first_if_another_one_is_within_error(
@@ -228,7 +228,7 @@ def test_the_energy_of_an_option_is_that_of_its_accelerators_at_their_power_limi
     question = replace(QUESTION, tokens=3_600_000, startup_s=0)
     two = recommend(question, [rate("a", 1_000, 2)], [offer("a", 1.0, 2, watts=500.0)]).ranked[0]
     assert two.energy_kwh == pytest.approx(1.25)
-    assert words.energy(two) == "Energy: at most 1.25 kWh (2 accelerators with at most 500 W each; host and cooling not included)."
+    assert words.energy(two) == "Energy: at most 1.25 kWh in 1 h 15 min (2 accelerators with at most 500 W each; host and cooling not included)."
     unknown = recommend(question, [rate("a", 1_000)], [offer("a", 1.0)]).ranked[0]
     assert words.energy(unknown) == "Energy: the power limit of A is not known."
 

@@ -347,6 +347,21 @@ def test_a_model_can_be_a_variant_an_alias_or_a_size(browser: Browser, address: 
             visit.page.wait_for_selector("#tm-answer .tm-headline:not([role])")
 
 
+def test_the_method_is_the_usual_one_of_the_model_until_the_reader_chooses_one(browser: Browser, address: str) -> None:
+    with Visit(browser, address, "index.html?model=tiny-bert") as visit:
+        for model, usual in (("Llama 2 70B", "lora"), ("tiny-bert", "full")):
+            visit.page.wait_for_function("(before) => document.querySelector('[name=method]').value !== before", arg=usual)
+            visit.page.fill("[name=model]", model)
+        visit.page.wait_for_function("() => document.querySelector('[name=method]').value === 'full'")
+        assert "method=" not in visit.page.url
+        visit.page.select_option("[name=method]", "qlora")
+        visit.page.wait_for_function("() => location.search.includes('method=qlora')")
+        visit.page.reload()
+        visit.page.fill("[name=model]", "Llama 2 70B")
+        visit.page.wait_for_function("() => location.search.includes('70B')")
+        assert visit.page.input_value("[name=method]") == "qlora"
+
+
 LLAMA = {"model_type": "llama", "hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 28, "num_attention_heads": 24}
 LLAMA |= {"num_key_value_heads": 8, "vocab_size": 128_256, "max_position_embeddings": 131_072, "_name_or_path": "own/<b>llama</b>"}
 

@@ -153,7 +153,7 @@ def unmeasured(results: Sequence[KnownRate], model: ModelCard, method: Method, c
     run_alike = [*alike, *(row for row in results if method is Method.LORA and row.method == Method.FULL)]
     if experts and not any(row.experts >= SMALLEST_PART * experts for row in run_alike):
         most = max(row.experts for row in run_alike)
-        return f"its blocks have {experts} experts, more than twice the {most} of any {name} result that predictions use; many experts run as fast as their software"
+        return f"its blocks have {experts} experts, those of {name} results that predictions use {most} at most: with more, speed depends on the software"
     if not any(row.vendor == card.vendor for row in results):
         return f"no accepted result on {card.vendor} devices"
     if method is Method.QLORA and not any(row.vendor == card.vendor for row in alike):
@@ -307,7 +307,7 @@ def cautions(model: ModelCard, length: int, tokens: float = 0.0) -> str:
     each = tokens / count_parameters(model).total
     if each >= PRE_TRAINING:
         said.append(
-            f"{each:,.0f} tokens for each parameter are pre-training: {PRE_TRAINING} train a model from nothing. It takes many machines, or months."
+            f"{each:,.0f} tokens for each parameter are pre-training, not fine-tuning: {PRE_TRAINING} are enough to train a model from scratch. It takes many machines, or months."
         )
     if length > model.context_length:
         longer = f"{length:,} tokens are more than the context of {model.name}, {model.context_length:,}"

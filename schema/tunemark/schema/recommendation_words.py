@@ -12,8 +12,8 @@ from tunemark.schema.recommendation import ANY, NO_ROOM, OWN, Answer, Option, Qu
 from tunemark.schema.vocabulary import METHODS
 
 EVIDENCE = {
-    "direct": "of this model or one with the same blocks, and of this method, sequence length and device count",
-    "near": "of this model or one with the same blocks, with this method on this accelerator, with another sequence length or device count",
+    "direct": "the same blocks, method, sequence length, accelerator and number of devices",
+    "near": "the same blocks, method and accelerator, with another sequence length or number of devices",
 }
 KINDS_OF_EVIDENCE = {"direct": "results", "near": "similar results", "predicted": "prediction"}
 SHARDINGS = {"ddp": "DDP", "fsdp1": "FSDP", "fsdp2": "FSDP2", "zero1": "ZeRO-1", "zero2": "ZeRO-2", "zero3": "ZeRO-3"}
@@ -23,11 +23,11 @@ LISTED = "on_demand"
 LIMITS = {"deadline": "the deadline", "budget": "the budget", "memory": "the memory of the device"}
 PICKS = {"cheapest": "Cheapest", "fastest": "Fastest", "value": "Best value", "proven": "Best with results"}
 ORDER = (
-    "Within error, a plan that surely fits in memory comes first, then an accelerator with results of more than its vendor's software, then a single instance. "
-    "If no accelerator is named, at most two of the first five options have the same one. A range of ranks means that 90% intervals overlap, without what "
-    "options with the same software share. By value, several instances come after single ones."
+    "Of options within error, those that surely fit in memory come first, then those on accelerators with results beyond their vendor's software, then single "
+    "instances. If no accelerator is named, at most two of the first five options have the same one. Options share a range of ranks where their 90% intervals "
+    "overlap; errors that they have in common do not count. By value, several instances come after single ones."
 )
-LATER = ("it fits less surely in memory", "it has no result of other software than its vendor's", "it needs several instances")
+LATER = ("it fits less surely in memory", "it has results only with its vendor's software", "it needs several instances")
 """Why an option comes behind another one within error, by what is `preferred`."""
 NOT_INCLUDED = "Evaluation, saving, minimum billing and data transfer are not included."
 ALIKE = 1.1
@@ -96,8 +96,9 @@ def evidence(option: Option) -> str:
             else "of such a model with such software on this accelerator"
         )
         return f"Predicted: there is no accepted result {what}.{same}"
-    measured = f", with plans and software of their own at {measured_rates(rate)} tokens/s" if rate.measured_low else ""
-    return f"Predicted for this plan from all accepted results, {rate.results:,} of them {EVIDENCE[rate.evidence]}{measured}.{same}"
+    measured = f": {measured_rates(rate)} tokens/s with plans and software of their own" if rate.measured_low else ""
+    have = "result has" if rate.results == 1 else "results have"
+    return f"Predicted for this plan. {rate.results:,} {have} {EVIDENCE[rate.evidence]}{measured}.{same}"
 
 
 def measured_rates(rate: Rate) -> str:
@@ -183,7 +184,7 @@ def energy(option: Option) -> str:
         return f"Energy: the power limit of {option.offer.name} is not known."
     watts = f"{plain(option.offer.watts or 0)} W"
     power = f"{option.devices} accelerators with at most {watts} each" if option.devices > 1 else f"at most {watts}"
-    return f"Energy: at most {significant(option.energy_kwh)} kWh ({power}; host and cooling not included)."
+    return f"Energy: at most {significant(option.energy_kwh)} kWh in {estimated_duration(option.seconds_high)} ({power}; host and cooling not included)."
 
 
 def grounds(option: Option) -> list[str]:
@@ -422,7 +423,7 @@ def _as_measured(question: Question, option: Option) -> str:
         " to ".join(dict.fromkeys(words))
         for words in (map(estimated_duration, seconds), [estimated_usd(option.usd * each / option.seconds) for each in seconds])
     )
-    return f"{times} and {costs} with the plans and software of its results ({measured_rates(rate)} tokens/s), with others "
+    return f"{times} and {costs} at the rates of its results ({measured_rates(rate)} tokens/s), by prediction "
 
 
 def changes(question: Question, answer: Answer) -> Iterator[str]:

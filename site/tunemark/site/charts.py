@@ -191,7 +191,9 @@ def row_chart(
         ends = [{"x": end, "y": end} for end in (least, most)]
         beside = least * (least / most) ** NAMES if scale == "log" and kind == "points" and any(row.get("name") for row in rows) else None
         named = _apart([row for row in rows if row.get("name")], rows, log=scale == "log")
-        data = {"rows": rows, "named": named}
+        lowest, lines = min((row["y"] for row in named), default=0), {row.get("line") for row in named}
+        data = {"rows": rows, "named": [row | {"below": row["y"] == lowest} for row in named]}
+        data |= {"marked": [row for row in rows if row.get("line") in lines]}
         data |= ({} if rule is None else {"rule": [{"x": rule}]}) | ({"diagonal": ends} if diagonal else {})
         drawing = _over(
             x, y, series, scale, lines=kind == "lines", named=bool(named), beside=beside, rule=rule is not None, diagonal=diagonal
@@ -222,10 +224,15 @@ def _over(
         tooltip=_tips("label:N", "x:Q", "y:Q"),
         **(second if series else {}),
     )
-    # Points are named because no other is better in both, so none is below to the left.
-    place = {"dx": -6, "dy": -8} if lines else {"dx": -5, "dy": 11}
-    text = alt.Chart(of("named")).mark_text(align="right", fontSize=11, color=INK, **place)
+    # Points are named because no other is better in both, so none is below to the left. Lines with a name are thick.
+    place: dict[str, Any] = {"align": "right", "dx": -5, "dy": 11}
+    if lines:
+        lowest = {"align": "'center' : 'right'", "dx": "-30 : -6", "dy": "15 : -8"}
+        place = {key: alt.ExprRef(f"datum.below ? {values}") for key, values in lowest.items()}
+    text = alt.Chart(of("named")).mark_text(fontSize=11, color=INK, **place)
     layers = [encoded]
+    if named and lines:
+        layers.append(alt.Chart(of("marked")).mark_line(strokeWidth=2.2, color=INK).encode(x="x:Q", y="y:Q", detail="line:N"))
     if named:
         layers.append(text.encode(x=alt.X("x:Q"), y=alt.Y("y:Q"), text=alt.Text("name:N")))
     if rule:

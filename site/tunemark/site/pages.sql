@@ -36,18 +36,20 @@ select
     coalesce(accelerator_name, 'accelerator unknown') || coalesce(chr(160) || '×' || chr(160) || accelerator_count, '') as devices,
     result_id as devices_small,
     case when failed then 'failed' else status end as status_badge,
-    concat_ws('; ', 'target in ' || duration(time_to_target_s), rate_reason) as status_small,
+    u.reason as not_used,
+    case when not starts_with(u.reason, 'the audit') then 'not used for predictions: ' || u.reason end as not_used_small, -- findings of the audit are shown as such
+    case when coalesce(fp8, 'none') = 'none' then coalesce(narrow_printed, nullif(block_format, '')) end as narrow, -- the format of products in fewer than 16 bits, unless `changed` has it
+    concat_ws('; ', 'target in ' || duration(time_to_target_s), rate_reason, not_used_small) as status_small,
     case when impossible then 'impossible' else rate_verdict end as status_mark,
     case when impossible or rate_verdict <> '' then 'results/' || result_id || '#audit-findings' end as status_mark_href,
-    u.reason as not_used,
     coalesce(reading, map {}) as reading,
     case when step_time_s is null then reading['step_time_s'] end as step_time_s_small,
     case when reading['step_time_s'] is not null then 'ambiguous' end as step_time_s_mark,
     rate(tokens_per_s, tokens_per_s_low, tokens_per_s_high) as tokens_per_s_shown,
-    case when tokens_per_s is null then reading['tokens_per_s'] else shown_interval(tokens_per_s_low, tokens_per_s_high) end as tokens_per_s_small,
+    case when tokens_per_s is null then reading['tokens_per_s'] else concat_ws('; ', nullif(shown_interval(tokens_per_s_low, tokens_per_s_high), ''), narrow) end as tokens_per_s_small,
     case when reading['tokens_per_s'] is not null then 'ambiguous' end as tokens_per_s_mark,
     rate(samples_per_s, samples_per_s_low, samples_per_s_high) as samples_per_s_shown,
-    case when samples_per_s is null then reading['samples_per_s'] else shown_interval(samples_per_s_low, samples_per_s_high) end as samples_per_s_small,
+    case when samples_per_s is null then reading['samples_per_s'] else concat_ws('; ', nullif(shown_interval(samples_per_s_low, samples_per_s_high), ''), narrow) end as samples_per_s_small,
     case when reading['samples_per_s'] is not null then 'ambiguous' end as samples_per_s_mark,
     case when peak_memory_bytes is null then reading['peak_memory_bytes'] else replace(peak_memory_method, 'torch.cuda.max_memory_allocated', 'torch, peak allocated') end as peak_memory_bytes_small,
     case when reading['peak_memory_bytes'] is not null then 'ambiguous' end as peak_memory_bytes_mark,
@@ -74,6 +76,8 @@ from results_with_costs r
 left join rate_verdicts using (result_id)
 left join ambiguous_figures using (result_id)
 left join (select result_id, reason from throughput_refused) u using (result_id)
+left join (select result_id, value as narrow_printed from result_facts where topic = 'conditions' and name = 'precision' and regexp_matches(value, '(?i)(fp|float)[48]')) using (result_id)
+left join (select result_id, block_format from known_rates) using (result_id)
 left join overrides using (result_id)
 left join (select price, accelerator_count as billed_count from prices) using (price)
 left join (select record_id as result_id, printed as model_printed from labels where label = 'model') using (result_id)
@@ -129,7 +133,7 @@ select
     min(result_id) as first_result,
     max(each) as best_rate,
     significant(best_rate) as best_rate_shown,
-    arg_max(concat_ws('; ', trust_shown || ', ' || devices || coalesce(', sequence length ' || whole(sequence_length), ''), changed, rate_reason), (each, result_id)) as best_rate_small,
+    arg_max(concat_ws('; ', trust_shown || ', ' || devices || coalesce(', sequence length ' || whole(sequence_length), ''), narrow, changed, rate_reason, not_used_small), (each, result_id)) as best_rate_small,
     arg_max(rate_verdict, (each, result_id)) as best_rate_mark,
     'results/' || arg_max(result_id, (each, result_id)) as best_rate_href,
     bool_or(source = 'measured') as measured,
@@ -253,6 +257,8 @@ select
     arg_min(usd_per_1m_tokens, (seconds, usd_per_1m_tokens, result_id)) as fastest_usd,
     arg_min(result_id, (seconds, usd_per_1m_tokens, result_id)) as fastest_id,
     arg_min(devices, (seconds, usd_per_1m_tokens, result_id)) as devices,
+    arg_min(coalesce(narrow, ''), (seconds, usd_per_1m_tokens, result_id)) as fastest_small,
+    arg_min(coalesce(narrow, ''), (usd_per_1m_tokens, seconds, result_id)) as cheapest_small,
     min(usd_per_1m_tokens) as cheapest_usd,
     arg_min(seconds, (usd_per_1m_tokens, seconds, result_id)) as cheapest_s,
     arg_min(result_id, (usd_per_1m_tokens, seconds, result_id)) as cheapest_id,

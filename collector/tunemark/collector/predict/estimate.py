@@ -244,7 +244,7 @@ def estimates(
         usd = None if seconds is None or hourly is None else seconds.times(hourly / HOUR_S)
         yield Estimate(
             card.key,
-            card.name if card.devices_per_unit == 1 else f"{card.name} (memory of one of {card.devices_per_unit} devices)",
+            card.name if card.devices_per_unit == 1 else f"{card.name} ({card.devices_per_unit} devices, memory of each)",
             memory,
             size,
             rate.memory or verdict,

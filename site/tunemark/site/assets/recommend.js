@@ -5,7 +5,7 @@
   const { instead_of, key_of_model, model_keys, not_modelled, with_memory } = globalThis.tunemark.names, { metal_bytes, model_contradictions } = globalThis.tunemark.cards;
   const { seconds_of, tokens_in_row, whole_number } = globalThis.tunemark.formats;
   const { OWN, Offer, Question, UnusedRate, places_of, recommend } = globalThis.tunemark.recommendation, { not_used } = globalThis.tunemark.recommendation_words;
-  const { Evidence, KnownRate, cautions, rates_for } = globalThis.tunemark.option_rates, { Effects, architecture_of } = globalThis.tunemark.throughput;
+  const { FAMILIES } = globalThis.tunemark.families, { Evidence, KnownRate, cautions, rates_for } = globalThis.tunemark.option_rates, { Effects, architecture_of } = globalThis.tunemark.throughput;
   // What Python computes with: cards with dictionaries, the fitted model, and its results.
   const prepared = (data) => {
     for (const card of Object.values(data.accelerators)) card.peak_tflops = dict(Object.entries(card.peak_tflops));
@@ -200,13 +200,15 @@
   // The address holds what differs from the form as it was delivered.
   const initial = new Map();
   let unknown = ""; // what the address asks for and the form does not have, until the reader changes the form
+  let ownMethod = false; // true once the reader, or the address, has chosen a method; until then it is the usual one of the model
   const state = () => {
     const values = new URLSearchParams();
-    for (const [name, value] of new FormData(form)) if (value !== "") values.append(name, value);
+    for (const [name, value] of new FormData(form)) if (value !== "" && (name !== "method" || ownMethod)) values.append(name, value);
     return values;
   };
   const restore = () => {
     const wanted = new URLSearchParams(location.search);
+    ownMethod = wanted.has("method");
     if (![...wanted.keys()].some((name) => field(name))) return;
     for (const box of form.querySelectorAll("input[type=checkbox]"))
       if (box.name !== "kind" || wanted.has("kind")) box.checked = wanted.getAll(box.name).includes(box.value);
@@ -246,7 +248,9 @@
       if (mine !== turn) return;
       // The name stands for a key of the address, but not while the reader types.
       if (document.activeElement !== box && Object.hasOwn(index.models, box.value)) box.value = index.models[box.value].name;
-      show(index, asked(index), questionOf(index));
+      const model = asked(index);
+      if (!ownMethod) field("method").value = FAMILIES.get(model.family).encoder ? "full" : "lora";
+      show(index, model, questionOf(index));
     } catch (error) {
       if (mine === turn) complain(error);
     }
@@ -256,15 +260,13 @@
   restore();
   tellOptions();
   form.addEventListener("submit", (event) => event.preventDefault());
-  let waiting, usual = "lora"; // the method that most use for the model
+  let waiting;
   const changed = (target) => {
     unknown = "";
     touched = target.name;
     clearTimeout(waiting);
-    waiting = setTimeout(async () => {
-      const before = usual;
-      if (target === box) usual = (await load().then((index) => asked(index).family).catch(() => "")) === "bert" ? "full" : "lora";
-      if (field("method").value === before) field("method").value = usual;
+    ownMethod ||= target.name === "method";
+    waiting = setTimeout(() => {
       remember();
       update();
     }, 150);

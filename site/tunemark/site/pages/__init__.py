@@ -9,6 +9,7 @@ from importlib import resources
 from pydantic import BaseModel
 
 from tunemark.schema.comparability import COMPARABILITY_KEYS
+from tunemark.schema.physics.stacks import STACKS
 from tunemark.schema.privacy import PATTERNS
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.records.plan import FREE_SETTINGS, MEANING
@@ -35,6 +36,7 @@ CONSTANTS: dict[str, object] = {
     "quantity_text": lambda key, value: QUANTITIES[key].text(value),
     "trust_levels": wording.TRUST,
     "mlperf_label": MLPERF_LABEL,
+    "stacks": list(STACKS.values()),
     "quantities": [
         {
             "label": row.label,
