@@ -228,10 +228,8 @@ def test_the_energy_of_an_option_is_that_of_its_accelerators_at_their_power_limi
     question = replace(QUESTION, tokens=3_600_000, startup_s=0)
     two = recommend(question, [rate("a", 1_000, 2)], [offer("a", 1.0, 2, watts=500.0)]).ranked[0]
     assert two.energy_kwh == pytest.approx(1.25)
-    assert (
-        words.energy(two)
-        == "Energy: at most 1.25 kWh in 1 h 15 min (2 accelerators with at most 500 W each; host and cooling not included)."
-    )
+    shown = "Energy: at most 1.25 kWh in 1 h 15 min (2 accelerators with at most 500 W each; host and cooling not included)."
+    assert words.energy(two) == shown
     unknown = recommend(question, [rate("a", 1_000)], [offer("a", 1.0)]).ranked[0]
     assert words.energy(unknown) == "Energy: the power limit of A is not known."
 
