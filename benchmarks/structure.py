@@ -46,13 +46,13 @@ BUDGETS = (
     # What is left has no second copy and no dead code: less would be fewer device families, studies or settings.
     Budget("harness", "harness", PYTHON, 9_262, 7_000),
     Budget("collector", "collector", PYTHON, 15_702, 12_000),
-    Budget("of it the gate", "collector/tunemark/collector/gate", PYTHON, 3_324, 3_324),
+    Budget("of it the gate", "collector/tunemark/collector/gate", PYTHON, 3_324, 3_400),
     Budget("site", "site", PYTHON, 4_136, 4_600),
     Budget("site, scripts and styles", "site", (".js", ".css"), 2_599, 2_600),
     Budget("site, templates", "site", (".j2",), 4_454, 4_000),
     # Pages of results, tables of documents and the data of page scripts are queries now; they were 1,450 lines of Python.
     Budget("collector and site, SQL", "collector site", (".sql",), 2_487, 2_600),
-    Budget("tests", "tests", PYTHON, 16_027, 16_027),
+    Budget("tests", "tests", PYTHON, 16_000, 16_000),
     Budget("benchmarks", "benchmarks", PYTHON, 4_000, 4_000),
 )
 
