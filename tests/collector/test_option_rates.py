@@ -58,7 +58,7 @@ def test_a_rate_is_the_prediction_for_the_plan_that_is_shown_and_cites_the_resul
     plan = best_plan(FITTED.effects, card, step_on(card, MODEL, Method.LORA, 8192, 1), "plain")[0].shape
     assert (rate.micro_batch, rate.checkpointing) == (plan.micro_batch, plan.checkpointing.value)
     lora = predict(FITTED.effects, Combination(card, 1, plan, "plain"))
-    assert rate.merged is None, "full fine-tuning was the faster one of these results, and does not fit with the usual software"
+    assert rate.merged is None
     assert rate.tokens_per_s == pytest.approx(interval_of(lora, 1).value)
     assert rate.tokens_per_s_low < rate.tokens_per_s < rate.tokens_per_s_high
 
@@ -106,12 +106,10 @@ def test_a_prediction_for_lora_is_never_below_that_for_a_method_that_does_more_w
 
     for method in ("full", "qlora"):
         other, lora = consistent([rate(method, 400.0), rate("lora", 100.0)])
-        assert other.tokens_per_s == lora.tokens_per_s == pytest.approx(200.0)
-        assert [(each.tokens_per_s_low, each.tokens_per_s_high) for each in (other, lora)] == [(50.0, 800.0)] * 2
+        assert other.tokens_per_s == lora.tokens_per_s == 100.0
+        assert [(each.tokens_per_s_low, each.tokens_per_s_high) for each in (other, lora)] == [(50.0, 800.0), (50.0, 200.0)]
     every = consistent([rate("full", 900.0), rate("lora", 100.0), rate("qlora", 400.0)])
-    assert [each.tokens_per_s for each in every] == pytest.approx([300.0, 385.3, 385.3], rel=1e-3), (
-        "the merged rate is the less certain one"
-    )
+    assert [each.tokens_per_s for each in every] == [100.0] * 3
     for kept in (
         [rate("full", 100.0), rate("lora", 400.0)],
         [rate("qlora", 400.0), rate("lora", 100.0, checkpointing="full")],

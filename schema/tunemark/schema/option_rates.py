@@ -9,7 +9,6 @@ count; `near` is another length or count; `predicted` is neither. With `none` th
 intervals of the throughput model, for any software of the level.
 """
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -56,8 +55,6 @@ KERNELS: dict[Mixer, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
 their architectures do not."""
 SAME_LENGTH = 1.1
 """Results with rows that are longer or shorter by at most this factor count as direct evidence."""
-NARROWEST = 1e-6
-"""Width of an interval in log space that counts as certain."""
 PRE_TRAINING = 20
 """Tokens for each parameter that train a model from nothing at the least cost (Hoffmann et al. 2022)."""
 SMALLEST_PART, LARGEST_TIMES = 0.5, 2
@@ -362,8 +359,7 @@ def consistent(rates: Sequence[Rate]) -> list[Rate]:
     """Return rates of which LoRA's is at least that of full fine-tuning, and of QLoRA where no weights are gathered.
 
     Both do more work per token than LoRA: full fine-tuning computes gradients of all weights, and QLoRA expands the frozen ones. If LoRA's
-    rate is lower, the evidence does not separate the methods: both get their mean, the more certain one more of it, with an interval that holds
-    both intervals.
+    rate is lower, the evidence does not separate the methods: the other is as fast, with an interval that holds both intervals.
     Sharded QLoRA gathers a quarter of LoRA's bytes, and QLoRA may fit without recomputation where LoRA does not: then it may be faster.
     Tuned software is at least as fast as plain software, which it can run, too.
     """
@@ -377,14 +373,11 @@ def consistent(rates: Sequence[Rate]) -> list[Rate]:
             gathers = slower == Method.QLORA.value and lora.sharding not in {"single", "ddp"} and not other.whole_experts
             if gathers or (slower == Method.QLORA.value and lora.checkpointing != other.checkpointing):
                 continue
-            # A plan that does not fit with the usual software stack is no reason to change one that does.
-            changing = ((other, lora),) if other.memory == "no" else ((lora, other), (other, lora))
-            speed = lora.tokens_per_s if other.memory == "no" else _between(lora, other)
             low = min(lora.tokens_per_s_low or 0.0, other.tokens_per_s_low or 0.0)
             high = max(lora.tokens_per_s_high or 0.0, other.tokens_per_s_high or 0.0)
-            for one, beside in changing:
-                merged = replace(one, tokens_per_s=speed, tokens_per_s_low=low, tokens_per_s_high=high, merged=beside.method)
-                changed[(one.method, *same)] = merged
+            changed[(method, *same)] = replace(
+                other, tokens_per_s=lora.tokens_per_s, tokens_per_s_low=low, tokens_per_s_high=high, merged=lora.method
+            )
     for key, tuned in changed.items():
         method, level, accelerator, devices = key
         plain = changed.get((method, "plain", accelerator, devices))
@@ -395,16 +388,6 @@ def consistent(rates: Sequence[Rate]) -> list[Rate]:
             high = max(tuned.tokens_per_s_high or 0.0, plain.tokens_per_s_high or 0.0)
             changed[key] = replace(tuned, tokens_per_s=plain.tokens_per_s, tokens_per_s_low=low, tokens_per_s_high=high)
     return list(changed.values())
-
-
-def _between(one: Rate, other: Rate) -> float:
-    """Return the geometric mean of two rates, weighted by the inverse square of the width of their intervals."""
-    speeds, weights = [], []
-    for rate in (one, other):
-        width = math.log((rate.tokens_per_s_high or 1.0) / (rate.tokens_per_s_low or 1.0))
-        speeds.append(math.log(rate.tokens_per_s or 1.0))
-        weights.append(1 / max(width, NARROWEST) ** 2)
-    return math.exp(sum(speed * weight for speed, weight in zip(speeds, weights, strict=True)) / sum(weights))
 
 
 def _disputed(rows: Sequence[KnownRate], length: int, *, direct: bool) -> tuple[DisputedRate, ...]:

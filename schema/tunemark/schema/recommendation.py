@@ -118,7 +118,7 @@ class Rate:
     disputed: tuple[DisputedRate, ...] = ()
     """Results on the same devices that are not direct evidence, since the audit calls their rate suspicious."""
     merged: str | None = None
-    """Another method from which the evidence does not separate this one; their predicted rates were merged."""
+    """Another method from which the evidence does not separate this one, and whose predicted rate it has."""
     weight_format: str | None = None
     """Stored format of the weights that are not in 4 bits: bf16 | fp16 | fp32."""
     master_weights: bool = False
