@@ -49,8 +49,9 @@ FIXED_SHAPE = ("hidden_size", "intermediate_size", "layers", "attention_heads", 
 def config_of(card: ModelCard, *, labels: int | None = None, vocabulary: int | None = None) -> Any:  # noqa: ANN401 - a transformers class
     """Return the transformers configuration of a card; `vocabulary` replaces the card's, `labels` makes it a classifier."""
     made = transformers.AutoConfig.for_model(card.family)
-    # Some configurations have a width of heads that they do not declare.
-    named = {theirs: ours for theirs, ours in fields_of(card.family).items() if theirs == "head_dim" or hasattr(made, theirs)}
+    # Some configurations have a width of heads that they do not declare; that of Falcon computes it.
+    names, derived = fields_of(card.family).items(), isinstance(getattr(type(made), "head_dim", None), property)
+    named = {theirs: ours for theirs, ours in names if (not derived if theirs == "head_dim" else hasattr(made, theirs))}
     settings: dict[str, Any] = {theirs: getattr(card, ours) for theirs, ours in named.items()}
     settings |= SETTINGS.get(card.family, {}) | SPELLED.get(card.family, {}) | _of_family(card)
     if vocabulary is not None:

@@ -12,13 +12,11 @@ from typing import Any
 
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import (
-    DEEPSEEK,
     DENSE_FIRST,
     DENSE_FIRST_FIELDS,
     HYBRID,
     LATENT,
     LATENT_FIELDS,
-    MIXED_OR_NOT,
     SHARED,
     STATE_SPACE,
     WITHOUT_WINDOW,
@@ -35,7 +33,7 @@ CONFIG_FIELDS = {
     theirs: ours
     for ours, names in (
         ("hidden_size", "hidden_size n_embd"),
-        ("intermediate_size", "intermediate_size n_inner block_ff_dim moe_intermediate_size"),
+        ("intermediate_size", "intermediate_size n_inner ffn_hidden_size block_ff_dim moe_intermediate_size"),
         ("layers", "num_hidden_layers n_layer"),
         ("attention_heads", "num_attention_heads n_head"),
         ("key_value_heads", "num_key_value_heads"),
@@ -48,11 +46,11 @@ CONFIG_FIELDS = {
         ("context_length", "max_position_embeddings n_positions"),
         ("tied_embeddings", "tie_word_embeddings tie_embedding"),
         ("sliding_window", "sliding_window attention_chunk_size local_attention"),
-        ("experts", "num_experts num_local_experts n_routed_experts"),
-        ("active_experts", "num_experts_per_tok top_k_experts"),
-        ("shared_experts", "n_shared_experts"),
+        ("experts", "num_experts num_local_experts n_routed_experts moe_num_experts"),
+        ("active_experts", "num_experts_per_tok top_k_experts moe_k"),
+        ("shared_experts", "n_shared_experts moe_num_shared_experts"),
         ("dense_intermediate_size", "intermediate_size_mlp"),
-        ("dense_layers", "first_k_dense_replace"),
+        ("dense_layers", "first_k_dense_replace num_dense_layers moe_layer_start_index"),
         ("mixture_every", "interleave_moe_layer_step"),
         ("wide_head_dim", "global_head_dim"),
         ("wide_key_value_heads", "num_global_key_value_heads"),
@@ -69,6 +67,8 @@ CONFIG_FIELDS = {
 """Name in transformers -> field of the model card. Of several names for one field, a family has one, or the last is that of its experts."""
 SETTINGS: dict[str, dict[str, Any]] = {
     "cohere": {"use_qk_norm": False},
+    "falcon": {"multi_query": True, "new_decoder_architecture": False, "alibi": False, "bias": False},
+    "stablelm": {"use_qkv_bias": False, "qk_layernorm": False, "use_parallel_residual": False},
     "deberta-v2": {"relative_attention": True, "share_att_key": True, "position_buckets": 256, "norm_rel_ebd": "layer_norm"}
     | {"position_biased_input": False, "type_vocab_size": 0, "conv_kernel_size": 0},
 }
@@ -81,11 +81,16 @@ OTHER_KEYS = (
     *(key for settings in SETTINGS.values() for key in settings),
 )
 """Further names that say something about a model."""
+TIED = (
+    *("gemma", "gemma2", "gemma3_text", "gemma4_text", "cohere", "cohere2", "smollm3", "ernie4_5", "ernie4_5_moe", "starcoder2", "falcon"),
+    *("lfm2", "lfm2_moe", "gpt2", "modernbert", "deberta-v2"),
+)
+"""Families whose output projection is tied to the embedding unless a configuration says no."""
 DEFAULTS: dict[str, dict[str, Any]] = {
-    "gemma": {"tied_embeddings": True, "head_dim": 256, "vocabulary": 256_000, "context_length": 8192},
-    "gemma2": {"tied_embeddings": True, "head_dim": 256, "vocabulary": 256_000, "context_length": 8192, "full_attention_every": 2},
-    "gemma3_text": {"tied_embeddings": True, "head_dim": 256, "vocabulary": 262_208, "context_length": 131_072, "full_attention_every": 6}
-    | {"attention_heads": 8, "key_value_heads": 4},
+    "gemma": {"head_dim": 256, "vocabulary": 256_000, "context_length": 8192},
+    "gemma2": {"head_dim": 256, "vocabulary": 256_000, "context_length": 8192, "full_attention_every": 2},
+    "gemma3_text": {"attention_heads": 8, "key_value_heads": 4, "head_dim": 256, "vocabulary": 262_208, "context_length": 131_072}
+    | {"full_attention_every": 6},
     "olmo3": {"full_attention_every": 4},
     "gpt_oss": {"full_attention_every": 2, "head_dim": 64},
     "deepseek_v2": {"dense_layers": 0},
@@ -93,16 +98,14 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "glm4_moe_lite": {"dense_layers": 1},
     "llama4_text": {"full_attention_every": 4, "sliding_window": 8192, "mixture_every": 1, "dense_layers": 0, "shared_experts": 1}
     | {"head_dim": 128, "experts": 16, "active_experts": 1, "intermediate_size": 8192, "dense_intermediate_size": 16_384},
-    "gemma4_text": {"tied_embeddings": True, "head_dim": 256, "wide_head_dim": 512, "full_attention_every": 6, "vocabulary": 262_144}
-    | {"context_length": 131_072},
-    "smollm3": {"tied_embeddings": True},
-    "ernie4_5": {"tied_embeddings": True},
-    "cohere": {"tied_embeddings": True, "context_length": 8192},
-    "cohere2": {"tied_embeddings": True, "context_length": 8192, "full_attention_every": 4},
-    "lfm2": {"tied_embeddings": True, "context_length": 128_000, "full_attention_every": 1},
-    "modernbert": {"tied_embeddings": True, "sliding_window": 128},
-    "deberta-v2": {"tied_embeddings": True},
-    "gpt2": {"tied_embeddings": True, "vocabulary": 50_257, "context_length": 1024},
+    "gemma4_text": {"head_dim": 256, "wide_head_dim": 512, "full_attention_every": 6, "vocabulary": 262_144, "context_length": 131_072},
+    "cohere": {"context_length": 8192},
+    "cohere2": {"context_length": 8192, "full_attention_every": 4},
+    "lfm2": {"context_length": 128_000, "full_attention_every": 1},
+    "lfm2_moe": {"context_length": 128_000, "full_attention_every": 1},
+    "falcon": {"key_value_heads": 1, "context_length": 2048},
+    "modernbert": {"sliding_window": 128},
+    "gpt2": {"vocabulary": 50_257, "context_length": 1024},
 }
 DEFAULTS |= {
     family: {"full_attention_every": 4, "head_dim": 256, "linear_key_heads": 16, "linear_value_heads": 32, "linear_head_dim": 128}
@@ -230,10 +233,11 @@ def config_fields(content: Any, place: str, within: Limits) -> dict[str, Any]:  
     part = _of_gemma_4(part) if family == "gemma4_text" else _of_granite_4(part) if family in STATE_SPACE else part
     names = fields_of(family)
     given = {theirs: ours for theirs, ours in names.items() if part.get(theirs) is not None or (theirs == NULLABLE and theirs in part)}
-    fields = DEFAULTS.get(family, {}) | {ours: part[theirs] for theirs, ours in given.items()}
+    fields = {"tied_embeddings": family in TIED} | DEFAULTS.get(family, {}) | {ours: part[theirs] for theirs, ours in given.items()}
     needed = [*NEEDED, *((*LATENT_FIELDS, "query_rank", "head_dim") if family in LATENT else ())]
-    needed += [*DENSE_FIRST_FIELDS, "shared_experts"] if family in DENSE_FIRST else []
-    needed += ["intermediate_size", "experts", "active_experts"] if family in SHARED else []
+    needed += DENSE_FIRST_FIELDS if family in DENSE_FIRST else ()
+    needed += ["shared_experts"] if family in DENSE_FIRST and family in SHARED else []
+    needed += ["intermediate_size", "experts", "active_experts"] if family in (*SHARED, *DENSE_FIRST) else []
     missing = [ours for ours in needed if ours not in fields]
     if missing:
         known = " or ".join(theirs for theirs, ours in names.items() if ours == missing[0])
@@ -257,7 +261,7 @@ def fields_of(family: str) -> dict[str, str]:
     if family == "modernbert":
         # There, it is the half of the other name.
         return {theirs: ours for theirs, ours in CONFIG_FIELDS.items() if theirs != "sliding_window"}
-    if family not in DEEPSEEK:
+    if family not in DENSE_FIRST or family == "llama4_text":
         return CONFIG_FIELDS
     # Their `intermediate_size` is that of blocks without experts, and `head_dim` repeats the width of the rotated part in the latent ones.
     dense = {"intermediate_size": "dense_intermediate_size"}
@@ -315,7 +319,7 @@ def _completed(fields: Mapping[str, Any], config: Mapping[str, Any], family: str
     # One wider expert for all tokens is as many of the usual width.
     shared = config.get("intermediate_size" if family == "gemma4_text" else "shared_expert_intermediate_size")
     inner = full.get("intermediate_size")
-    if full.get("experts") and family in (*HYBRID, *MIXED_OR_NOT) and isinstance(shared, int) and isinstance(inner, int) and inner > 0:
+    if full.get("experts") and isinstance(shared, int) and isinstance(inner, int) and inner > 0:
         full["shared_experts"] = shared // inner
     return full
 

@@ -23,31 +23,33 @@ INLINE_ECC_KEEPS = 15 / 16
 
 Gemma = Literal["gemma", "gemma2", "gemma3_text"]
 Gated = Literal["llama", "mistral", "ministral3", "granite", "smollm3", "ernie4_5", "olmo2", "olmo3", Gemma, "phi3", "glm4"]
-Dense = Literal[Gated, "qwen2", "qwen3", "seed_oss", "exaone4", "hunyuan_v1_dense", "cohere", "cohere2"]
+Plain = Literal["gpt2", "gpt_neox", "phi", "falcon", "starcoder2", "apertus", "arcee"]
+Dense = Literal[Gated, Plain, "qwen2", "qwen3", "seed_oss", "exaone4", "hunyuan_v1_dense", "cohere", "cohere2", "stablelm", "lfm2"]
 Encoder = Literal["bert", "modernbert", "deberta-v2"]
 Latent = Literal["deepseek_v2", "deepseek_v3", "glm4_moe_lite"]
 Hybrid = Literal["qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"]
-Mixture = Literal["mixtral", "qwen3_moe", "minimax_m2", "glm4_moe", "llama4_text", "gpt_oss"]
-ModelFamily = Literal[Dense, Encoder, "gpt2", "apertus", "arcee", "lfm2", "granitemoehybrid", "gemma4_text", Mixture, Latent, Hybrid]
+Unshared = Literal["mixtral", "qwen3_moe", "minimax_m2", "gpt_oss", "olmoe", "lfm2_moe"]
+Mixture = Literal[Unshared, "glm4_moe", "ernie4_5_moe", "qwen2_moe", "llama4_text"]
+ModelFamily = Literal[Dense, Encoder, "granitemoehybrid", "gemma4_text", Mixture, Latent, Hybrid]
 """Architecture name in transformers."""
 LATENT = get_args(Latent)
 """Families whose keys and values are computed from a vector of low rank."""
-DEEPSEEK = (*LATENT, "glm4_moe")
+DEEPSEEK = (*LATENT, "glm4_moe", "ernie4_5_moe")
 """Families with DeepSeek's feed-forward layers."""
-TAKEN_FOR_EXPERTS = (*DEEPSEEK, "qwen3_next")
+TAKEN_FOR_EXPERTS = (*DEEPSEEK, "qwen3_next", "qwen2_moe")
 """Families whose layers for all tokens have names that peft takes for those of experts in transformers 4."""
 HYBRID = get_args(Hybrid)
 """Families that attend to all tokens in some blocks; the others keep a state of the tokens so far (gated delta rule)."""
 STATE_SPACE = ("granitemoehybrid",)
 """Families with blocks that keep a state by Mamba-2."""
-WITHOUT_WINDOW = (*HYBRID, *STATE_SPACE, "lfm2")
+WITHOUT_WINDOW = (*HYBRID, *STATE_SPACE, "lfm2", "lfm2_moe")
 """Families whose blocks that do not attend to all tokens attend to none: they keep a state, or are convolutions over a few tokens."""
-SHARED = (*DEEPSEEK, "llama4_text", "qwen3_next", "qwen3_5_moe_text")
+SHARED = (*DEEPSEEK, "llama4_text", "qwen2_moe", "qwen3_next", "qwen3_5_moe_text")
 """Families with experts for all tokens beside those for some."""
 MIXED_OR_NOT = ("gemma4_text", "granitemoehybrid")
 """Families with experts in some models only."""
 LATENT_FIELDS = ("key_value_rank", "rotary_head_dim", "value_head_dim")
-DENSE_FIRST = (*DEEPSEEK, "llama4_text")
+DENSE_FIRST = (*DEEPSEEK, "llama4_text", "lfm2_moe")
 """Families with blocks without experts."""
 DENSE_FIRST_FIELDS = ("dense_intermediate_size", "dense_layers")
 HYBRID_FIELDS = ("linear_key_heads", "linear_value_heads", "linear_head_dim")
@@ -60,7 +62,7 @@ OF_FAMILIES = (
     (("gemma4_text",), ("wide_head_dim",), ("wide_key_value_heads", "per_layer_width", "sharing_layers", "sharing_intermediate_size")),
 )
 """Families, the fields that they have, and those that they may have; other families have none of them."""
-MIXTURES = ("mixtral", "qwen3_moe", "minimax_m2", "gpt_oss", *SHARED, *MIXED_OR_NOT)
+MIXTURES = (*get_args(Unshared), *SHARED, *MIXED_OR_NOT)
 """Families with experts."""
 
 

@@ -36,8 +36,8 @@ NOT_MODELLED = {
     r"deepseek-v(3[.-]?2|4)|glm-?5(\.\d)?|glm-moe-dsa|qwen-?3\.8-flash(-next)?|qwen-?4(-exp)?": "the attention of this architecture is sparse: the model chooses which tokens it reads",
     r"nemotron-nano(?=-$)": "the newer models of this name are state-space models, and the older one of 8B is a Llama 3.1 8B",
     r"nemotron-nano-\d+b-v2|nemotron-(3-nano|3-super|3-ultra|h)|falcon-h1r?|jamba|bamba|zamba2?": "most layers of this architecture are state-space models",
-    r"lfm2(\.\d)?-(\d+b-a\d+b|moe|vl|audio)|lfm2-moe": "most layers of this architecture are convolutions, and it has experts or other inputs besides",
-    r"pythia|stablelm|starcoder2?|phi-?2|falcon-(7|40|180)b|bloomz?|aya-(101|vision)|command-r-plus|ettin-decoder|ernie-4\.5-(vl-)?\d+b": "this architecture is unlike those of all cards",
+    r"lfm2(\.\d)?-(vl|audio)": "this architecture has other inputs besides text",
+    r"stablelm-2|falcon-(40|180)b|bloomz?|opt|olmo-\d+b|aya-(101|vision)|command-r-plus|ettin-decoder|ernie-4\.5-(vl-|300b)": "this architecture is unlike those of all cards",
 }
 """Names and model types of architectures that people ask for and that are not modelled -> the reason."""
 CPU_NOISE = re.compile(r"\(r\)|\(tm\)|[®™]|\b\d+th gen\b|\bcpu\b|\bprocessor\b|\b\d+-cores?\b|\bwith radeon\b.*|@.*", re.IGNORECASE)

@@ -250,8 +250,12 @@ class _Parts:
     @property
     def feed_forward(self) -> float:
         """Gate, activated gate and up, or the single inner width; and the input of the last matrix if that is trained."""
-        # GPT-2 and Apertus write their activations in Python, and each intermediate result is kept; so are two masks of Apertus.
-        steps = 3 if self.traits.gated else {"gpt2": 4, "apertus": 3 + 2 * MASK / self.product + self.trained}.get(self.card.family, 1)
+        # GPT-2, Phi and Apertus write their activations in Python, and each intermediate result is kept; so are two masks of Apertus.
+        steps = (
+            3
+            if self.traits.gated
+            else {"gpt2": 4, "phi": 4, "apertus": 3 + 2 * MASK / self.product + self.trained}.get(self.card.family, 1)
+        )
         masks = 2 * MASK * self.card.hidden_size if self.traits.drops_out else 0
         copies = 2 * self.hidden * (experts_run(self.card) + self.traits.gated_expert) if self.mixed else 0
         cast = FP32 * self.card.hidden_size if self.mixed and self.trained and self.traits.router_in_fp32 else 0

@@ -83,8 +83,10 @@ def _vectors(card: ModelCard, traits: Traits) -> int:
     attention = sum(_vectors_of_attention(card, traits, place) for place in range(card.layers))
     if card.per_layer_width:
         others += norm
+    head = (card.hidden_size if traits.encoder else card.vocabulary) if traits.head_bias else 0
+    choosing = len(blocks_with_experts(card)) * (card.experts or 0) if traits.router_bias else 0
     blocks = card.layers * (traits.norms_per_layer * norm + others) + attention + biases + (card.per_layer_width or 0)
-    return blocks + traits.outer_norms * norm + (card.hidden_size if traits.encoder and traits.pooler_bias else 0)
+    return blocks + traits.outer_norms * norm + head + choosing
 
 
 def _vectors_of_attention(card: ModelCard, traits: Traits, place: int) -> int:

@@ -28,7 +28,7 @@ class Traits:
     outer_norms: int = 1
     """Norms outside of the blocks: after the last one, of an encoder those of embeddings, positions and head, less one that a block lacks."""
     parallel: bool = False
-    """Attention and the feed-forward layer read one norm, and both results are added to the residual stream."""
+    """Attention and the feed-forward layer read the same residual stream, to which both results are added."""
     limited: Mixer = "window"
     """How the blocks mix tokens that do not attend to all of them."""
     drops_out: bool = False
@@ -49,6 +49,8 @@ class Traits:
     router_in_fp32: bool = False
     gated_expert: bool = False
     """The output of the expert for all tokens is multiplied by a gate."""
+    router_bias: bool = False
+    """The router has a number for each expert, by which it chooses."""
     router_scaled: bool = False
     """The router scales its input by a vector, and the experts by a number each."""
     gated_attention: bool = False
@@ -67,20 +69,29 @@ class Traits:
     token_types: int = 0
     encoder: bool = False
     """Tokens attend to later ones, too. A pooler is there instead of an output projection."""
-    pooler_bias: bool = True
+    head_bias: bool = False
+    """The output projection, or the pooler of an encoder, has a bias."""
 
 
-CLASSIC = Traits(gated=False, layer_norm=True, norm_bias=True, linear_bias=True, drops_out=True)
+PLAIN = Traits(gated=False, layer_norm=True, norm_bias=True)
+CLASSIC = replace(PLAIN, linear_bias=True, drops_out=True)
 """Blocks of the first transformers."""
 DELTA_RULE = Traits(norms_scaled_in_fp32=True, query_key_norm="head", gated_attention=True, limited="delta rule")
 FAMILIES: dict[str, Traits] = {
     **dict.fromkeys(("llama", "mistral", "ministral3", "mixtral", "phi3", "granite", "smollm3", "ernie4_5"), Traits()),
     "arcee": Traits(gated=False),
+    "stablelm": Traits(layer_norm=True, norm_bias=True),
+    "starcoder2": replace(PLAIN, linear_bias=True),
+    "gpt_neox": replace(PLAIN, linear_bias=True, parallel=True),
+    "phi": replace(PLAIN, linear_bias=True, parallel=True, norms_per_layer=1, head_bias=True),
+    "falcon": replace(PLAIN, parallel=True, norms_per_layer=1, eager=True),
     **dict.fromkeys(("qwen2", "seed_oss"), Traits(query_key_value_bias=True)),
     **dict.fromkeys(("qwen3", "qwen3_moe", "exaone4", "hunyuan_v1_dense"), Traits(query_key_norm="head")),
     **dict.fromkeys(("deepseek_v2", "deepseek_v3", "glm4_moe_lite", "glm4_moe"), Traits(router_in_fp32=True)),
+    "ernie4_5_moe": Traits(router_in_fp32=True, router_bias=True),
+    "qwen2_moe": Traits(query_key_value_bias=True, gated_expert=True),
     "apertus": Traits(gated=False, query_key_norm="head", learned_activation=2),
-    "minimax_m2": Traits(query_key_norm="all"),
+    **dict.fromkeys(("minimax_m2", "olmoe"), Traits(query_key_norm="all")),
     "glm4": Traits(norms_per_layer=4, query_key_value_bias=True),
     "llama4_text": Traits(query_key_norm="unit", chunked=True, every_expert=True),
     "gpt_oss": Traits(linear_bias=True, sinks=True, eager=True, overflows_fp16=True),
@@ -94,12 +105,12 @@ FAMILIES: dict[str, Traits] = {
     "gemma3_text": Traits(norms_per_layer=4, norms_scaled_in_fp32=True, query_key_norm="head", overflows_fp16=True),
     **dict.fromkeys(("olmo2", "olmo3"), Traits(norms_scaled_in_fp32=True, query_key_norm="all")),
     **dict.fromkeys(("cohere", "cohere2"), Traits(norms_per_layer=1, norms_scaled_in_fp32=True, norms_centred=True, parallel=True)),
-    "lfm2": Traits(query_key_norm="head", limited="convolution"),
+    **dict.fromkeys(("lfm2", "lfm2_moe"), Traits(query_key_norm="head", limited="convolution")),
     "granitemoehybrid": Traits(limited="state space"),
     "gpt2": replace(CLASSIC, learned_positions=True),
-    "bert": replace(CLASSIC, learned_positions=True, token_types=2, encoder=True),
-    "deberta-v2": replace(CLASSIC, outer_norms=2, relative_positions=512, eager=True, encoder=True),
-    "modernbert": Traits(layer_norm=True, outer_norms=2, encoder=True, pooler_bias=False),
+    "bert": replace(CLASSIC, learned_positions=True, token_types=2, encoder=True, head_bias=True),
+    "deberta-v2": replace(CLASSIC, outer_norms=2, relative_positions=512, eager=True, encoder=True, head_bias=True),
+    "modernbert": Traits(layer_norm=True, outer_norms=2, encoder=True),
 }
 CONVOLUTION: dict[Mixer, int] = {"delta rule": 4, "state space": 4, "convolution": 3}
 """Tokens that a convolution reads, in all models with this mixer."""
@@ -127,7 +138,7 @@ class Names:
     """Last names of layers that experts of some release of transformers have, too; peft cannot adapt those."""
 
 
-TOKEN_TABLES = ("embed_tokens", "wte", "word_embeddings", "tok_embeddings")
+TOKEN_TABLES = ("embed_tokens", "embed_in", "wte", "word_embeddings", "tok_embeddings")
 """Name of the token embedding. An adapter on it does one look-up and one multiplication."""
 QUERY_KEY_VALUE = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj")
 STATE = tuple(f"linear_attn.{name}" for name in ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj"))
@@ -140,6 +151,12 @@ LATENT = (
 """Queries whole or of a rank; keys and values of a rank."""
 GATED = ("gate_proj", "up_proj", "down_proj")
 LLAMA = Names(QUERY_KEY_VALUE, tuple(f"mlp.{name}" for name in GATED))
+WIDE_AND_BACK = ("mlp.dense_h_to_4h", "mlp.dense_4h_to_h")
+LFM2 = Names(
+    (*QUERY_KEY_VALUE[:3], "self_attn.out_proj"),
+    ("feed_forward.w1", "feed_forward.w3", "feed_forward.w2"),
+    state=("conv.in_proj", "conv.out_proj"),
+)
 
 
 def _mixture(attention: tuple[str, ...], part: str, router: str, shared: str = "", state: tuple[str, ...] = ()) -> Names:
@@ -154,10 +171,11 @@ def _mixture(attention: tuple[str, ...], part: str, router: str, shared: str = "
 
 
 NAMES: dict[str, Names] = {
-    **dict.fromkeys(("llama", "mistral", "ministral3", "qwen2", "qwen3", "seed_oss", "exaone4", "granite", "smollm3"), LLAMA),
+    **dict.fromkeys(("llama", "mistral", "ministral3", "qwen2", "qwen3", "seed_oss", "exaone4", "granite", "smollm3", "stablelm"), LLAMA),
     **dict.fromkeys(("gemma", "gemma2", "gemma3_text", "olmo2", "olmo3", "ernie4_5", "hunyuan_v1_dense", "cohere", "cohere2"), LLAMA),
-    **dict.fromkeys(("mixtral", "qwen3_moe", "minimax_m2"), _mixture(QUERY_KEY_VALUE, "mlp", "gate")),
-    "glm4_moe": _mixture(QUERY_KEY_VALUE, "mlp", "gate", "shared_experts"),
+    **dict.fromkeys(("mixtral", "qwen3_moe", "minimax_m2", "olmoe"), _mixture(QUERY_KEY_VALUE, "mlp", "gate")),
+    **dict.fromkeys(("glm4_moe", "ernie4_5_moe"), _mixture(QUERY_KEY_VALUE, "mlp", "gate", "shared_experts")),
+    "qwen2_moe": _mixture(QUERY_KEY_VALUE, "mlp", "gate", "shared_expert"),
     **dict.fromkeys(("apertus", "arcee"), Names(QUERY_KEY_VALUE, ("mlp.up_proj", "mlp.down_proj"))),
     "glm4": Names(QUERY_KEY_VALUE, ("mlp.gate_up_proj", "mlp.down_proj")),
     "gpt_oss": _mixture(QUERY_KEY_VALUE, "mlp", "router"),
@@ -168,12 +186,13 @@ NAMES: dict[str, Names] = {
     "gemma4_text": replace(LLAMA, shared=LLAMA.feed_forward, router="router.proj", experts=("experts.gate_up_proj", "experts.down_proj")),
     "llama4_text": _mixture(QUERY_KEY_VALUE, "feed_forward", "router", "shared_expert"),
     "phi3": Names(("self_attn.qkv_proj", "self_attn.o_proj"), ("mlp.gate_up_proj", "mlp.down_proj")),
+    "starcoder2": Names(QUERY_KEY_VALUE, ("mlp.c_fc", "mlp.c_proj")),
+    "phi": Names((*QUERY_KEY_VALUE[:3], "self_attn.dense"), ("mlp.fc1", "mlp.fc2")),
+    "falcon": Names(("self_attention.query_key_value", "self_attention.dense"), WIDE_AND_BACK, ("word_embeddings", "lm_head")),
+    "gpt_neox": Names(("attention.query_key_value", "attention.dense"), WIDE_AND_BACK, ("embed_in",)),
     "gpt2": Names(("attn.c_attn", "attn.c_proj"), ("mlp.c_fc", "mlp.c_proj"), ("wte", "wpe", "lm_head")),
-    "lfm2": Names(
-        (*QUERY_KEY_VALUE[:3], "self_attn.out_proj"),
-        ("feed_forward.w1", "feed_forward.w3", "feed_forward.w2"),
-        state=("conv.in_proj", "conv.out_proj"),
-    ),
+    "lfm2": LFM2,
+    "lfm2_moe": replace(LFM2, router="feed_forward.gate", experts=("feed_forward.experts.gate_up_proj", "feed_forward.experts.down_proj")),
     "granitemoehybrid": Names(
         QUERY_KEY_VALUE,
         ("shared_mlp.input_linear", "shared_mlp.output_linear"),
@@ -196,5 +215,5 @@ NAMES: dict[str, Names] = {
     ),
 }
 """Layer names by family. A test compares them with the models that transformers builds."""
-BARE_EXPERTS = ("llama4_text", "gpt_oss", "qwen3_5_moe_text", "gemma4_text", "granitemoehybrid")
+BARE_EXPERTS = ("llama4_text", "gpt_oss", "qwen2_moe", "qwen3_5_moe_text", "gemma4_text", "granitemoehybrid", "lfm2_moe")
 """Families whose experts get no adapters from peft's `all-linear`; those of the other mixtures get some (peft 0.21)."""
