@@ -80,6 +80,14 @@ def test_levers_of_the_command_line_lower_the_estimate(tunemark: Tunemark) -> No
     assert needed[-1] < 20 * 2**30 < 60 * 2**30 < needed[0]
 
 
+def test_products_in_fp8_are_faster_where_the_device_has_them(tunemark: Tunemark) -> None:
+    asked = ("estimate", "-m", "llama-3.1-8b", "--method", "full", "-a", "8xH100,8xA100 80GB", "--json")
+    answers = [json.loads(tunemark(*asked, *more).out)["accelerators"] for more in ((), ("--set", "block_format=fp8"))]
+    (_, bf16), (a100, fp8) = (sorted(answer, key=lambda each: each["accelerator"]) for answer in answers)
+    assert fp8["tokens_per_s"]["value"] > 1.1 * bf16["tokens_per_s"]["value"]
+    assert (a100["tokens_per_s"], a100["no_data"]) == (None, "the card of A100 SXM4 80GB has no dense peak for fp8")
+
+
 def test_devices_in_the_name_stacks_and_settings_without_effect_on_the_rate_are_said(tunemark: Tunemark) -> None:
     done = tunemark("estimate", "-m", "llama-3.1-8b", "-a", "8xH100", "--set", "compiled=true")
     assert "H100 SXM5 80GB \N{MULTIPLICATION SIGN} 8  fits" in done.out

@@ -28,13 +28,13 @@ from tunemark.terminal import AsJson, print_json, print_table, say, tell
 
 SETTINGS = (
     *("attention", "loss", "compiled", "reentrant", "activation_offload", "optimizer_in_backward", "gradient_accumulation"),
-    *("lora_targets", "lora_dropout", "parameters", "activations", "autocast", "adapters", "double_quantisation"),
+    *("lora_targets", "lora_dropout", "parameters", "activations", "autocast", "adapters", "block_format", "double_quantisation"),
     *("master_weights", "tensor_parallel", "offload"),
 )
 """Fields of the shape of a step that `--set` sets."""
 OPTIONS_OF_SHAPE = {"world_size": "--devices", "lora_rank": "--rank", "optimizer": "--optimizer", "sharding": "--sharding"}
 OPTIONS_OF_SHAPE |= {name: f"--set {name}" for name in SETTINGS}
-FORMATS = {"parameters", "activations", "autocast", "adapters"}
+FORMATS = {"parameters", "activations", "autocast", "adapters", "block_format"}
 ADAPTERS = {"lora_rank", "lora_targets", "lora_dropout", "adapters"}
 
 
@@ -171,6 +171,10 @@ def _refuse_unused(method: Method, given: Mapping[str, object], epochs: int | No
         if name in ADAPTERS and value is not None and method is Method.FULL:
             fix = "has no effect here: full fine-tuning has no adapters; use it with --method lora or qlora"
             raise TunemarkError("--rank" if name == "lora_rank" else f"--set {name}", value, fix)
+        if name == "block_format" and method is Method.QLORA:
+            raise TunemarkError(
+                "--set block_format", value, "has no effect here: the frozen weights of QLoRA are in 4 bits; use it with full or lora"
+            )
     for name, number in (("--epochs", epochs), ("--usd-per-hour", usd_per_hour)):
         if number is not None and not sized:
             raise TunemarkError(name, number, "has no effect here: give the size of the data too, with --samples or --tokens")
