@@ -41,11 +41,11 @@ class Budget:
 
 PYTHON = (".py",)
 BUDGETS = (
-    # Schema and collector raised by 686 on 2026-11-27: questions and claims in words, unused results, rows of files, free hardware; by 260 for hybrid models, 32 for nine families.
-    Budget("schema", "schema", PYTHON, 13_042, 8_000),
+    # Schema and collector raised by 686 on 2026-11-27: questions and claims in words, unused results, rows of files, free hardware; by 260 for hybrid models, 107 for ten families.
+    Budget("schema", "schema", PYTHON, 13_117, 8_000),
     # What is left has no second copy and no dead code: less would be fewer device families, studies or settings.
-    Budget("harness", "harness", PYTHON, 9_263, 7_000),
-    Budget("collector", "collector", PYTHON, 15_702, 12_000),
+    Budget("harness", "harness", PYTHON, 9_269, 7_000),
+    Budget("collector", "collector", PYTHON, 15_706, 12_000),
     Budget("of it the gate", "collector/tunemark/collector/gate", PYTHON, 3_324, 3_400),
     Budget("site", "site", PYTHON, 4_136, 4_600),
     Budget("site, scripts and styles", "site", (".js", ".css"), 2_599, 2_600),

@@ -59,7 +59,7 @@ def layers_of(model, family):
     paths = [path.replace(".base_layer", "") for path, one in model.named_modules() if isinstance(one, nn.Linear | Conv1D | nn.Embedding)]
     # Experts and their gate are linear layers in transformers 4 and plain tensors in 5: neither takes adapters by name. Nor do the other
     # feed-forward layers of some families, which peft takes for experts.
-    taken = [".mlp."] if family in TAKEN_FOR_EXPERTS else []
+    taken = [".mlp."] if family in TAKEN_FOR_EXPERTS else NAMES[family].refused
     without = ["lora_", "classifier", ".experts.", "block_sparse_moe.gate", ".router", ".shared_expert_gate", *taken]
     paths = [path for path in paths if not (any(part in path for part in without) or path.endswith(".mlp.gate"))]
     outside = {path for path in paths if not re.search(r"\.\d+\.", path)}

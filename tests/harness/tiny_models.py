@@ -19,6 +19,8 @@ def tiny_card(family, scale=1, window=8, **sizes):
         tiny["sliding_window"] = window
     if card.full_attention_layers is not None:
         tiny["full_attention_layers"] = (min(1, *card.full_attention_layers),)
+    if card.feed_forward_layers is not None:
+        tiny |= {"layers": 3, "full_attention_layers": (2,), "feed_forward_layers": (1,)}
     if card.experts:
         tiny |= {"experts": 4, "active_experts": 2}
     if card.linear_head_dim:

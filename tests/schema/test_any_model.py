@@ -26,6 +26,8 @@ def test_a_variant_of_a_model_has_the_card_of_its_architecture(name: str, key: s
     [
         *{card.family: card.key for card in FACTS.models.values()}.values(),
         "granite-4.0-h-tiny",
+        "nemotron-3-nano-30b-a3b",
+        "nemotron-nano-9b-v2",
         "granite-4.0-h-micro",
         "lfm2-350m",
         "gemma-4-26b-a4b",

@@ -86,6 +86,7 @@ def _build(card: ModelCard, method: Method, attention: str, experts: str = "eage
 def small(family: str) -> ModelCard:
     mixture = {"mixture_every": 2, "dense_layers": 1, "full_attention_every": 2} if family == "llama4_text" else {}
     others = {"full_attention_layers": (0,)} if family in {"lfm2", "lfm2_moe", "granitemoehybrid"} else {}
+    others |= {"layers": 2} if family == "nemotron_h" else {}
     return tiny_card(family, 2, 128, vocabulary=128, **mixture, **others)
 
 
@@ -97,7 +98,7 @@ IN_FULL = (
     *WITH_ADAPTERS,
     *("mistral", "qwen2", "phi3", "granite", "smollm3", "olmo3", "gpt2", "bert", "mixtral", "glm4_moe_lite", "cohere2"),
     *("apertus", "arcee", "hunyuan_v1_dense", "ernie4_5", "seed_oss", "ministral3", "exaone4", "glm4", "glm4_moe", "minimax_m2"),
-    *("stablelm", "starcoder2", "gpt_neox", "phi", "ernie4_5_moe", "qwen2_moe", "olmoe", "lfm2_moe"),
+    *("stablelm", "starcoder2", "gpt_neox", "phi", "ernie4_5_moe", "qwen2_moe", "olmoe", "lfm2_moe", "nemotron_h"),
 )
 
 

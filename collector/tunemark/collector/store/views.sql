@@ -85,6 +85,7 @@ create table models (
     sliding_window integer,
     full_attention_every integer,
     full_attention_layers integer[],
+    feed_forward_layers integer[],
     wide_head_dim integer,
     wide_key_value_heads integer,
     per_layer_width integer,
@@ -110,6 +111,7 @@ comment on column models.aliases is 'Names in documents and mirrors.';
 comment on column models.matrix_parameters is 'N_mm: weights in matrix products; head once, active experts only.';
 comment on column models.sliding_window is 'Attention span in tokens, where it is limited; in Llama 4, the length of a chunk.';
 comment on column models.full_attention_every is 'N if every N-th layer attends to all tokens, the others within a window, with a state or not; NULL if none does.';
+comment on column models.feed_forward_layers is 'Places of the layers that are a feed-forward layer alone, where the others have none.';
 comment on column models.full_attention_layers is 'Places of the layers that attend to all tokens, from 0, where they are not one in N.';
 comment on column models.wide_head_dim is 'Width of a head in the layers that attend to all tokens, where it is another one.';
 comment on column models.wide_key_value_heads is 'Heads of keys in these layers where the keys are the values, too.';

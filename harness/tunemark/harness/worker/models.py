@@ -18,8 +18,8 @@ from tunemark.harness.worker.data import MicroBatch, to_device
 from tunemark.harness.worker.levers import fuse, is_fp8, layers_in_fp8, limit_sdpa, prepare_transformers, recompute, store_in_fp8
 from tunemark.schema.facts.any_model import SETTINGS, fields_of
 from tunemark.schema.facts.cards import STATE_SPACE, WITHOUT_WINDOW, ModelCard
-from tunemark.schema.physics.architecture import blocks_with_experts, limited_blocks
-from tunemark.schema.physics.families import FAMILIES, Mixer
+from tunemark.schema.physics.architecture import blocks_with_experts, mixer_of
+from tunemark.schema.physics.families import Mixer
 from tunemark.schema.records.plan import LoraSettings, Plan, Precision, Quantisation
 from tunemark.schema.records.trace import TORCH_NAMES, short
 from tunemark.schema.vocabulary import (
@@ -38,8 +38,9 @@ from tunemark.schema.vocabulary import (
 )
 
 NO_TOKEN = 0
-LAYER_TYPES: dict[Mixer, str] = {"window": "sliding_attention", "convolution": "conv"}
-"""Names in transformers of the layers that do not attend to all tokens; of those that keep a state, it is another one."""
+LAYER_TYPES: dict[Mixer, str] = {"attention": "full_attention", "window": "sliding_attention", "convolution": "conv"}
+LAYER_TYPES |= dict.fromkeys(("delta rule", "state space"), "linear_attention")
+"""Names in transformers of the layers by the way in which they mix tokens."""
 SPELLED: dict[str, dict[str, Any]] = {"deberta-v2": {"pos_att_type": ["p2c", "c2p"]}, "lfm2": {"block_auto_adjust_ff_dim": False}}
 """Settings of all models of a family, where configurations write them in several ways."""
 FIXED_SHAPE = ("hidden_size", "intermediate_size", "layers", "attention_heads", "key_value_heads")
@@ -66,18 +67,23 @@ def config_of(card: ModelCard, *, labels: int | None = None, vocabulary: int | N
     if card.shared_experts and hasattr(made, "shared_expert_intermediate_size"):
         settings["shared_expert_intermediate_size"] = card.shared_experts * card.intermediate_size
     if hasattr(made, "layer_types") and (card.full_attention_layers is not None or card.family in (*WITHOUT_WINDOW, "gemma4_text")):
-        limited = LAYER_TYPES.get(FAMILIES[card.family].limited, "linear_attention")
-        # transformers 4 has other words for those of Granite.
-        kinds = ("mamba", "attention") if hasattr(type(made), "layers_block_type") else (limited, "full_attention")
-        settings["layer_types"] = [kinds[place not in limited_blocks(card)] for place in range(card.layers)]
+        kinds = LAYER_TYPES | {"none": "moe" if card.experts else "mlp"}
+        if isinstance(getattr(type(made), "layers_block_type", None), property):
+            # transformers 4 has other words for those of Granite.
+            kinds |= {"attention": "attention", "state space": "mamba"}
+        name = "layers_block_type" if card.feed_forward_layers else "layer_types"
+        settings[name] = [kinds[mixer_of(card, place)] for place in range(card.layers)]
     # Cards hold no special token ids; padding must be inside any vocabulary.
     settings |= {"pad_token_id": NO_TOKEN, "bos_token_id": NO_TOKEN, "eos_token_id": NO_TOKEN}
     return type(made)(**settings)
 
 
 def _of_family(card: ModelCard) -> dict[str, Any]:
-    """Return the settings that a card has in other fields, in Gemma 4 and in Granite 4."""
+    """Return the settings that a card has in other fields, in Gemma 4, in Granite 4 and in Nemotron-H."""
     inner = card.intermediate_size * (card.shared_experts or 1)
+    if card.family == "nemotron_h":
+        unused = {"n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 1}
+        return {"moe_shared_expert_intermediate_size": inner} if card.experts else unused | {"moe_intermediate_size": inner}
     if card.family in STATE_SPACE:
         settings = {
             "num_local_experts": card.experts or 0,

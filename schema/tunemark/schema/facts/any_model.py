@@ -18,7 +18,6 @@ from tunemark.schema.facts.cards import (
     LATENT,
     LATENT_FIELDS,
     SHARED,
-    STATE_SPACE,
     WITHOUT_WINDOW,
     ModelCard,
 )
@@ -56,10 +55,10 @@ CONFIG_FIELDS = {
         ("wide_key_value_heads", "num_global_key_value_heads"),
         ("per_layer_width", "hidden_size_per_layer_input"),
         ("sharing_layers", "num_kv_shared_layers"),
-        ("linear_key_heads", "linear_num_key_heads mamba_n_groups"),
-        ("linear_value_heads", "linear_num_value_heads mamba_n_heads"),
-        ("linear_head_dim", "linear_key_head_dim linear_value_head_dim mamba_d_head"),
-        ("state_size", "mamba_d_state"),
+        ("linear_key_heads", "linear_num_key_heads mamba_n_groups n_groups"),
+        ("linear_value_heads", "linear_num_value_heads mamba_n_heads mamba_num_heads"),
+        ("linear_head_dim", "linear_key_head_dim linear_value_head_dim mamba_d_head mamba_head_dim"),
+        ("state_size", "mamba_d_state ssm_state_size"),
         ("full_attention_every", "full_attention_interval"),
     )
     for theirs in names.split()
@@ -69,6 +68,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "cohere": {"use_qk_norm": False},
     "falcon": {"multi_query": True, "new_decoder_architecture": False, "alibi": False, "bias": False},
     "stablelm": {"use_qkv_bias": False, "qk_layernorm": False, "use_parallel_residual": False},
+    "nemotron_h": {"moe_latent_size": None, "use_bias": False, "mlp_bias": False, "attention_bias": False},
     "deberta-v2": {"relative_attention": True, "share_att_key": True, "position_buckets": 256, "norm_rel_ebd": "layer_norm"}
     | {"position_biased_input": False, "type_vocab_size": 0, "conv_kernel_size": 0},
 }
@@ -77,7 +77,13 @@ OTHER_KEYS = (
     *("model_type", "layer_types", "use_sliding_window", "sliding_window_pattern", "shared_expert_intermediate_size"),
     *("enable_moe_block", "attention_k_eq_v", "use_double_wide_mlp", "per_layer_config", "_name_or_path"),
     *("shared_intermediate_size", "mamba_expand", "full_attn_idxs", "global_attn_every_n_layers"),
-    *("block_auto_adjust_ff_dim", "block_multiple_of"),
+    *(
+        "block_auto_adjust_ff_dim",
+        "block_multiple_of",
+        "layers_block_type",
+        "hybrid_override_pattern",
+        "moe_shared_expert_intermediate_size",
+    ),
     *(key for settings in SETTINGS.values() for key in settings),
 )
 """Further names that say something about a model."""
@@ -129,6 +135,10 @@ TEXT_PART |= dict.fromkeys(("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_
 """Model type -> that of its language model, or of the architecture that it has."""
 WIDE = ("full_attention", "attention")
 """Kinds of layers that attend to all tokens, in newer and in older files."""
+FEED_FORWARD = ("mlp", "moe")
+"""Kinds of layers that mix no tokens."""
+LAYERS_IN_PATTERN = {"M": "linear_attention", "*": "full_attention", "-": "mlp", "E": "moe"}
+"""Letters for the kinds of layers of Nemotron-H, in files on the hub."""
 WIDE_HEADS = {"global_head_dim": "head_dim", "num_global_key_value_heads": "num_key_value_heads"}
 """Keys for the layers that attend to all tokens -> the keys by layer that stand for them."""
 NEEDED = ("hidden_size", "layers", "attention_heads", "vocabulary", "context_length")
@@ -230,7 +240,7 @@ def config_fields(content: Any, place: str, within: Limits) -> dict[str, Any]:  
     for key, value in SETTINGS.get(family, {}).items():
         if (part.get(key) or None) != (value or None):
             raise TunemarkError(f"{place}: {key}", part.get(key), f"the work of this architecture is not known; only models with {value}")
-    part = _of_gemma_4(part) if family == "gemma4_text" else _of_granite_4(part) if family in STATE_SPACE else part
+    part = ADJUSTED[family](part) if family in ADJUSTED else part
     names = fields_of(family)
     given = {theirs: ours for theirs, ours in names.items() if part.get(theirs) is not None or (theirs == NULLABLE and theirs in part)}
     fields = {"tied_embeddings": family in TIED} | DEFAULTS.get(family, {}) | {ours: part[theirs] for theirs, ours in given.items()}
@@ -292,6 +302,19 @@ def _of_granite_4(config: Mapping[str, Any]) -> dict[str, Any]:
     return full
 
 
+def _of_nemotron_h(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration of Nemotron-H with the number and the kinds of its layers, and without the keys that do not count in it."""
+    pattern: Any = config.get("hybrid_override_pattern")
+    kinds = config.get("layers_block_type") or ([LAYERS_IN_PATTERN.get(letter) for letter in pattern] if isinstance(pattern, str) else [])
+    full = dict(config) | {"layer_types": kinds, "num_hidden_layers": len(kinds)}
+    if "moe" in kinds:
+        return full | {"shared_expert_intermediate_size": config.get("moe_shared_expert_intermediate_size")}
+    return full | dict.fromkeys(("n_routed_experts", "num_experts_per_tok", "n_shared_experts", "moe_intermediate_size"))
+
+
+ADJUSTED = {"gemma4_text": _of_gemma_4, "granitemoehybrid": _of_granite_4, "nemotron_h": _of_nemotron_h}
+
+
 def _completed(fields: Mapping[str, Any], config: Mapping[str, Any], family: str) -> dict[str, Any]:
     """Return fields with what follows where a configuration leaves them out, as transformers completes them."""
     full = dict(fields)
@@ -310,6 +333,8 @@ def _completed(fields: Mapping[str, Any], config: Mapping[str, Any], family: str
         regular = every is None or wide == [place for place in range(full["layers"]) if (place + 1) % every == 0]
         full["full_attention_every"] = every if regular else None
         full["full_attention_layers"] = None if regular else wide
+    if family == "nemotron_h":
+        full["feed_forward_layers"] = [place for place, kind in enumerate(config["layer_types"]) if kind in FEED_FORWARD]
     elif window and config.get("sliding_window_pattern"):
         full["full_attention_every"] = config["sliding_window_pattern"]
     if not window and family not in WITHOUT_WINDOW:

@@ -30,7 +30,7 @@ Latent = Literal["deepseek_v2", "deepseek_v3", "glm4_moe_lite"]
 Hybrid = Literal["qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"]
 Unshared = Literal["mixtral", "qwen3_moe", "minimax_m2", "gpt_oss", "olmoe", "lfm2_moe"]
 Mixture = Literal[Unshared, "glm4_moe", "ernie4_5_moe", "qwen2_moe", "llama4_text"]
-ModelFamily = Literal[Dense, Encoder, "granitemoehybrid", "gemma4_text", Mixture, Latent, Hybrid]
+ModelFamily = Literal[Dense, Encoder, "granitemoehybrid", "nemotron_h", "gemma4_text", Mixture, Latent, Hybrid]
 """Architecture name in transformers."""
 LATENT = get_args(Latent)
 """Families whose keys and values are computed from a vector of low rank."""
@@ -40,13 +40,13 @@ TAKEN_FOR_EXPERTS = (*DEEPSEEK, "qwen3_next", "qwen2_moe")
 """Families whose layers for all tokens have names that peft takes for those of experts in transformers 4."""
 HYBRID = get_args(Hybrid)
 """Families that attend to all tokens in some blocks; the others keep a state of the tokens so far (gated delta rule)."""
-STATE_SPACE = ("granitemoehybrid",)
+STATE_SPACE = ("granitemoehybrid", "nemotron_h")
 """Families with blocks that keep a state by Mamba-2."""
 WITHOUT_WINDOW = (*HYBRID, *STATE_SPACE, "lfm2", "lfm2_moe")
 """Families whose blocks that do not attend to all tokens attend to none: they keep a state, or are convolutions over a few tokens."""
 SHARED = (*DEEPSEEK, "llama4_text", "qwen2_moe", "qwen3_next", "qwen3_5_moe_text")
 """Families with experts for all tokens beside those for some."""
-MIXED_OR_NOT = ("gemma4_text", "granitemoehybrid")
+MIXED_OR_NOT = ("gemma4_text", "granitemoehybrid", "nemotron_h")
 """Families with experts in some models only."""
 LATENT_FIELDS = ("key_value_rank", "rotary_head_dim", "value_head_dim")
 DENSE_FIRST = (*DEEPSEEK, "llama4_text", "lfm2_moe")
@@ -59,6 +59,7 @@ OF_FAMILIES = (
     (DENSE_FIRST, DENSE_FIRST_FIELDS, ("mixture_every",)),
     ((*HYBRID, *STATE_SPACE), (), HYBRID_FIELDS),
     (STATE_SPACE, (), ("state_size",)),
+    (("nemotron_h",), ("feed_forward_layers",), ()),
     (("gemma4_text",), ("wide_head_dim",), ("wide_key_value_heads", "per_layer_width", "sharing_layers", "sharing_intermediate_size")),
 )
 """Families, the fields that they have, and those that they may have; other families have none of them."""
@@ -320,6 +321,8 @@ class ModelCard(Frozen):
     """One in this many layers attends to all tokens, the others within a `sliding_window`, with a state of earlier ones or not; null for none."""
     full_attention_layers: tuple[Annotated[int, Field(ge=0, le=255)], ...] | None = None
     """Places of the layers that attend to all tokens, from 0, where they are not one in N."""
+    feed_forward_layers: tuple[Annotated[int, Field(ge=0, le=255)], ...] | None = None
+    """Places of the layers that are a feed-forward layer alone; the others have none. Null if each layer mixes tokens and has one."""
     wide_head_dim: int | None = Field(default=None, ge=1, le=1024)
     """Width of a head in the layers that attend to all tokens, where it is another one."""
     wide_key_value_heads: int | None = Field(default=None, ge=1, le=512)

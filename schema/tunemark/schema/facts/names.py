@@ -34,8 +34,8 @@ NOT_MODELLED = {
     "kimi-linear": "most layers of this architecture use a linear attention of its own",
     "gemma-?3n": "this architecture has layers that share keys and values, and an embedding for each layer",
     r"deepseek-v(3[.-]?2|4)|glm-?5(\.\d)?|glm-moe-dsa|qwen-?3\.8-flash(-next)?|qwen-?4(-exp)?": "the attention of this architecture is sparse: the model chooses which tokens it reads",
-    r"nemotron-nano(?=-$)": "the newer models of this name are state-space models, and the older one of 8B is a Llama 3.1 8B",
-    r"nemotron-nano-\d+b-v2|nemotron-(3-nano|3-super|3-ultra|h)|falcon-h1r?|jamba|bamba|zamba2?": "most layers of this architecture are state-space models",
+    r"nemotron-3-(super|ultra)": "the experts of this architecture read a narrower vector than the residual stream",
+    r"falcon-h1r?|jamba|bamba|zamba2?": "most layers of this architecture are state-space models",
     r"lfm2(\.\d)?-(vl|audio)": "this architecture has other inputs besides text",
     r"stablelm-2|falcon-(40|180)b|bloomz?|opt|olmo-\d+b|aya-(101|vision)|command-r-plus|ettin-decoder|ernie-4\.5-(vl-|300b)": "this architecture is unlike those of all cards",
 }

@@ -124,6 +124,11 @@ class _Parts:
         return self.size * self.card.hidden_size / self.shape.residual_share
 
     @property
+    def sums(self) -> int:
+        """Sums on the residual stream: of attention and of the feed-forward layer, unless they are one or the block has one of them."""
+        return 1 if self.traits.parallel or self.card.feed_forward_layers else 2
+
+    @property
     def inner(self) -> float:
         """The inner width of the feed-forward layers that a token uses."""
         return self.product * inner_width(self.card, self.place) / self.shape.tensor_parallel
@@ -189,7 +194,7 @@ class _Parts:
             extra += card.hidden_size * (FP32 + (2 * self.size if self.trained else 0))
         extra += self.ranks_of_attention * (once + (self.product if self.trained else 0))
         # Gemma also norms the outputs of attention and feed-forward; those feed no matrix.
-        results = (1 if self.traits.parallel else 2) * self.hidden if self.trained else 0
+        results = self.sums * self.hidden if self.trained else 0
         return per_layer * self.hidden / self.size * once + results + extra
 
     @property
@@ -209,6 +214,8 @@ class _Parts:
     @property
     def attention(self) -> float:
         """Queries, keys, values, output and one fp32 number per head; eager attention also keeps its scores."""
+        if self.mixer == "none":
+            return 0
         if self.mixer == "convolution":
             # Both gates and the tokens, their product with the first gate, the result, and the input of the last matrix.
             return (5 + self.trained) * self.product * self.card.hidden_size / self.shape.tensor_parallel
@@ -257,7 +264,9 @@ class _Parts:
             else {"gpt2": 4, "phi": 4, "apertus": 3 + 2 * MASK / self.product + self.trained}.get(self.card.family, 1)
         )
         masks = 2 * MASK * self.card.hidden_size if self.traits.drops_out else 0
-        copies = 2 * self.hidden * (experts_run(self.card) + self.traits.gated_expert) if self.mixed else 0
+        # Nemotron-H adds the results of experts in fp32.
+        per_expert = 2 * self.hidden + (FP32 * self.card.hidden_size if self.card.family == "nemotron_h" else 0)
+        copies = per_expert * (experts_run(self.card) + self.traits.gated_expert) if self.mixed else 0
         cast = FP32 * self.card.hidden_size if self.mixed and self.trained and self.traits.router_in_fp32 else 0
         # The gate, its activation, the embedding and their product; and the input.
         per_layer = self.product * 4 * self.card.per_layer_width + self.hidden if self.card.per_layer_width else 0
@@ -309,7 +318,9 @@ class _Parts:
     def matrix_results(self) -> float:
         """Outputs of the matrix products."""
         gates = 2 if self.traits.gated else 1
-        rest = gates * self.inner + 2 * self.hidden
+        rest = gates * self.inner + (1 if self.card.feed_forward_layers else 2) * self.hidden
+        if self.mixer == "none":
+            return rest
         if self.mixer == "convolution":
             return 3 * self.product * self.card.hidden_size / self.shape.tensor_parallel + rest
         if not self.attends:
@@ -323,7 +334,7 @@ class _Parts:
     def matrix_inputs(self) -> float:
         """Inputs of trained matrices and of adapters that are not results of matrix products themselves."""
         if self.trained:
-            return (1 if self.traits.parallel else 2) * self.hidden + self.inner + self.product * self.ranks_of_attention
+            return self.sums * self.hidden + self.inner + self.product * self.ranks_of_attention
         size = BYTES[self.shape.adapter_products]
         # A cast makes a tensor of its own of each input.
         kept = self.inputs_to_keep if size == self.product else sum(self.adapter_inputs.values())
@@ -351,7 +362,10 @@ class _Parts:
         forward = 3 * self.hidden / self.size * self.product + wide if adapted else 0
         gradients = (3 if self.traits.gated else 2) * self.inner_at_once - freed
         # The gated delta rule has three tensors as wide as its values beside those that it keeps.
-        state, scores = 3 * FP32 * widths_of_state(self.card)[1] / ranks, self.attention if shape.attention == "eager" else 0
+        state, scores = (
+            0 if self.mixer == "none" else 3 * FP32 * widths_of_state(self.card)[1] / ranks,
+            self.attention if shape.attention == "eager" else 0,
+        )
         return 2 * self.hidden + max(gradients, forward, scores if self.attends else state)
 
 

@@ -92,8 +92,8 @@ def _vectors(card: ModelCard, traits: Traits) -> int:
 def _vectors_of_attention(card: ModelCard, traits: Traits, place: int) -> int:
     """Return the norms of queries, keys and ranks; the convolution of others; and of those with a state a norm and numbers per head of values."""
     mixer = mixer_of(card, place)
-    if mixer == "convolution":
-        return CONVOLUTION[mixer] * card.hidden_size
+    if mixer in {"convolution", "none"}:
+        return CONVOLUTION.get(mixer, 0) * card.hidden_size
     if mixer == "state space":
         keys, values = widths_of_state(card)
         return (CONVOLUTION[mixer] + 1) * (2 * keys + values) + values + 3 * (card.linear_value_heads or 0)
@@ -110,7 +110,7 @@ def _vectors_of_attention(card: ModelCard, traits: Traits, place: int) -> int:
 @lru_cache(maxsize=256)
 def special_mixers(card: ModelCard) -> tuple[tuple[str, float], ...]:
     """Return the kinds of blocks whose kernels are not those of plain attention, and the share of the blocks that have each."""
-    special = [mixer_of(card, place) for place in range(card.layers) if not attends(card, place)]
+    special = [mixer_of(card, place) for place in range(card.layers) if mixer_of(card, place) not in {"attention", "window", "none"}]
     if FAMILIES[card.family].relative_positions:
         return (("relative positions", 1.0),)
     return tuple((mixer, special.count(mixer) / card.layers) for mixer in sorted(set(special)))
@@ -130,17 +130,22 @@ class Heads:
 
 @lru_cache(maxsize=256)
 def limited_blocks(card: ModelCard) -> tuple[int, ...]:
-    """Return the places of the blocks that do not attend to all tokens."""
+    """Return the places of the blocks that mix tokens, and do not attend to all of them."""
     if card.sliding_window is None and card.family not in WITHOUT_WINDOW:
         return ()
+    every, mixing = (
+        card.full_attention_every or card.layers + 1,
+        [place for place in range(card.layers) if place not in (card.feed_forward_layers or ())],
+    )
     if card.full_attention_layers is not None:
-        return tuple(place for place in range(card.layers) if place not in card.full_attention_layers)
-    every = card.full_attention_every or card.layers + 1
-    return tuple(place for place in range(card.layers) if (place + 1) % every)
+        return tuple(place for place in mixing if place not in card.full_attention_layers)
+    return tuple(place for place in mixing if (place + 1) % every)
 
 
 def mixer_of(card: ModelCard, place: int) -> Mixer:
     """Return the way in which a block mixes tokens."""
+    if place in (card.feed_forward_layers or ()):
+        return "none"
     return FAMILIES[card.family].limited if place in limited_blocks(card) else "attention"
 
 
@@ -166,8 +171,14 @@ def heads_of(card: ModelCard, place: int) -> Heads:
 @lru_cache(maxsize=256)
 def blocks_with_experts(card: ModelCard) -> tuple[int, ...]:
     """Return the places of the blocks with experts."""
-    first, every = card.dense_layers or 0, card.mixture_every or 1
-    return tuple(place for place in range(first, card.layers) if card.experts and (place - first) % every == 0)
+    first, every, those = card.dense_layers or 0, card.mixture_every or 1, blocks_with_feed_forward(card)
+    return tuple(place for place in those if card.experts and place >= first and (place - first) % every == 0)
+
+
+@lru_cache(maxsize=256)
+def blocks_with_feed_forward(card: ModelCard) -> tuple[int, ...]:
+    """Return the places of the blocks with a feed-forward layer: all of them, unless a block either mixes tokens or has one."""
+    return tuple(range(card.layers)) if card.feed_forward_layers is None else card.feed_forward_layers
 
 
 @lru_cache(maxsize=256)
@@ -184,16 +195,18 @@ def block_kinds(card: ModelCard) -> tuple[tuple[int, ...], ...]:
 
 def _by_kind(card: ModelCard, mixed: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
     sharing = sharing_blocks(card)
-    # Where their layers differ from those of blocks that attend to all tokens.
-    apart = limited_blocks(card) if card.wide_head_dim or card.family in WITHOUT_WINDOW else ()
-    kinds: dict[tuple[bool, bool, bool], list[int]] = {}
+    # Whether their layers differ by the way in which they mix tokens.
+    apart = bool(card.wide_head_dim) or card.family in WITHOUT_WINDOW
+    kinds: dict[tuple[bool, str, bool], list[int]] = {}
     for place in range(card.layers):
-        kinds.setdefault((place in mixed, place in apart, place in sharing), []).append(place)
+        kinds.setdefault((place in mixed, mixer_of(card, place) if apart else "", place in sharing), []).append(place)
     return tuple(tuple(places) for places in kinds.values())
 
 
 def inner_width(card: ModelCard, place: int, *, grouped: bool = False) -> int:
     """Return the width of the feed-forward layers that a token is multiplied with in a block; for `grouped` see `experts_run`."""
+    if place not in blocks_with_feed_forward(card):
+        return 0
     if place not in blocks_with_experts(card):
         sharing = card.sharing_intermediate_size if place in sharing_blocks(card) else None
         return sharing or card.dense_intermediate_size or card.intermediate_size
@@ -286,7 +299,7 @@ def _token_tables(card: ModelCard) -> set[str]:
 def all_linears(card: ModelCard) -> tuple[Linear, ...]:
     """Return the linear layers of the blocks that peft's `all-linear` gives an adapter, without the router."""
     left_out = ("router", "experts") if card.family in BARE_EXPERTS else ("router",)
-    return tuple(linear for linear in block_linears(card) if linear.part not in left_out)
+    return tuple(linear for linear in block_linears(card) if linear.part not in left_out and linear.path not in NAMES[card.family].refused)
 
 
 def endings(path: str) -> tuple[str, ...]:
@@ -309,6 +322,8 @@ def _attention(card: ModelCard) -> tuple[Linear, ...]:
 
 
 def _widths(card: ModelCard, place: int) -> Widths:
+    if mixer_of(card, place) == "none":
+        return []
     if mixer_of(card, place) == "convolution":
         (inward, output), hidden = NAMES[card.family].state, card.hidden_size
         # The tokens, and the gates before and after the convolution.
@@ -352,7 +367,7 @@ def _of_state(card: ModelCard) -> Widths:
 def _feed_forward(card: ModelCard) -> tuple[Linear, ...]:
     names, mixed, inner = NAMES[card.family], blocks_with_experts(card), card.intermediate_size
     dense: dict[int, list[int]] = {}
-    for place in range(card.layers):
+    for place in blocks_with_feed_forward(card):
         if place not in mixed:
             dense.setdefault(inner_width(card, place), []).append(place)
     router: tuple[Linear, ...] = (
@@ -436,7 +451,7 @@ def layer_names(card: ModelCard) -> tuple[str, ...]:
 def _adaptable(card: ModelCard) -> Iterator[Linear]:
     """Yield the linear layers that can have an adapter by name."""
     parts = {"attention"} if card.family in TAKEN_FOR_EXPERTS else {"attention", "feed_forward"}
-    return (linear for linear in block_linears(card) if linear.part in parts)
+    return (linear for linear in block_linears(card) if linear.part in parts and linear.path not in NAMES[card.family].refused)
 
 
 def _short(card: ModelCard, linear: Linear) -> str:

@@ -6,8 +6,8 @@ A test compares the shapes and names that follow with the models that transforme
 from dataclasses import dataclass, replace
 from typing import Literal
 
-Mixer = Literal["attention", "window", "delta rule", "state space", "convolution"]
-"""How a block mixes tokens: it attends to all or within a window, keeps a state of earlier ones, or is a convolution over a few."""
+Mixer = Literal["attention", "window", "delta rule", "state space", "convolution", "none"]
+"""How a block mixes tokens: it attends to all or within a window, keeps a state of earlier ones, is a convolution over a few, or does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +107,7 @@ FAMILIES: dict[str, Traits] = {
     **dict.fromkeys(("cohere", "cohere2"), Traits(norms_per_layer=1, norms_scaled_in_fp32=True, norms_centred=True, parallel=True)),
     **dict.fromkeys(("lfm2", "lfm2_moe"), Traits(query_key_norm="head", limited="convolution")),
     "granitemoehybrid": Traits(limited="state space"),
+    "nemotron_h": Traits(gated=False, norms_per_layer=1, norms_scaled_in_fp32=True, limited="state space", router_in_fp32=True),
     "gpt2": replace(CLASSIC, learned_positions=True),
     "bert": replace(CLASSIC, learned_positions=True, token_types=2, encoder=True, head_bias=True),
     "deberta-v2": replace(CLASSIC, outer_norms=2, relative_positions=512, eager=True, encoder=True, head_bias=True),
@@ -134,6 +135,8 @@ class Names:
     """The expert router."""
     state: tuple[str, ...] = ()
     """Inside a block that does not attend: its layers, with the output last."""
+    refused: tuple[str, ...] = ()
+    """Inside a block: layers that peft adapts in no model of this type, since kernels read their weights (peft 0.21)."""
     ambiguous: tuple[str, ...] = ()
     """Last names of layers that experts of some release of transformers have, too; peft cannot adapt those."""
 
@@ -201,6 +204,16 @@ NAMES: dict[str, Names] = {
         router="block_sparse_moe.router",
         state=("mamba.in_proj", "mamba.out_proj"),
         ambiguous=("input_linear", "output_linear"),
+    ),
+    "nemotron_h": Names(
+        tuple(f"mixer.{name}_proj" for name in "qkvo"),
+        ("mixer.up_proj", "mixer.down_proj"),
+        ("lm_head",),
+        experts=("mixer.experts.up_proj", "mixer.experts.down_proj"),
+        shared=("mixer.shared_experts.up_proj", "mixer.shared_experts.down_proj"),
+        router="mixer.gate",
+        state=("mixer.in_proj", "mixer.out_proj"),
+        refused=("mixer.out_proj",),
     ),
     "modernbert": Names(("attn.Wqkv", "attn.Wo"), ("mlp.Wi", "mlp.Wo"), ("tok_embeddings", "head.dense")),
     "deberta-v2": Names(

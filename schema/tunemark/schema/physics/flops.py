@@ -159,7 +159,7 @@ def _attention(shape: TrainingShape, pairs: Pairs) -> int:
     card, documents, traits, exact = shape.model, shape.documents, FAMILIES[shape.model.family], pairs == "exact"
     limited, causal = limited_blocks(card), exact and not traits.encoder
     whole = attention_pairs(documents, causal=causal)
-    wide = [place for place in range(card.layers) if place not in limited]
+    wide = [place for place in range(card.layers) if mixer_of(card, place) == "attention"]
     total = 2 * len(wide) * _width(card, wide[-1]) * whole if wide else 0
     # Both queries and keys also meet the positions.
     total += 2 * card.layers * shape.tokens * _width(card) * traits.relative_positions
