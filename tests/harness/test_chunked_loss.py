@@ -41,7 +41,8 @@ def test_loss_and_gradients_are_those_of_whole_logits(monkeypatch, tmp_path, fam
     assert torch.equal(logits, same)
     assert gradients.keys() == wanted.keys()
     for name, gradient in gradients.items():
-        torch.testing.assert_close(gradient, wanted[name], rtol=1e-5, atol=1e-6 * float(wanted[name].abs().max()))
+        # Sums in another order: some CPUs differ by 2e-6 of the largest.
+        torch.testing.assert_close(gradient, wanted[name], rtol=1e-5, atol=1e-5 * float(wanted[name].abs().max()))
 
 
 @pytest.mark.parametrize("method", [Method.FULL, Method.LORA])
