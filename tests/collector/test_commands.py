@@ -33,22 +33,12 @@ def database(collected: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return collected / "build" / "tunemark.duckdb"
 
 
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "create table x (a int)",
-        "delete from result_rows",
-        "insert into warnings values ('a', 'b', 'c')",
-        "drop view results",
-        "update result_rows set note = 'x'",
-        "sql",
-        "select * from read_csv('/etc/passwd')",
-        "copy results to '/tmp/never.csv'",
-        "attach '/tmp/never.duckdb'",
-        "install httpfs",
-        "set enable_external_access = true",
-    ],
-)
+WRITES = ("create table x (a int)", "delete from result_rows", "insert into warnings values ('a', 'b', 'c')", "drop view results")
+WRITES += ("update result_rows set note = 'x'", "sql", "select * from read_csv('/etc/passwd')", "copy results to '/tmp/never.csv'")
+WRITES += ("attach '/tmp/never.duckdb'", "install httpfs", "set enable_external_access = true")
+
+
+@pytest.mark.parametrize("sql", WRITES)
 def test_a_query_writes_nothing_and_reaches_nothing_but_the_database(database: Path, tunemark: Tunemark, sql: str) -> None:
     before = database.read_bytes()
     assert tunemark("query", sql).code == 2
@@ -85,8 +75,8 @@ def test_in_a_pipe_a_table_is_plain_and_aligned(tunemark: Tunemark) -> None:
 def test_on_a_terminal_of_any_width_no_figure_is_broken(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], columns: int
 ) -> None:
-    monkeypatch.setenv("COLUMNS", str(columns))
-    monkeypatch.setenv("TERM", "dumb")
+    for name, value in (("COLUMNS", str(columns)), ("LINES", "25"), ("TERM", "dumb")):
+        monkeypatch.setenv(name, value)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     row = ("H100 80GB", "54.9 GiB of 79.1 GiB", 7260, "4,000 to 13,200", "$0.876", "$0.482 to $1.59", "predicted; within error of QLoRA")
     headings = ["hardware", "needs", "tokens/s", "90% interval", "usd", "90% interval", "evidence"]

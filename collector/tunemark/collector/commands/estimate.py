@@ -49,7 +49,7 @@ def estimate(
     devices: Annotated[int | None, ui.option("--devices", "Data-parallel devices. Default: 1, or as in -a '8 x H100'.")] = None,
     sharding: Annotated[str | None, ui.option("--sharding", "ddp, zero1 to zero3, fsdp1 or fsdp2.")] = None,
     checkpointing: Annotated[
-        str | None, ui.option("--checkpointing", "none, selective or full. Default: full if nothing else fits.")
+        str | None, ui.option("--checkpointing", "none, selective or full. Default: the stack's, or full if nothing else fits.")
     ] = None,
     rank: Annotated[int | None, ui.option("--rank", "Rank of the adapters. Default: 16.")] = None,
     optimizer: Annotated[
@@ -86,9 +86,11 @@ def estimate(
     method_used = ui.training_method(method, [known for known in Method if known is not Method.PEFT], card, model)
     given = ui.named_settings(settings, SETTINGS)
     _refuse_unused(method_used, {"lora_rank": rank, **given}, epochs, usd_per_hour, sized=bool(samples or tokens))
+    software_stack = STACKS[ui.chosen("--stack", stack, STACKS)] if stack else None
+    usual = Checkpointing.FULL if software_stack and software_stack.checkpoints else None
     fields_of_step: dict[str, Any] = {
         "micro_batch": micro_batch and ui.parse_count("--micro-batch", micro_batch),
-        "checkpointing": checkpointing and ui.chosen("--checkpointing", checkpointing, Checkpointing),
+        "checkpointing": ui.chosen("--checkpointing", checkpointing, Checkpointing) if checkpointing else usual,
         "sharding": sharding,
         "lora_rank": rank,
         "optimizer": None if optimizer == "adamw" else optimizer,
@@ -99,7 +101,7 @@ def estimate(
     warnings = list(filter(None, [cautions(card, length)]))
     for warning in warnings:
         say(f"tunemark: warning: {warning}")
-    runs_on = STACKS[ui.chosen("--stack", stack, STACKS)].runs_on if stack else lambda _: True
+    runs_on = software_stack.runs_on if software_stack else lambda _: True
     # A step on a CPU uses the host's memory, which its card does not know.
     every_card = [(card, None) for card in facts.accelerators.values() if card.unit != "cpu" and card.memory_gib and runs_on(card.vendor)]
     named = ui.named_accelerators(facts, ui.listed(accelerator)) if accelerator else every_card

@@ -185,6 +185,7 @@ class _Parts:
             return per_layer * self.hidden * (2 if self.trained else 1)
         normed = FP32 if self.traits.norms_scaled_in_fp32 else self.size
         once = FP32 * (2 if self.traits.norms_centred else 1) + (normed if self.trained else 0)
+        once = self.size if self.shape.fused_blocks else once
         heads = (self.heads.queries + self.heads.keys) * self.heads.width / self.shape.tensor_parallel
         extra = heads * (FP32 if self.traits.query_key_norm == "unit" else once) if self.traits.query_key_norm and self.attends else 0
         extra += self.keys / self.attended * FP32 if self.traits.value_norm else 0
@@ -259,7 +260,7 @@ class _Parts:
         """Gate, activated gate and up, or the single inner width; and the input of the last matrix if that is trained."""
         # GPT-2, Phi and Apertus write their activations in Python, and each intermediate result is kept; so are two masks of Apertus.
         steps = (
-            3
+            (2 if self.shape.fused_blocks else 3)
             if self.traits.gated
             else {"gpt2": 4, "phi": 4, "apertus": 3 + 2 * MASK / self.product + self.trained}.get(self.card.family, 1)
         )

@@ -46,6 +46,8 @@ class Stack:
     """Vendors on whose devices people run it; empty for any."""
     without: tuple[str, ...] = ()
     """Methods, shardings and formats that it does not have, in the words of `fields`, and `fp16`."""
+    checkpoints: bool = False
+    """True if it recomputes the blocks unless it is told not to."""
     families: tuple[str, ...] = ()
     """Families of models that it has of its own; empty if it takes those of transformers, or most of them."""
 
@@ -97,10 +99,18 @@ _ALL = (
         families=("mixtral", "qwen3_moe", "qwen3_next", "deepseek_v2", "deepseek_v3", "glm4_moe", "minimax_m2"),
     ),
     Stack(
+        "hf-liger",
+        "the Trainer with use_liger_kernel: a loss that never holds all logits, and kernels that keep inputs of norms in 16 bits and gate and up alone "
+        "(Liger Kernel 0.8.5, ops/rms_norm.py, ops/swiglu.py and ops/rope.py); otherwise as hf",
+        TRAINER | {"": {"reentrant": True, "loss": "fused", "fused_blocks": True} | FUSED},
+        vendors=GPUS,
+    ),
+    Stack(
         "trl",
         "TRL f2cd577 (create_model_from_path in trainer/utils.py, trainer/sft_trainer.py): loads weights in fp32, frozen ones included, unless a "
         "dtype is given, with products in bf16; a loss that never holds all logits; adapters of quantised models in bf16",
         {"": {"loss": "fused"} | FUSED, "whole": AUTOCAST, "fsdp": FP32_SHARDS, "full zero": MASTER, "qlora": {"adapters": Dtype.BF16}},
+        checkpoints=True,
     ),
     Stack(
         "fms",
@@ -130,6 +140,7 @@ _ALL = (
         {"": {"reentrant": True} | FUSED, "full whole": AUTOCAST, "full fsdp": FP32_SHARDS, "full zero": MASTER}
         | {"adapters whole": BF16_PRODUCTS},
         vendors=GPUS,
+        checkpoints=True,
     ),
     Stack(
         "unsloth",
@@ -140,6 +151,7 @@ _ALL = (
         | {"adapters": {"activation_offload": True, "adapters": Dtype.BF16}},
         vendors=GPUS,
         without=("fsdp",),
+        checkpoints=True,
     ),
     Stack(
         "prime-rl",

@@ -100,6 +100,8 @@ class TrainingShape:
     of twice the rank, and multiplies with the sum of weights and adapters (`_convert_peft_config_moe`, `ParamWrapper`)."""
     compiled: bool = False
     """torch.compile: element-wise results are recomputed in fused kernels instead of kept."""
+    fused_blocks: bool = False
+    """Liger's kernels in the blocks: norms keep their input in its format, gated activations both of their inputs and no result."""
     loss: Loss = "upcast"
     """Tensors that the loss keeps; see `vocabulary.Loss`."""
 
@@ -324,6 +326,7 @@ def shape_of_plan(plan: Plan, card: ModelCard) -> TrainingShape:
         attention=_attention(plan),
         fused_experts=plan.method is Method.QLORA,
         compiled=settings.compile != "none",
+        fused_blocks=settings.fused_kernels == "liger",
         loss=_loss(plan),
         parameters=plan.precision.parameters,
         activations=plan.precision.parameters,
