@@ -171,7 +171,7 @@ def named_model(facts: FactBase, name: str) -> ModelCard:
 
 def row_length(card: ModelCard, text: str | None = None) -> int:
     """Return the tokens of a row by `--seq`, else the usual ones of the model."""
-    return card.usual_length if text is None else _read("--seq", text, tokens_in_row)
+    return card.usual_length if text is None else parse_length("--seq", text)
 
 
 def job_tokens(tokens: str | None, samples: str | None, length: int, epochs: int) -> int | None:
@@ -190,6 +190,11 @@ def job_tokens(tokens: str | None, samples: str | None, length: int, epochs: int
 def parse_count(option: str, text: str) -> int:
     """Return a whole number of 1 or more from text such as `10000`, `82k`, `10M` or `1.5B`. Raises TunemarkError that names the option."""
     return _read(option, text, whole_number)
+
+
+def parse_length(option: str, text: str) -> int:
+    """Return the tokens of a row from text such as `8192` or `8k`, which is the same. Raises TunemarkError that names the option."""
+    return _read(option, text, tokens_in_row)
 
 
 def parse_seconds(option: str, text: str) -> float:

@@ -11,7 +11,7 @@ from tunemark.collector.audit.load import audited_record, load_evidence
 from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.audit.rule import Finding, audit, select
 from tunemark.collector.commands.audit import print_finding
-from tunemark.collector.commands.options import named_as
+from tunemark.collector.commands.options import named_accelerators, named_as
 from tunemark.collector.importers.import_io import Request, option_of, write_out
 from tunemark.collector.importers.log_formats import read_log
 from tunemark.collector.importers.own_log import SETTINGS, OwnLog, Stated, devices_of, record_of
@@ -49,6 +49,10 @@ def log(request: Request) -> None:
     """
     given, facts = {name: SETTINGS[name](option_of(name), text) for name, text in request.known(SETTINGS).items()}, FactBase.of_project()
     # Names are checked before the log is read.
+    for card, count in named_accelerators(facts, [given["accelerator"]]) if "accelerator" in given else ():
+        if count not in {None, given.setdefault("devices", count or 1)}:
+            raise TunemarkError("--devices", given["devices"], f"differs from {count} in the name of the accelerator; give one of them")
+        given["accelerator"] = card.key
     devices_of(given, facts)
     if "model" in given:
         with named_as(option_of("model")):

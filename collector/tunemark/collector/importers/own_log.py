@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from tunemark.collector.audit.interval import duration, half_digit
-from tunemark.collector.commands.options import chosen, named_as, parse_count
+from tunemark.collector.commands.options import chosen, named_as, parse_count, parse_length
 from tunemark.collector.importers.import_io import LogProblem, option_of
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
@@ -38,7 +38,7 @@ SETTINGS: dict[str, Callable[[str, str], Any]] = {
     "instance": lambda _, text: text,
     "micro_batch": parse_count,
     "gradient_accumulation": parse_count,
-    "sequence_length": parse_count,
+    "sequence_length": parse_length,
     "packing": lambda option, text: chosen(option, text, ("true", "false")) == "true",
     "padding": partial(chosen, known=Padding),
     "precision": lambda _, text: text,

@@ -257,10 +257,11 @@ def plan(
         machine = detect(options.backend)
     else:
         counted, accelerator = facts.counted(accelerator, "--accelerator")
-        devices = options.devices or counted or options.nodes
+        asked = options.devices or counted or (options.nodes if options.nodes > 1 else None)
+        devices = asked or 1
         if counted not in {None, devices}:
             raise TunemarkError("--devices", devices, f"differs from {counted} in the name of the accelerator; give one of them")
-        options, machine = options.having(devices=devices), machine_with(facts, accelerator, devices, options.nodes)
+        options, machine = options.having(devices=asked), machine_with(facts, accelerator, devices, options.nodes)
         if note := too_large(facts, accelerator, devices, options.nodes):
             say(f"note: {note}")
     resolved = resolve(workload, facts, machine, options)

@@ -134,15 +134,18 @@ def resolve(requested: Requested, facts: FactBase, machine: Machine) -> Resoluti
     return Resolution(plan, overrides, (chip and chip.why_no_training) or problem(plan))
 
 
+MASKED = "packed documents are kept apart by a mask: torch has no FlashAttention for this GPU, and its FlexAttention is not relied on there"
+
+
 def with_automatic_attention(plan: Plan, card: WorkloadCard, generation: Generation | None, problem: Callable[[Plan], str | None]) -> Plan:
     """Return the plan with the fastest attention for packed rows that this machine supports, if the card has `auto`.
 
-    Otherwise, and where only a mask of length x length is left, the plan is unchanged: on GPUs that are too old for torch's FlashAttention,
-    its Triton kernels are not relied on either, unless they are asked for.
+    Otherwise, and where only a mask of length x length is left, its attention is unchanged.
     """
-    too_old = generation is not None and Feature.VARLEN_ATTENTION in generation.cannot
-    if card.attention != "auto" or too_old or not (plan.data.packing and plan.data.document_borders):
+    if card.attention != "auto" or not (plan.data.packing and plan.data.document_borders):
         return plan
+    if generation is not None and Feature.VARLEN_ATTENTION in generation.cannot:
+        return plan.model_copy(update={"reasons": {**plan.reasons, "model.attention": MASKED}})
     return first_possible(plan, "attention", PACKED_ATTENTION, problem)
 
 

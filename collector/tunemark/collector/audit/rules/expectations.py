@@ -24,7 +24,7 @@ from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.vocabulary import Method
 
-PEAK, MODEL_MEMORY = "peak_memory_bytes", "model_memory_bytes"
+PEAK = "peak_memory_bytes"
 HOST_MEMORY = ("host_memory_peak_share", "host_memory_total_bytes")
 FEWEST_STEPS = 20
 """A run of fewer steps is mostly warm-up (definitions#steady-window)."""
