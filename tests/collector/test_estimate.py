@@ -70,7 +70,7 @@ def test_a_chosen_stack_keeps_what_is_given(tunemark: Tunemark) -> None:
 def test_levers_of_the_command_line_lower_the_estimate(tunemark: Tunemark) -> None:
     plain = shlex.split("estimate -m llama-3.1-8b --method full --seq 2048 --micro-batch 2 --stack hf-pure-bf16 -a B200 --json")
     levers = shlex.split(
-        "--checkpointing=full --set=loss=chunked --set=compiled=true --optimizer=paged-adamw-8bit --set=activation_offload=true"
+        "--checkpointing=full --set=loss=chunked --set=compile=blocks --optimizer=paged-adamw-8bit --set=activation_offload=true"
     )
     needed, given = [json.loads(tunemark(*plain, "--checkpointing", "none").out)["needed_bytes"]], list(plain)
     for lever in (*levers, "--set=optimizer_in_backward=true"):
@@ -89,9 +89,9 @@ def test_products_in_fp8_are_faster_where_the_device_has_them(tunemark: Tunemark
 
 
 def test_devices_in_the_name_stacks_and_settings_without_effect_on_the_rate_are_said(tunemark: Tunemark) -> None:
-    done = tunemark("estimate", "-m", "llama-3.1-8b", "-a", "8xH100", "--set", "compiled=true")
+    done = tunemark("estimate", "-m", "llama-3.1-8b", "-a", "8xH100", "--set", "compile=blocks")
     assert "H100 SXM5 80GB \N{MULTIPLICATION SIGN} 8  fits" in done.out
-    assert "--set compiled: no effect on the rate of this plan, which is that of any plain loop" in done.err
+    assert "--set compile: no effect on the rate of this plan, which is that of any plain loop" in done.err
     assert "TPU v6e" not in tunemark("estimate", "-m", "llama-3.1-8b", "--stack", "unsloth").out
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -22,18 +22,23 @@ from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.plan_search import Asked, division_of
 from tunemark.schema.recommendation import PROVEN, Rate, provider_name
 from tunemark.schema.recommendation_words import asked_in_words, measured_rates, methods_fit
+from tunemark.schema.records.plan import Compile
 from tunemark.schema.throughput import LEVEL, Range
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
 from tunemark.terminal import AsJson, print_json, print_table, say, tell
 
-SETTINGS = (
-    *("attention", "loss", "compiled", "reentrant", "activation_offload", "optimizer_in_backward", "gradient_accumulation"),
-    *("lora_targets", "lora_dropout", "parameters", "activations", "autocast", "adapters", "block_format", "double_quantisation"),
-    *("master_weights", "tensor_parallel", "offload"),
-)
-"""Fields of the shape of a step that `--set` sets."""
+SETTINGS = {
+    name: name
+    for name in (
+        *("attention", "loss", "reentrant", "activation_offload", "optimizer_in_backward", "gradient_accumulation", "parameters"),
+        *("activations", "autocast", "adapters", "block_format", "tensor_parallel", "offload"),
+    )
+}
+SETTINGS |= {"compile": "compiled", "lora.target_modules": "lora_targets", "lora.dropout": "lora_dropout"}
+SETTINGS |= {"quantisation.double": "double_quantisation", "optimizer.master_weights": "master_weights"}
+"""What `--set` sets, by its name in `tunemark run` -> field of the shape of a step."""
 OPTIONS_OF_SHAPE = {"world_size": "--devices", "lora_rank": "--rank", "optimizer": "--optimizer", "sharding": "--sharding"}
-OPTIONS_OF_SHAPE |= {name: f"--set {name}" for name in SETTINGS}
+OPTIONS_OF_SHAPE |= {field: f"--set {name}" for name, field in SETTINGS.items()}
 FORMATS = {"parameters", "activations", "autocast", "adapters", "block_format"}
 ADAPTERS = {"lora_rank", "lora_targets", "lora_dropout", "adapters"}
 
@@ -84,7 +89,7 @@ def estimate(
     facts = FactBase.of_project()
     card = ui.named_model(facts, model)
     method_used = ui.training_method(method, [known for known in Method if known is not Method.PEFT], card, model)
-    given = ui.named_settings(settings, SETTINGS)
+    given = {SETTINGS[name]: text for name, text in ui.named_settings(settings, SETTINGS).items()}
     _refuse_unused(method_used, {"lora_rank": rank, **given}, epochs, usd_per_hour, sized=bool(samples or tokens))
     software_stack = STACKS[ui.chosen("--stack", stack, STACKS)] if stack else None
     usual = Checkpointing.FULL if software_stack and software_stack.checkpoints else None
@@ -118,11 +123,12 @@ def estimate(
     shown = shown_plan(found)
     shown_on = [place for place in places if (place[0].key, place[1]) == (shown.accelerator, shown.rate.devices)]
     plan = {field: getattr(shown.memory.shape, field) for field in ("micro_batch", "checkpointing", "sharding")}
-    for name in given:
+    # Without it, the devices would need another sharding.
+    for name in given.keys() - {"tensor_parallel"}:
         others = replace(asked, given=plan | {field: value for field, value in kept.items() if field != name})
         if next(estimates(facts, evidence, shown_on, **step | {"asked": others})).tokens_per_s == shown.tokens_per_s is not None:
             say(
-                f"tunemark: --set {name}: no effect on the rate of this plan, which is that of any {software} loop; compiled and fused ones are tuned: --software tuned"
+                f"tunemark: {OPTIONS_OF_SHAPE[name]}: no effect on the rate of this plan, which is that of any {software} loop; compiled and fused ones are tuned: --software tuned"
             )
     memory, shape = shown.memory, shown.memory.shape
     settled = f"attention {shape.attention}, loss {shape.loss}, optimizer {shape.optimizer}, checkpointing {shape.checkpointing.value}"
@@ -152,9 +158,11 @@ def _count(devices: int | None, counted: int | None, shared: int) -> int:
 
 def _property(name: str, text: str) -> Any:  # noqa: ANN401 - of the type of the field
     """Return a property of a step from text."""
-    option, default = f"--set {name}", TrainingShape.__dataclass_fields__[name].default
+    option, default = OPTIONS_OF_SHAPE[name], TrainingShape.__dataclass_fields__[name].default
     if name in FORMATS:
         return ui.chosen(option, text, Dtype)
+    if name == "compiled":
+        return ui.chosen(option, text, get_args(Compile)) != "none"
     if isinstance(default, bool):
         return ui.chosen(option, text, ("true", "false")) == "true"
     if isinstance(default, int):
@@ -172,7 +180,7 @@ def _refuse_unused(method: Method, given: Mapping[str, object], epochs: int | No
     for name, value in given.items():
         if name in ADAPTERS and value is not None and method is Method.FULL:
             fix = "has no effect here: full fine-tuning has no adapters; use it with --method lora or qlora"
-            raise TunemarkError("--rank" if name == "lora_rank" else f"--set {name}", value, fix)
+            raise TunemarkError(OPTIONS_OF_SHAPE[name], value, fix)
         if name == "block_format" and method is Method.QLORA:
             raise TunemarkError(
                 "--set block_format", value, "has no effect here: the frozen weights of QLoRA are in 4 bits; use it with full or lora"

@@ -254,7 +254,7 @@ def _adapted(shape: TrainingShape) -> str:
         for inside in (False, True)
     )
     numbers = f"{sum(shape.adapter_of(linear) for linear in experts):,} of them on {of_experts} of {shape.model.experts} experts"
-    return f"rank {shape.lora_rank} on {layers}" + (f", {numbers}; lora_targets=attention leaves these out" if experts else "")
+    return f"rank {shape.lora_rank} on {layers}" + (f", {numbers}; lora.target_modules=attention leaves these out" if experts else "")
 
 
 def fp8_scales(card: ModelCard) -> int:

@@ -47,7 +47,7 @@ class Stack:
     without: tuple[str, ...] = ()
     """Methods, shardings and formats that it does not have, in the words of `fields`, and `fp16`."""
     checkpoints: bool = False
-    """True if it recomputes the blocks unless it is told not to."""
+    """True if it recomputes the blocks by default."""
     families: tuple[str, ...] = ()
     """Families of models that it has of its own; empty if it takes those of transformers, or most of them."""
 

@@ -164,7 +164,7 @@ class TrainingShape:
 
     def _of_formats(self) -> Iterator[tuple[str, str]]:
         """Yield number formats that are not used in training for activations, autocast or weights."""
-        for field, value in (("activations", self.activations), ("autocast", self.autocast), ("parameters", self.parameters)):
+        for field, value in (("parameters", self.parameters), ("activations", self.activations), ("autocast", self.autocast)):
             if value in {Dtype.NF4, Dtype.INT8, Dtype.FP4} or (value is Dtype.FP8 and field != "parameters"):
                 yield field, "must be fp32, bf16 or fp16; for 4-bit weights use qlora"
         if self.block_format is not None and self.block_format not in {Dtype.FP8, Dtype.FP4}:
