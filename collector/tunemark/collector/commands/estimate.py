@@ -54,7 +54,7 @@ def estimate(
     devices: Annotated[int | None, ui.option("--devices", "Data-parallel devices. Default: 1, or as in -a '8 x H100'.")] = None,
     sharding: Annotated[str | None, ui.option("--sharding", "ddp, zero1 to zero3, fsdp1 or fsdp2.")] = None,
     checkpointing: Annotated[
-        str | None, ui.option("--checkpointing", "none, selective or full. Default: the stack's, or full if nothing else fits.")
+        str | None, ui.option("--checkpointing", "none, selective or full. Default: the stack's, or the fastest.")
     ] = None,
     rank: Annotated[int | None, ui.option("--rank", "Rank of the adapters. Default: 16.")] = None,
     optimizer: Annotated[
@@ -64,8 +64,8 @@ def estimate(
     tokens: ui.Tokens = None,
     samples: ui.Samples = None,
     epochs: Annotated[int | None, ui.option("--epochs", "Passes over the data. Default: 1.")] = None,
-    software: Annotated[str, typer.Option("--software", help="plain, tuned, vendor, or that of a document, such as 003.")] = "plain",
-    usd_per_hour: Annotated[float | None, ui.option("--usd-per-hour", "Price of all devices instead of the list price.")] = None,
+    software: Annotated[str, ui.option("--software", "plain (default), tuned, vendor, or that of a document, such as 003.")] = "plain",
+    usd_per_hour: Annotated[float | None, ui.option("--usd-per-hour", "For all, instead of the list price.")] = None,
     settings: ui.Settings = None,
     as_json: AsJson = False,
 ) -> None:

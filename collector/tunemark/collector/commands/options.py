@@ -35,11 +35,11 @@ def option(*words: str, metavar: str | None = None) -> Any:  # noqa: ANN401 - ty
 Database = Annotated[Path | None, option("--db", "The DuckDB file. Default: `build/tunemark.duckdb` of the checkout.")]
 ModelName = Annotated[str, option("--model", "-m", "A model: name, hub id, config.json, or a size such as 13B.")]
 Accelerators = Annotated[list[str] | None, option("--accelerator", "-a", "An accelerator, or as in '8 x H100'; repeatable. Default: all.")]
-Length = Annotated[str | None, option("--seq", "Tokens in a row, as 8192 or 8k. Default: 2048, or the context.")]
+Length = Annotated[str | None, option("--seq", "Tokens in a row (8k). Default: 2048.")]
 Tokens = Annotated[str | None, option("--tokens", "Tokens of the data, such as 10M.")]
-Samples = Annotated[str | None, option("--samples", "Rows of the data, taken as full; instead of --tokens.")]
-StackName = Annotated[str | None, option("--stack", "Software whose memory counts, as unsloth. Default: hf (fp32 weights) or megatron.")]
-Settings = Annotated[list[str] | None, option("--set", "A rare setting; an unknown name lists them. Repeatable.", metavar="NAME=VALUE")]
+Samples = Annotated[str | None, option("--samples", "Full rows instead of --tokens: 10k.")]
+StackName = Annotated[str | None, option("--stack", "Software whose memory counts. Default: hf, or megatron.")]
+Settings = Annotated[list[str] | None, option("--set", "A rare setting; --set ? lists them.", metavar="NAME=VALUE")]
 OnDay = Annotated[str | None, option("--on", "Day, as YYYY-MM-DD. Default: today.", metavar="DATE")]
 ACCELERATOR = "--accelerator/-a"
 OPTIONS = {"model": "--model/-m", "accelerator": ACCELERATOR, "method": "--method", "sequence_length": "--seq"}
@@ -115,7 +115,7 @@ def named_settings(texts: Iterable[str] | None, known: Iterable[str] | None = No
     for text in texts or ():
         name, equals, value = text.partition("=")
         if not equals:
-            raise TunemarkError("--set", text, "give NAME=VALUE")
+            raise TunemarkError("--set", text, f"give NAME=VALUE{'; known: ' if names else ''}{', '.join(names)}")
         if known is not None and name not in names:
             similar = did_you_mean(name, names)
             listed = "" if similar.startswith("known: ") else f"; known: {', '.join(names)}"

@@ -63,24 +63,18 @@ def recommend(
     method: Annotated[str | None, ui.option("--method", "full, lora, qlora or any. Default: lora; full for encoders.")] = None,
     sequence_length: ui.Length = None,
     *,
-    epochs: Annotated[int, typer.Option("--epochs", help="Passes over the data.")] = 1,
-    objective: Annotated[str, typer.Option("--objective", help="cheapest, fastest or value: near both.")] = "cheapest",
+    epochs: Annotated[int, ui.option("--epochs", "Passes over the data. Default: 1.")] = 1,
+    objective: Annotated[str, ui.option("--objective", "cheapest (default), fastest or value.")] = "cheapest",
     deadline: Annotated[str | None, ui.option("--deadline", "Maximum time, such as 90min or 2h.")] = None,
     budget: Annotated[str | None, ui.option("--budget", "Maximum cost, such as 20 or $20.")] = None,
-    currency: Annotated[
-        str | None, ui.option("--currency", "That of all costs, with what 1 USD costs: EUR=0.92.", metavar="CODE=RATE")
-    ] = None,
-    software: Annotated[str, typer.Option("--software", help="plain, tuned (fused kernels) or vendor.")] = "plain",
-    provider: Annotated[list[str] | None, ui.option("--provider", "A cloud provider; repeatable. Default: all.")] = None,
-    kind: Annotated[
-        list[str] | None, ui.option("--kind", "on_demand, spot, reserved or marketplace; repeatable. Default: on_demand.")
-    ] = None,
+    currency: Annotated[str | None, ui.option("--currency", "Of costs, for 1 USD: EUR=0.92.", metavar="CODE=RATE")] = None,
+    software: Annotated[str, ui.option("--software", "plain (default), tuned or vendor.")] = "plain",
+    provider: Annotated[list[str] | None, ui.option("--provider", "A cloud provider; repeatable.")] = None,
+    kind: Annotated[list[str] | None, ui.option("--kind", "on_demand (default), spot, reserved or marketplace; repeatable.")] = None,
     accelerator: ui.Accelerators = None,
     most_devices: Annotated[int | None, ui.option("--max-devices", "Maximum number of accelerators.")] = None,
-    own: Annotated[
-        list[str] | None, ui.option("--own", "Your own accelerators, such as '2 x RTX 4090' or 'M4 Max 64GB'; repeatable.")
-    ] = None,
-    owned: Annotated[str | None, ui.option("--owned", "What they cost; else only their time is given.", metavar="FIGURES")] = None,
+    own: Annotated[list[str] | None, ui.option("--own", "Your own, as '2 x RTX 4090' or 'M4 Max 64GB'; repeatable.")] = None,
+    owned: Annotated[str | None, ui.option("--owned", "What they cost, as above.", metavar="FIGURES")] = None,
     stack: ui.StackName = None,
     settings: ui.Settings = None,
     as_json: AsJson = False,

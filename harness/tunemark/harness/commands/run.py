@@ -63,8 +63,8 @@ def option(name: str, text: str, metavar: str | None = None, **settings: Any) ->
     return typer.Option(name, help=text, metavar=metavar, **settings)
 
 
-Out = Annotated[Path | None, option("--out", "Write the submissions there. Default: submissions/ of the checkout.", "FOLDER")]
-Workload = Annotated[str, typer.Argument(help="A name of `tunemark workloads`, your card (.toml), or options (.yml).")]
+Out = Annotated[Path | None, option("--out", "Where submissions go. Default: submissions/.", "FOLDER")]
+Workload = Annotated[str, typer.Argument(help="Name or .toml of a card, or options (.yml).")]
 
 
 def count(text: str | int, read: Callable[[str], int] = formats.whole_number) -> int:
@@ -80,8 +80,8 @@ def row_length(text: str | int) -> int:
     return count(text, formats.tokens_in_row)
 
 
-DATA = "Use card, synthetic, file:PATH (.txt, .csv or .jsonl, or a folder with train and test files), or hub:NAME."
-SET = f"Change a setting: of the card, such as compile=blocks, which leaves the standard division, or of the run: {', '.join(RARE)}."
+DATA = "Use card, synthetic, file:PATH (.txt, .csv, .jsonl, or a folder with train and test) or hub:NAME."
+SET = f"Change a setting of the card, such as compile=blocks, or of the run: {', '.join(RARE)}."
 
 
 class Shared(NamedTuple):
@@ -104,7 +104,7 @@ SHARED: dict[str, Shared] = {
     "checkpointing": Shared("--checkpointing", "Use none, selective or full.", "KIND", setting="gradient_checkpointing"),
     "overrides": Shared("--set", SET, "NAME=VALUE", list[str] | None),
     "weights": Shared("--weights", "Use card, random, pretrained, or pretrained:HUB_ID_OR_DIRECTORY.", "WEIGHTS", str),
-    "model": Shared("--model", "Train another model: a name, hub id, size, folder or config.json.", "MODEL"),
+    "model": Shared("--model", "Another model: name, hub id, size, folder, config.json.", "MODEL"),
     "data": Shared("--data", DATA, "DATA", str),
     "max_steps": Shared("--steps", "Run exactly N optimizer steps.", "N", int | None, parser=count),
     "devices": Shared("--devices", "Train on N devices, over all machines.", "N", int | None, parser=count),

@@ -26,9 +26,9 @@ from tunemark.terminal import AsJson, print_json, print_table, tell
 app = typer.Typer(rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]})
 
 OVER = "Vary this setting; several form a grid. Without values: those of the card. Without --over: the card's axes, one at a time."
-AGAIN = "Start again instead of resuming an earlier series of the same command."
-LIMIT = "Limit the resident host memory of a run, over all its processes. Default: 80% of host memory."
-LENGTHS = "Find the largest micro-batch at these numbers of tokens in a row."
+AGAIN = "Start again instead of resuming."
+LIMIT = "Host memory at most. Default: 80%."
+LENGTHS = "Largest micro-batch at these lengths."
 Again = Annotated[bool, option("--again", AGAIN)]
 
 
@@ -68,11 +68,11 @@ def counts(text: str | tuple[int, ...]) -> tuple[int, ...]:
 def frontier(
     workload: Workload,
     *,
-    over: Annotated[Over, option("--over", "Find the largest value of this setting.")] = Over.MICRO_BATCH,
+    over: Annotated[Over, option("--over", "Maximise micro_batch, sequence_length or both.", "FIELD")] = Over.MICRO_BATCH,
     seq: Annotated[Any, option("--seq", LENGTHS, "N,N,..", parser=counts)] = (),  # noqa: ANN401 - what the parser returns
     limit_memory: Annotated[float | None, option("--limit-memory", LIMIT, "GIB", min=0.1)] = None,
     most: Annotated[int, option("--most", "Try micro-batches up to this size.", "N", parser=count)] = 65_536,
-    within: Annotated[str | None, option("--within", "Stop within this tolerance, such as 10%. Default: exact.", "SHARE")] = None,
+    within: Annotated[str | None, option("--within", "Tolerance, as 10%. Default: exact.", "SHARE")] = None,
     out: Out = None,
     again: Again = False,
     as_json: AsJson = False,
@@ -100,12 +100,8 @@ def frontier(
 def tune(
     workload: Workload,
     *,
-    minutes: Annotated[
-        float, option("--minutes", "Search for at most N minutes. Earlier trials of a resumed search count.", "N", min=0.1)
-    ] = 30.0,
-    repeats: Annotated[
-        int, option("--repeats", "Measure the card's and the best settings N times each; a verdict needs three.", "N", min=1)
-    ] = 3,
+    minutes: Annotated[float, option("--minutes", "Search for at most N minutes, earlier trials included.", "N", min=0.1)] = 30.0,
+    repeats: Annotated[int, option("--repeats", "Measure both settings N times; a verdict needs three.", "N", min=1)] = 3,
     out: Out = None,
     again: Again = False,
     as_json: AsJson = False,
