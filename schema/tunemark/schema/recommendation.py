@@ -13,7 +13,7 @@ from typing import Any, Literal
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.formats import HOUR_S, gib
-from tunemark.schema.vocabulary import FITS, SoftwareLevel
+from tunemark.schema.vocabulary import FITS, METHODS, SoftwareLevel
 
 Objective = Literal["cheapest", "fastest", "value"]
 Trust = Literal["measured", "published", "predicted"]
@@ -386,10 +386,10 @@ def _found(question: Question, rates: Sequence[Rate], offers: Sequence[Offer], m
                 continue
             missing = _why_missing(known, question.trust)
             if missing is None:
-                fitting = fitting_methods(table, offer.accelerator, known.devices) if known.memory == "unsure" else ()
+                fitting = fitting_methods(table, known) if known.memory == "unsure" else ()
                 yield _option(question, known, offer, instances, fitting)
             elif known.memory == "no":
-                fitting = fitting_methods(table, offer.accelerator, known.devices)
+                fitting = fitting_methods(table, known)
                 stacks = known.other_stacks
                 yield Without(offer.accelerator, offer.name, method, known.devices, missing, fitting=fitting, too_large=True, stacks=stacks)
             else:
@@ -458,10 +458,13 @@ def _why_missing(rate: Rate, trust: Trust) -> str | None:
     return None
 
 
-def fitting_methods(table: Mapping[tuple[str, str, int], Rate], accelerator: str, devices: int) -> tuple[str, ...]:
-    """Return the methods that fit on some devices."""
-    found = {method: table.get((method, accelerator, devices)) for method in ALL_METHODS}
-    return tuple(method for method, rate in found.items() if rate is not None and rate.memory in FITS)
+def fitting_methods(table: Mapping[tuple[str, str, int], Rate], asked: Rate) -> tuple[str, ...]:
+    """Return the methods that fit on the devices of a rate; if none does, QLoRA with the leanest stack with which it does: `QLoRA with unsloth`."""
+    found = {method: table.get((method, asked.accelerator, asked.devices)) for method in ALL_METHODS}
+    fits = tuple(method for method, rate in found.items() if rate is not None and rate.memory in FITS)
+    smallest = found["qlora"]
+    stacks = () if smallest is None or asked.method == "qlora" else smallest.other_stacks[:1]
+    return fits or tuple(f"{METHODS['qlora']} with {stack}" for stack in stacks)
 
 
 def _option(question: Question, rate: Rate, offer: Offer, instances: int, fitting: tuple[str, ...]) -> Option:

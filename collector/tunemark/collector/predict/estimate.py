@@ -249,7 +249,7 @@ def estimates(
             size,
             rate.memory or verdict,
             None if asked.stack or verdict in FITS else next(iter(plan.other_stacks(card)), None),
-            () if verdict in FITS else fitting_methods(of_level[level], card.key, devices),
+            () if verdict in FITS else fitting_methods(of_level[level], rate),
             rate,
             speed,
             of_vendor if level != "vendor" and tuned.tokens_per_s is None and of_vendor.tokens_per_s else tuned,
