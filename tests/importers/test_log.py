@@ -149,11 +149,5 @@ def test_a_record_is_of_one_training_and_passes_the_audit(tmp_path: Path, tunema
 def test_standard_input_is_read_and_names_are_those_of_estimate(tunemark: Tunemark, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO((DATA / "trainer-log.txt").read_bytes())))
     said = tunemark("import", "log", "-", "--method", "lora", "-m", "70B", "-a", "8 x H100", "--set", "rank=8", "--json")
-    records = [answer["record"] for answer in json.loads(said.out)]
-    assert [record["id"] for record in records] == ["999-001", "999-002"]
-    conditions = records[0]["conditions"]
-    assert (FACTS.models[conditions["model"]].name in said.err, "read as H100 SXM5" in said.err, conditions["accelerator_count"]) == (
-        True,
-        True,
-        8,
-    )
+    counts = {record["id"]: record["conditions"]["accelerator_count"] for record in (answer["record"] for answer in json.loads(said.out))}
+    assert (counts, "'70B' is read as" in said.err) == ({"999-001": 8, "999-002": 8}, True)
