@@ -288,9 +288,7 @@ def test_no_data_names_what_has_rates() -> None:
         rate("elsewhere", 900.0, method="full"),
     ]
     offers = [offer("slow", 1.0)]
-    assert words.headline(QUESTION, recommend(QUESTION, rates, offers)).endswith(
-        "There are predictions for QLoRA, or with tuned software (`--software`)."
-    )
+    assert words.headline(QUESTION, recommend(QUESTION, rates, offers)).endswith("for QLoRA, or with tuned software (`--software`).")
     vendor = replace(QUESTION, software="vendor")
     assert words.headline(vendor, recommend(vendor, rates, offers)).endswith("There are predictions with tuned software (`--software`).")
     strict = replace(QUESTION, trust="published")
