@@ -34,8 +34,8 @@ H100: Stated = dict(  # noqa: C408 - keywords
     precision="bf16",
 )
 CONDITIONS = (
-    *("--method", "lora", "--model", "llama-3.1-8b", "--accelerator", "nvidia-h100-80gb-sxm", "--devices", 1, "--micro-batch", 2),
-    *("--seq", 2048, "--set", "packing=true", "--set", "gradient_accumulation=4", "--set", "precision=bf16", "--set", "checkpointing=full"),
+    *("--method", "lora", "--model", "llama-3.1-8b", "--accelerator", "1 x H100", "--micro-batch", 2),
+    *("--seq", "2k", "--set", "packing=true", "--set", "gradient_accumulation=4", "--set", "precision=bf16", "--set", "checkpointing=full"),
 )
 FINAL = {
     "step": 10,
@@ -146,7 +146,8 @@ def test_a_record_is_of_one_training_and_passes_the_audit(tmp_path: Path, tunema
     assert (said.code, "the log has 2 trainings; keep the lines of one" in said.err) == (2, True)
 
 
-def test_standard_input_is_read(tunemark: Tunemark, monkeypatch: pytest.MonkeyPatch):
+def test_standard_input_is_read_and_names_are_those_of_estimate(tunemark: Tunemark, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO((DATA / "trainer-log.txt").read_bytes())))
-    said = tunemark("import", "log", "-", "--method", "lora", "--json")
-    assert [answer["record"]["id"] for answer in json.loads(said.out)] == ["999-001", "999-002"]
+    said = tunemark("import", "log", "-", "--method", "lora", "-m", "70B", "-a", "8 x H100", "--set", "rank=8", "--json")
+    counts = {record["id"]: record["conditions"]["accelerator_count"] for record in (answer["record"] for answer in json.loads(said.out))}
+    assert (counts, "'70B' is read as" in said.err) == ({"999-001": 8, "999-002": 8}, True)

@@ -288,11 +288,11 @@ def test_no_data_names_what_has_rates() -> None:
         rate("elsewhere", 900.0, method="full"),
     ]
     offers = [offer("slow", 1.0)]
-    assert words.headline(QUESTION, recommend(QUESTION, rates, offers)).endswith("There are predictions for QLoRA, or with tuned software.")
+    assert words.headline(QUESTION, recommend(QUESTION, rates, offers)).endswith("for QLoRA, or with tuned software (`--software`).")
     vendor = replace(QUESTION, software="vendor")
-    assert words.headline(vendor, recommend(vendor, rates, offers)).endswith("There are predictions with tuned software.")
+    assert words.headline(vendor, recommend(vendor, rates, offers)).endswith("There are predictions with tuned software (`--software`).")
     strict = replace(QUESTION, trust="published")
-    assert words.headline(strict, recommend(strict, rates, offers)).endswith("There are predictions with tuned software.")
+    assert words.headline(strict, recommend(strict, rates, offers)).endswith("There are predictions with tuned software (`--software`).")
 
 
 def test_an_own_machine_that_has_no_rate_says_why() -> None:

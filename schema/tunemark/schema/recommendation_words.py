@@ -284,7 +284,7 @@ def _instead(answer: Answer) -> str:
     """Return the questions nearby that have an answer; empty without any."""
     parts = [
         ("for {}", [METHODS.get(method, method) for method in answer.other_methods]),
-        ("with {} software", list(answer.other_software)),
+        ("with {} software (`--software`)", list(answer.other_software)),
     ]
     known = ", or ".join(words.format(" or ".join(names)) for words, names in parts if names)
     return f" There are predictions {known}." if known else ""

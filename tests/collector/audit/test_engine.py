@@ -10,7 +10,7 @@ import pytest
 from audit_factories import evidence, result
 
 from tunemark.collector.audit import rules as rules_package
-from tunemark.collector.audit.rule import AMBIGUOUS, DOCUMENT_CONDITIONS, SUSPICIOUS, all_rules, audit, select
+from tunemark.collector.audit.rule import AMBIGUOUS, SUSPICIOUS, all_rules, audit, select
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.records.claims import Stated
 from tunemark.schema.records.published import Conditions
@@ -61,7 +61,7 @@ def test_every_rule_has_an_id_of_its_own():
 def test_findings_have_a_declared_verdict_and_name_known_quantities_or_conditions(stored_evidence, findings):
     settings = {name for one in stored_evidence.results for name in one.conditions.settings}
     settings |= {stated.setting for _, stated in stored_evidence.assertions(Stated)}
-    known = set(Conditions.model_fields) | settings | DOCUMENT_CONDITIONS
+    known = set(Conditions.model_fields) | settings | {"date", "link"}
     verdicts = {one.id: one.verdicts for one in RULES}
     assert all(finding.verdict in verdicts[finding.rule] and (finding.quantities or finding.conditions) for finding in findings)
     assert not {name for finding in findings for name in finding.quantities} - set(QUANTITIES)

@@ -23,8 +23,6 @@ WORST_FIRST = {verdict: place for place, verdict in enumerate(AuditVerdict)}
 NO_EVIDENCE = frozenset({"attainable"})
 """Rules whose findings bar a figure from evidence, although it is possible."""
 RULES_PACKAGE = "tunemark.collector.audit.rules"
-DOCUMENT_CONDITIONS = frozenset({"date", "link"})
-"""Conditions of a document, besides the fields and settings of `Conditions`."""
 
 Family = Literal[
     "utilisation", "memory", "arithmetic", "definitions", "prices", "comparison", "catalogue", "significance", "statements"
@@ -45,7 +43,7 @@ class Finding:
     quantities: tuple[str, ...] = ()
     """Quantities of the records that the verdict applies to: keys of `tunemark.schema.quantities.QUANTITIES`."""
     conditions: tuple[str, ...] = ()
-    """Conditions that the verdict applies to: fields of `Conditions`, settings of results or statements, or DOCUMENT_CONDITIONS."""
+    """Conditions that the verdict applies to: fields of `Conditions`, settings of results or statements, or the `date` or a `link` of a document."""
     excluded: tuple[str, ...] = ()
     """Meanings of an ambiguous figure that are impossible: their words without figures."""
     rule: str = ""

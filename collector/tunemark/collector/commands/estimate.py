@@ -258,7 +258,7 @@ def _print_answer(found: Sequence[Estimate], title: str) -> None:
 def _tuned(rate: Rate | None) -> str:
     """Return the tokens/s with tuned software, or with that of the vendor."""
     speed = range_of(rate) if rate else None
-    return f"{formats.significant(speed.value)}{' (vendor software)' if rate and rate.software == 'vendor' else ''}" if speed else ""
+    return f"{formats.significant(speed.value)}{' (--software vendor)' if rate and rate.software == 'vendor' else ''}" if speed else ""
 
 
 def _ran(rate: Rate, software: str = "") -> list[str]:

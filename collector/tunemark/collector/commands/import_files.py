@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from tunemark.collector import importers
-from tunemark.collector.commands.options import Settings, named_settings, option
+from tunemark.collector.commands.options import Model, Settings, named_settings, option
 from tunemark.collector.importers.import_io import Request
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.terminal import AsJson
@@ -43,12 +43,12 @@ def import_files(
     ],
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files, or - for standard input.", show_default=False)],
     *,
-    model: Annotated[str | None, option("--model", "-m", "A model card, by key or name.")] = None,
+    model: Annotated[str | None, Model] = None,
     method: Annotated[str | None, option("--method", "full, lora, qlora or peft.")] = None,
-    accelerator: Annotated[str | None, option("--accelerator", "-a", "An accelerator, by key or name.")] = None,
+    accelerator: Annotated[str | None, option("--accelerator", "-a", "An accelerator, or as in '8 x H100'.")] = None,
     devices: Annotated[str | None, option("--devices", "Number of devices.")] = None,
     micro_batch: Annotated[str | None, option("--micro-batch", "Rows of a micro-step on a device.")] = None,
-    sequence_length: Annotated[str | None, option("--seq", "Tokens in a row.")] = None,
+    sequence_length: Annotated[str | None, option("--seq", "Tokens in a row (8k).")] = None,
     map_file: Annotated[str | None, option("--map", "What each column of a table means.", metavar="TOML")] = None,
     settings: Settings = None,
     out: Annotated[Path | None, option("--out", "File or folder to write to.")] = None,

@@ -33,7 +33,8 @@ def option(*words: str, metavar: str | None = None) -> Any:  # noqa: ANN401 - ty
 
 # Options of several commands: one name and one meaning everywhere.
 Database = Annotated[Path | None, option("--db", "The DuckDB file. Default: `build/tunemark.duckdb` of the checkout.")]
-ModelName = Annotated[str, option("--model", "-m", "A model: name, hub id, config.json, or a size such as 13B.")]
+Model = option("--model", "-m", "A model: name, hub id, config.json, or a size such as 13B.")
+ModelName = Annotated[str, Model]
 Accelerators = Annotated[list[str] | None, option("--accelerator", "-a", "An accelerator, or as in '8 x H100'; repeatable. Default: all.")]
 Length = Annotated[str | None, option("--seq", "Tokens in a row (8k). Default: 2048.")]
 Tokens = Annotated[str | None, option("--tokens", "Tokens of the data, such as 10M.")]
@@ -114,7 +115,7 @@ def named_settings(texts: Iterable[str] | None, known: Iterable[str] | None = No
     names, settings = list(known or ()), dict[str, str]()
     for text in texts or ():
         name, equals, value = text.partition("=")
-        if not equals:
+        if not equals and (names or text != "?"):
             raise TunemarkError("--set", text, f"give NAME=VALUE{'; known: ' if names else ''}{', '.join(names)}")
         if known is not None and name not in names:
             similar = did_you_mean(name, names)

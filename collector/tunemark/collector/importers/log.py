@@ -11,7 +11,7 @@ from tunemark.collector.audit.load import audited_record, load_evidence
 from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.audit.rule import Finding, audit, select
 from tunemark.collector.commands.audit import print_finding
-from tunemark.collector.commands.options import named_accelerators, named_as
+from tunemark.collector.commands.options import named_accelerators, named_as, named_model
 from tunemark.collector.importers.import_io import Request, option_of, write_out
 from tunemark.collector.importers.log_formats import read_log
 from tunemark.collector.importers.own_log import SETTINGS, OwnLog, Stated, devices_of, record_of
@@ -56,7 +56,8 @@ def log(request: Request) -> None:
     devices_of(given, facts)
     if "model" in given:
         with named_as(option_of("model")):
-            facts.model(given["model"])
+            model = named_model(facts, given["model"])
+        given["model"], facts = model.key, facts if model.key in facts.models else replace(facts, own_models=(model,))
     configurations = [file for file in request.files if file.suffix in {".yml", ".yaml"}]
     logs = [file for file in request.files if file not in configurations]
     if len(logs) != 1 or len(configurations) > 1:

@@ -42,7 +42,7 @@ SETTINGS: dict[str, Callable[[str, str], Any]] = {
     "packing": lambda option, text: chosen(option, text, ("true", "false")) == "true",
     "padding": partial(chosen, known=Padding),
     "precision": lambda _, text: text,
-    "lora_rank": parse_count,
+    "rank": parse_count,
     "checkpointing": partial(chosen, known=Checkpointing),
     "software": partial(chosen, known=get_args(SoftwareLevel)),
     "dataset": lambda _, text: text,
@@ -191,7 +191,7 @@ def record_of(log: OwnLog, given: Stated, facts: FactBase, result_id: str) -> Pu
 def _conditions(log: OwnLog, stated: Stated, given: Stated, facts: FactBase) -> Conditions:
     settings: dict[str, Scalar] = {
         setting: stated[name]
-        for setting, name in (("data_parallel", "devices"), ("lora_r", "lora_rank"), ("software", "software"))
+        for setting, name in (("data_parallel", "devices"), ("lora_r", "rank"), ("software", "software"))
         if name in stated
     }
     recomputed = stated.get("checkpointing")
