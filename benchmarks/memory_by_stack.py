@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tunemark.collector.audit.load import load_evidence
-from tunemark.collector.audit.published_shape import expected_bytes, published_shape
+from tunemark.collector.audit.published_shape import expected_bytes, memory_compared, published_shape
 from tunemark.schema.formats import GIB
 from tunemark.schema.physics.memory import memory_on
 from tunemark.schema.records.published import Conditions, PublishedResult
@@ -36,7 +36,7 @@ def errors(root: Path) -> Iterator[tuple[set[str], float, bool]]:
             continue
         conditions, reading = record.conditions, readings[record.source]
         shape, device = published_shape(conditions, evidence.facts, None), evidence.facts.accelerators.get(conditions.accelerator or "")
-        if shape is None or record.id in reading.left_out:
+        if shape is None or not memory_compared(record, reading):
             continue
         micro_steps = conditions.gradient_accumulation or max(1, (conditions.global_batch or 1) // (shape.micro_batch * shape.world_size))
         shape = replace(shape, gradient_accumulation=micro_steps)

@@ -10,7 +10,7 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.world_facts import MemoryConvention, MemoryLever, applies
 from tunemark.schema.physics.memory_states import SHARDED, MemoryLedger
 from tunemark.schema.physics.training_shape import ALL_LINEAR, Sharding, TrainingShape
-from tunemark.schema.records.published import Conditions
+from tunemark.schema.records.published import Conditions, PublishedResult
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Loss, Method
 
 COVERED = (Method.FULL, Method.LORA, Method.QLORA)
@@ -74,6 +74,11 @@ def levers_of(conditions: Conditions, convention: MemoryConvention) -> Iterator[
     for lever in convention.levers:
         if applies(lever.when, conditions.stated):
             yield lever
+
+
+def memory_compared(result: PublishedResult, convention: MemoryConvention) -> bool:
+    """Return False if the convention leaves a result out, or its experts are on different devices, which the memory model does not know."""
+    return result.id not in convention.left_out and result.conditions.settings.get("expert_parallel", 1) == 1
 
 
 def expected_bytes(ledger: MemoryLedger, quantity: str, device_bytes: int | None) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import product
 
-from tunemark.collector.audit.published_shape import expected_bytes, published_shape
+from tunemark.collector.audit.published_shape import expected_bytes, memory_compared, published_shape
 from tunemark.collector.store.database import Row
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
@@ -139,7 +139,7 @@ def memory_errors(facts: FactBase, results: Iterable[object]) -> Iterator[Row]:
         if not isinstance(result, PublishedResult) or result.source not in readings:
             continue
         reading = readings[result.source]
-        shape = None if result.id in reading.left_out else published_shape(result.conditions, facts, reading)
+        shape = published_shape(result.conditions, facts, reading) if memory_compared(result, reading) else None
         if shape is None:
             continue
         ledger, device = estimate_memory(shape), facts.accelerators.get(result.conditions.accelerator or "")
