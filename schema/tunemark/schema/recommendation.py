@@ -463,7 +463,7 @@ def fitting_methods(table: Mapping[tuple[str, str, int], Rate], asked: Rate) -> 
     found = {method: table.get((method, asked.accelerator, asked.devices)) for method in ALL_METHODS}
     fits = tuple(method for method, rate in found.items() if rate is not None and rate.memory in FITS)
     smallest = found["qlora"]
-    stacks = () if smallest is None or asked.method == "qlora" else smallest.other_stacks[:1]
+    stacks = () if smallest is None or asked.method == "qlora" or asked.other_stacks else smallest.other_stacks[:1]
     return fits or tuple(f"{METHODS['qlora']} with {stack}" for stack in stacks)
 
 
