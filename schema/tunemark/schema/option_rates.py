@@ -288,8 +288,12 @@ def _too_long(length: int, model: ModelCard) -> str | None:
     return f"{model.name} reads sequences of at most {model.context_length:,} tokens" if learned else None
 
 
+LOADED_IN_5_MIN_GB = 300
+"""What a disk that reads 1 GB in a second loads within the assumed start-up."""
+
+
 def cautions(model: ModelCard, length: int, tokens: float = 0.0) -> str:
-    """Return sentences about the software that speeds of a model assume, about as many tokens as train it from nothing, and about rows longer than its context.
+    """Return sentences about the software that speeds of a model assume, about as many tokens as train it from nothing, weights that load slowly, and rows longer than its context.
 
     Rotary positions have no end. Empty if there is nothing to say.
 
@@ -306,6 +310,9 @@ def cautions(model: ModelCard, length: int, tokens: float = 0.0) -> str:
         said.append(
             f"{each:,.0f} tokens for each parameter are pre-training, not fine-tuning: {PRE_TRAINING} are enough to train a model from scratch. It takes many machines, or months."
         )
+    gigabytes = 2 * count_parameters(model).total / 1e9
+    if tokens and gigabytes > LOADED_IN_5_MIN_GB:
+        said.append(f"Its weights are {gigabytes:,.0f} GB in 16 bits, and take longer to load than the assumed start-up: set another one.")
     if length > model.context_length:
         longer = f"{length:,} tokens are more than the context of {model.name}, {model.context_length:,}"
         said.append(f"{longer}: it needs scaled positions for them, such as YaRN.")

@@ -61,6 +61,10 @@ def place(option: Option) -> str:
     return f"{count}{option.offer.instance} at {option.offer.provider_name}{kind}"
 
 
+UNDATED = "undated catalogue"
+"""Mark of such a price beside the day on which it was read."""
+
+
 def hourly(option: Option) -> str:
     """Return the price of all instances for an hour, with its day if it is old."""
     if not option.offer.usd_per_hour:
@@ -189,7 +193,14 @@ def energy(option: Option) -> str:
 
 def grounds(option: Option) -> list[str]:
     """Return the speed of an option, its evidence, its disputed results, its memory and its energy, a sentence each."""
-    return [line for line in (speed(option), evidence(option), disputed(option), *needs(option)) if line]
+    return [line for line in (speed(option), evidence(option), disputed(option), *needs(option), undated(option)) if line]
+
+
+def undated(option: Option) -> str:
+    """Return a caution about a price whose own day is not known; empty for others."""
+    day = option.offer.effective_on or ""
+    read_on = f"read on {day[:10]}, and may be older: check it before you rent"
+    return f"The price of {option.offer.instance} is that of a catalogue without dates, {read_on}." if UNDATED in day else ""
 
 
 def not_separated(rate: Rate) -> str:
@@ -263,7 +274,8 @@ def _nothing(question: Question, answer: Answer) -> str:
             why = "No offer matches these providers, kinds of price, accelerators and numbers of devices. Allow more of one of them."
         return f"{why} Hardware without a price has a time as your own, and in `tunemark estimate`."
     if answer.too_large and not answer.no_data:
-        return f"Training does not fit in the memory of any accelerator that the question allows. {_what_fits(answer)}"
+        usual = " with the usual software" if any(each.stacks for each in answer.too_large) else ""
+        return f"Training{usual} does not fit in the memory of any accelerator that the question allows. {_what_fits(answer)}"
     trusted = "" if question.trust == "predicted" else " at this level of trust; allow predictions to see more"
     if answer.too_large:
         return f"Training does not fit in the memory of some of these accelerators, and there is no similar result for the others{trusted}.{_instead(answer)}"
@@ -274,7 +286,7 @@ def _what_fits(answer: Answer) -> str:
     """Return the methods and the software with which some hardware is large enough, or else what needs less memory."""
     methods = list(dict.fromkeys(name for each in answer.too_large for name in each.fitting))
     stacks = list(dict.fromkeys(name for each in answer.too_large for name in each.stacks))
-    parts = [f"{methods_fit(methods)} on some of it." if methods else "", with_stacks(stacks).strip()]
+    parts = [with_stacks(stacks).strip(), f"{methods_fit(methods)} on some of it." if methods else ""]
     return (
         " ".join(part for part in parts if part) or "Shorter sequences need less memory; so do more devices that share weights and states."
     )

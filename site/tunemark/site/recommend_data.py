@@ -26,7 +26,7 @@ ACCELERATORS = """
         columns('peak_(.*)_tf?l?ops') as '\\1'
     from accelerators where unit <> 'cpu' order by vendor, name, accelerator
 """
-OFFERS = "select *, concat_ws(', ', known_on, known_on_mark) as dated from listed_prices where newest order by accelerator, provider, accelerator_count, instance, kind, region, effective_on desc, price"
+OFFERS = "select *, concat_ws(', ', known_on, known_on_mark, case when dated_by = 'catalog' then 'undated catalogue' end) as dated from listed_prices where newest order by accelerator, provider, accelerator_count, instance, kind, region, effective_on desc, price"
 DERIVED = ("usable_bytes", "why_no_training", "remarks")
 """Properties of a card that the script reads."""
 Read = Callable[..., list[Row]]

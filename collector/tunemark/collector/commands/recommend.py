@@ -282,7 +282,8 @@ def read_offers(facts: FactBase) -> list[Offer]:
     prices = price_rows(current_prices(facts.prices, today), facts.price_basis)
     for row in prices:
         age = (today - row["effective_on"]).days
-        row["dated"] = f"{row['effective_on']}, {age} days old" if age > OLD_PRICE_DAYS else str(row["effective_on"])
+        marks = (f"{age} days old" if age > OLD_PRICE_DAYS else "", recommendation_words.UNDATED if row["dated_by"] == "catalog" else "")
+        row["dated"] = ", ".join(filter(None, (str(row["effective_on"]), *marks)))
     return offers_of(prices, facts.accelerators)
 
 

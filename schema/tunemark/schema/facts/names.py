@@ -29,8 +29,10 @@ LONGEST_NAME = 200
 """Letters of a name that count; the hub allows 96 for an owner and for a model."""
 MOST_SUGGESTED = 6
 NO_DECODER = "its blocks differ from those of BERT, RoBERTa, DistilBERT, ModernBERT and DeBERTa v3, which are answered"
+ENCODER_DECODER = "it has an encoder and a decoder"
 NOT_MODELLED = {
-    "deberta(?!-v3)|eurobert|neobert|albert|electra|whisper|(flan-|m|by)?t5|bart|nomic-embed|minilm": NO_DECODER,
+    "deberta(?!-v3)|eurobert|neobert|albert|electra|nomic-embed|minilm": NO_DECODER,
+    "whisper|(flan-|m|by)?t5|bart": ENCODER_DECODER,
     "kimi-linear": "most layers of this architecture use a linear attention of its own",
     "gemma-?3n": "this architecture has layers that share keys and values, and an embedding for each layer",
     r"deepseek-v(3[.-]?2|4)|glm-?5(\.\d)?|glm-moe-dsa|qwen-?3\.8-flash(-next)?|qwen-?4(-exp)?": "the attention of this architecture is sparse: the model chooses which tokens it reads",
@@ -114,6 +116,8 @@ def instead_of(name: str) -> str:
     """Return the advice for a model that is not modelled."""
     if not_modelled(name).startswith(NO_DECODER):
         return "give the one of them that is nearest in size"
+    if not_modelled(name).startswith(ENCODER_DECODER):
+        return "no model that is answered stands for it"
     return "a size alone, such as 13B, is answered with a usual model of that size"
 
 
