@@ -93,7 +93,7 @@ _ALL = (
         {"": {"reentrant": True} | FUSED, "full zero": MASTER, "adapters whole": BF16_PRODUCTS, "qlora whole": AUTOCAST},
     ),
     Stack(
-        "hf-4",
+        "transformers-4",
         "the Trainer with transformers 4 (models/*/modeling_*.py): experts are matrices of their own, which bitsandbytes quantises; otherwise as hf",
         TRAINER | {"": {"reentrant": True}},
         families=("mixtral", "qwen3_moe", "qwen3_next", "deepseek_v2", "deepseek_v3", "glm4_moe", "minimax_m2"),
