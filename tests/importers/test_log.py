@@ -148,6 +148,6 @@ def test_a_record_is_of_one_training_and_passes_the_audit(tmp_path: Path, tunema
 
 def test_standard_input_is_read_and_names_are_those_of_estimate(tunemark: Tunemark, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO((DATA / "trainer-log.txt").read_bytes())))
-    said = tunemark("import", "log", "-", "--method", "lora", "-m", "70B", "-a", "8 x H100", "--set", "rank=8", "--json")
+    said = tunemark("import", "log", "-", "--method", "lora", "-m", "Llama-3.3-70B", "-a", "8 x H100", "--set", "rank=8", "--json")
     counts = {record["id"]: record["conditions"]["accelerator_count"] for record in (answer["record"] for answer in json.loads(said.out))}
-    assert (counts, "'70B' is read as" in said.err) == ({"999-001": 8, "999-002": 8}, True)
+    assert (counts, "'H100' is read as" in said.err) == ({"999-001": 8, "999-002": 8}, True)

@@ -1,6 +1,7 @@
 """The figures of a person's own training, as a log states them, and the record that is made of them."""
 
 import math
+import re
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from tunemark.collector.audit.interval import duration, half_digit
 from tunemark.collector.commands.options import chosen, named_as, parse_count, parse_length
 from tunemark.collector.importers.import_io import LogProblem, option_of
 from tunemark.schema.errors import TunemarkError
+from tunemark.schema.facts.any_model import SIZE
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.names import product_of
 from tunemark.schema.records.published import Claim, Conditions, Origin, PublishedResult, Scalar
@@ -30,8 +32,17 @@ CONTRADICTS = 0.1
 
 Stated = dict[str, Any]
 """Conditions of a training, from options or from the files of a log, by the names of `SETTINGS`. What is not stated is left out."""
+
+
+def _model(option: str, text: str) -> str:
+    """Return the name of a model. Raises TunemarkError for a size, which estimate answers with a usual model of it."""
+    if re.fullmatch(SIZE, text.strip().lower()):
+        raise TunemarkError(option, text, "is a size; a record needs the model: a name, hub id or config.json")
+    return text
+
+
 SETTINGS: dict[str, Callable[[str, str], Any]] = {
-    "model": lambda _, text: text,
+    "model": _model,
     "method": partial(chosen, known=Method),
     "accelerator": lambda _, text: text,
     "devices": parse_count,
