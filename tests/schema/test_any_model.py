@@ -66,7 +66,7 @@ def test_the_last_of_so_many_layers_of_llama_4_has_experts(every: int, dense: in
     assert (card.mixture_every, card.dense_layers, card.sliding_window, card.full_attention_every) == (every, dense, 8192, 4)
 
 
-@pytest.mark.parametrize("size", ["13B", "7b", "500M"])
+@pytest.mark.parametrize("size", ["13B", "7b", "500M", "70 billion"])
 def test_a_size_stands_for_the_median_of_the_dense_models_of_that_size_and_says_so(size: str) -> None:
     card = any_model(FACTS, size)
     assert card.name.startswith(f"a model of {size}, such as ")

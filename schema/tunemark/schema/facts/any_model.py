@@ -144,7 +144,7 @@ WIDE_HEADS = {"global_head_dim": "head_dim", "num_global_key_value_heads": "num_
 NEEDED = ("hidden_size", "layers", "attention_heads", "vocabulary", "context_length")
 NULLABLE = "q_lora_rank"
 """The key that is needed, and may be null: queries are then computed from the residual stream."""
-SIZE = r"(\d{1,9}(?:\.\d{1,3})?) ?([bm])"
+SIZE = r"(\d{1,9}(?:\.\d{1,3})?) ?([bm])(?:illion)?"
 UNITS = {"b": 1e9, "m": 1e6}
 HUB_TIMEOUT_S = 10.0
 """Longest wait for an answer of the hub."""
