@@ -20,7 +20,7 @@ SMALL = ("data.sequence_length=16", "batch.micro_batch=2", "attention=eager")
 """Eager, because transformers has no other attention for Gemma 2 on a CPU."""
 
 
-DIFFERENT = {str(names): family for family, names in NAMES.items()}.values()
+ATTENTION = {str(names): pytest.param(family, "attention", marks=pytest.mark.nightly) for family, names in NAMES.items()}.values()
 """One family of each set of names."""
 
 
@@ -32,7 +32,7 @@ def planned(facts, family, *settings):
     return resolve(workload, facts, make_machine(), Options(overrides=(*method, f"model={card.key}", *SMALL, *settings))), card
 
 
-@pytest.mark.parametrize(("family", "which"), [*((family, "all-linear") for family in NAMES), *((each, "attention") for each in DIFFERENT)])
+@pytest.mark.parametrize(("family", "which"), [*((family, "all-linear") for family in NAMES), *ATTENTION])
 def test_adapters_are_put_on_the_layers_that_transformers_builds_counted_by_the_memory_model_and_trained(facts, tmp_path, family, which):
     if family not in transformers.CONFIG_MAPPING:
         pytest.skip(f"transformers {transformers.__version__} has no {family}")
