@@ -238,8 +238,8 @@ def step_on(card: AcceleratorCard, model: ModelCard, method: Method, length: int
     Devices without bf16, such as V100 and T4, compute in fp16; updates of fp16 weights underflow, so trained ones are in fp32.
     """
     # The frozen weights of QLoRA are in 4 bits.
-    left_out = {"block_format"} if method is Method.QLORA else set()
-    bf16, given = has_bf16(card), {name: value for name, value in asked.given.items() if name not in left_out}
+    given = {name: value for name, value in asked.given.items() if (name, method) != ("block_format", Method.QLORA)}
+    bf16 = has_bf16(card)
     mixed = not bf16 and method is Method.FULL
     stored = Dtype.BF16 if bf16 else Dtype.FP32 if mixed else Dtype.FP16
     workers = devices * card.devices_per_unit // given.get("tensor_parallel", 1)

@@ -9,7 +9,7 @@ from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.formats import usd
 from tunemark.schema.option_rates import Evidence, option_rates
 from tunemark.schema.recommendation import ANY, Offer, Option, Question, Rate, offers_of, places_of, recommend
-from tunemark.schema.recommendation_words import hardware, place
+from tunemark.schema.recommendation_words import UNDATED, hardware, place
 from tunemark.schema.throughput import architecture_of
 from tunemark.schema.vocabulary import Dtype, PriceKind
 from tunemark.site.page import Row
@@ -26,7 +26,7 @@ ACCELERATORS = """
         columns('peak_(.*)_tf?l?ops') as '\\1'
     from accelerators where unit <> 'cpu' order by vendor, name, accelerator
 """
-OFFERS = "select *, concat_ws(', ', known_on, known_on_mark, case when dated_by = 'catalog' then 'undated catalogue' end) as dated from listed_prices where newest order by accelerator, provider, accelerator_count, instance, kind, region, effective_on desc, price"
+OFFERS = "select *, concat_ws(', ', known_on, known_on_mark, case when dated_by = 'catalog' then $undated end) as dated from listed_prices where newest order by accelerator, provider, accelerator_count, instance, kind, region, effective_on desc, price"
 DERIVED = ("usable_bytes", "why_no_training", "remarks")
 """Properties of a card that the script reads."""
 Read = Callable[..., list[Row]]
@@ -79,7 +79,7 @@ def workloads(read: Read) -> dict[str, list[tuple[str, str, int]]]:
 
 def offers(read: Read) -> list[Offer]:
     """Return all offers in force."""
-    return offers_of(read(OFFERS), accelerators(read))
+    return offers_of(read(OFFERS, undated=UNDATED), accelerators(read))
 
 
 def columnar(rows: list[Row]) -> dict[str, object]:

@@ -123,8 +123,8 @@ def estimate(
     shown = shown_plan(found)
     shown_on = [place for place in places if (place[0].key, place[1]) == (shown.accelerator, shown.rate.devices)]
     plan = {field: getattr(shown.memory.shape, field) for field in ("micro_batch", "checkpointing", "sharding")}
-    # Without it, the devices would need another sharding.
-    for name in given.keys() - {"tensor_parallel"}:
+    # Without shared matrices, the devices would need another sharding.
+    for name in (name for name in given if name != "tensor_parallel"):
         others = replace(asked, given=plan | {field: value for field, value in kept.items() if field != name})
         if next(estimates(facts, evidence, shown_on, **step | {"asked": others})).tokens_per_s == shown.tokens_per_s is not None:
             say(

@@ -77,13 +77,8 @@ OTHER_KEYS = (
     *("model_type", "layer_types", "use_sliding_window", "sliding_window_pattern", "shared_expert_intermediate_size"),
     *("enable_moe_block", "attention_k_eq_v", "use_double_wide_mlp", "per_layer_config", "_name_or_path"),
     *("shared_intermediate_size", "mamba_expand", "full_attn_idxs", "global_attn_every_n_layers"),
-    *(
-        "block_auto_adjust_ff_dim",
-        "block_multiple_of",
-        "layers_block_type",
-        "hybrid_override_pattern",
-        "moe_shared_expert_intermediate_size",
-    ),
+    *("block_auto_adjust_ff_dim", "block_multiple_of", "layers_block_type", "hybrid_override_pattern"),
+    "moe_shared_expert_intermediate_size",
     *(key for settings in SETTINGS.values() for key in settings),
 )
 """Further names that say something about a model."""

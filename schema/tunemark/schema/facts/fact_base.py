@@ -6,7 +6,6 @@ Cards are found by key, name or alias. Unknown names raise an error with a sugge
 import csv
 import hashlib
 import json
-import re
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -211,7 +210,7 @@ class FactBase:
 
     def counted(self, name: str, option: str = "accelerator") -> tuple[int | None, str]:
         """Return the number of devices in a name such as `8 x H100` or `H100:8`, None without one, and the name of the accelerator."""
-        parts = None if self.sharing_name(name) else COUNTED.fullmatch(re.sub(MACHINE.pattern, " ", name, flags=re.IGNORECASE).strip(" ()"))
+        parts = None if self.sharing_name(name) else COUNTED.fullmatch(MACHINE.sub(" ", name).strip(" ()"))
         if parts is None:
             return None, name
         number = parts[1] or parts[3]

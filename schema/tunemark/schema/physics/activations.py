@@ -15,6 +15,7 @@ from tunemark.schema.physics.architecture import (
     heads_of,
     inner_width,
     mixer_of,
+    parts_of_block,
     sharing_blocks,
     widths_of_state,
 )
@@ -125,8 +126,8 @@ class _Parts:
 
     @property
     def sums(self) -> int:
-        """Sums on the residual stream: of attention and of the feed-forward layer, unless they are one or the block has one of them."""
-        return 1 if self.traits.parallel or self.card.feed_forward_layers else 2
+        """Sums on the residual stream: one for each part of the block, unless both are one."""
+        return 1 if self.traits.parallel else parts_of_block(self.card)
 
     @property
     def inner(self) -> float:
@@ -319,7 +320,7 @@ class _Parts:
     def matrix_results(self) -> float:
         """Outputs of the matrix products."""
         gates = 2 if self.traits.gated else 1
-        rest = gates * self.inner + (1 if self.card.feed_forward_layers else 2) * self.hidden
+        rest = gates * self.inner + parts_of_block(self.card) * self.hidden
         if self.mixer == "none":
             return rest
         if self.mixer == "convolution":
@@ -363,10 +364,8 @@ class _Parts:
         forward = 3 * self.hidden / self.size * self.product + wide if adapted else 0
         gradients = (3 if self.traits.gated else 2) * self.inner_at_once - freed
         # The gated delta rule has three tensors as wide as its values beside those that it keeps.
-        state, scores = (
-            0 if self.mixer == "none" else 3 * FP32 * widths_of_state(self.card)[1] / ranks,
-            self.attention if shape.attention == "eager" else 0,
-        )
+        state = 0 if self.mixer == "none" else 3 * FP32 * widths_of_state(self.card)[1] / ranks
+        scores = self.attention if shape.attention == "eager" else 0
         return 2 * self.hidden + max(gradients, forward, scores if self.attends else state)
 
 

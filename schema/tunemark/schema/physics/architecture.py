@@ -110,10 +110,11 @@ def _vectors_of_attention(card: ModelCard, traits: Traits, place: int) -> int:
 @lru_cache(maxsize=256)
 def special_mixers(card: ModelCard) -> tuple[tuple[str, float], ...]:
     """Return the kinds of blocks whose kernels are not those of plain attention, and the share of the blocks that have each."""
-    special = [mixer_of(card, place) for place in range(card.layers) if mixer_of(card, place) not in {"attention", "window", "none"}]
+    mixers = [mixer_of(card, place) for place in range(card.layers)]
     if FAMILIES[card.family].relative_positions:
         return (("relative positions", 1.0),)
-    return tuple((mixer, special.count(mixer) / card.layers) for mixer in sorted(set(special)))
+    special = [mixer for mixer in sorted(set(mixers)) if mixer not in {"attention", "window", "none"}]
+    return tuple((mixer, mixers.count(mixer) / card.layers) for mixer in special)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +134,10 @@ def limited_blocks(card: ModelCard) -> tuple[int, ...]:
     """Return the places of the blocks that mix tokens, and do not attend to all of them."""
     if card.sliding_window is None and card.family not in WITHOUT_WINDOW:
         return ()
-    every, mixing = (
-        card.full_attention_every or card.layers + 1,
-        [place for place in range(card.layers) if place not in (card.feed_forward_layers or ())],
-    )
+    mixing = [place for place in range(card.layers) if place not in (card.feed_forward_layers or ())]
     if card.full_attention_layers is not None:
         return tuple(place for place in mixing if place not in card.full_attention_layers)
+    every = card.full_attention_every or card.layers + 1
     return tuple(place for place in mixing if (place + 1) % every)
 
 
@@ -173,6 +172,11 @@ def blocks_with_experts(card: ModelCard) -> tuple[int, ...]:
     """Return the places of the blocks with experts."""
     first, every, those = card.dense_layers or 0, card.mixture_every or 1, blocks_with_feed_forward(card)
     return tuple(place for place in those if card.experts and place >= first and (place - first) % every == 0)
+
+
+def parts_of_block(card: ModelCard) -> int:
+    """Return 2 for blocks that mix tokens and have a feed-forward layer, 1 for those that do one of both."""
+    return 1 if card.feed_forward_layers else 2
 
 
 @lru_cache(maxsize=256)

@@ -17,6 +17,7 @@ from tunemark.schema.physics.architecture import (
     heads_of,
     idle_experts,
     inner_width,
+    parts_of_block,
 )
 from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.physics.flops import flops_ledger
@@ -93,9 +94,7 @@ def work_of_tokens(shape: TrainingShape) -> dict[Term, float]:
     width = heads_of(model, model.layers - 1).width
     tile = 2 ** math.ceil(math.log2(width)) / width
     inner = sum(len(kind) * inner_width(model, kind[0], grouped=grouped) for kind in block_kinds(model))
-    wide = (5 if model.feed_forward_layers else 10) * model.layers + 4 * experts_run(model, grouped=grouped) * len(
-        blocks_with_experts(model)
-    )
+    wide = 5 * parts_of_block(model) * model.layers + 4 * experts_run(model, grouped=grouped) * len(blocks_with_experts(model))
     # What selective checkpointing does not keep is computed again, too.
     again = 3 if shape.checkpointing is Checkpointing.NONE else 4
     elementwise = ((wide * model.hidden_size + 4 * inner) * again + 3 * model.vocabulary * 2) * BYTES[shape.activations]
@@ -147,7 +146,7 @@ def issue_seconds(shape: TrainingShape) -> float:
     """
     again = shape.checkpointing is Checkpointing.FULL
     adapted = sum(linear.times() for linear in shape.adapted)
-    blocks = shape.model.layers / (2 if shape.model.feed_forward_layers else 1)
+    blocks = shape.model.layers * parts_of_block(shape.model) / 2
     return ISSUE_S * ((140 if again else 100) * blocks + (19 if again else 12) * adapted) / shape.slots
 
 
