@@ -302,6 +302,10 @@ def _figures(scan: _Scan, text: str) -> Iterator[Stated]:
         while match := _pattern(pattern).search(scan.rest, place):
             place, begin = match.end(), match.start()
             if stated := _stated(kind, match, text, clear):
+                least = words("least").search(scan.rest[:begin])
+                if least and (low := (_number(least[1]) or 0.0) * stated.value.value / (_number(match["n"]) or 1.0)) < stated.value.value:
+                    begin = least.start(1)
+                    stated = replace(stated, value=replace(stated.value, low=low), printed=f"{least[0]}{stated.printed}")
                 first = words("first").search(scan.rest[:begin])
                 if first and (earlier := _number(first[1])):
                     begin = first.start(1)

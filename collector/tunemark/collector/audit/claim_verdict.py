@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from tunemark.collector.audit.bounds import utilisation, weight_bytes
-from tunemark.collector.audit.claim_checks import LOOSE, SLACK, findings_of_text
+from tunemark.collector.audit.claim_checks import CLAIM, LOOSE, SLACK, findings_of_text
+from tunemark.collector.audit.claim_comparison import compared, is_comparison
 from tunemark.collector.audit.claim_records import meanings, readings
 from tunemark.collector.audit.claim_text import PAIR, ClaimText
 from tunemark.collector.audit.evidence import AuditedResult, Evidence
@@ -91,7 +92,10 @@ def _best(verdicts: Iterable[Judged]) -> Judged:
 def _verdict(facts: FactBase, claim: ClaimText, one: ClaimText, known: Callable[[], KnownRates]) -> Judged:
     """Return the verdict on a claim and on it with one variant of its devices, with all findings on it and on its best reading."""
     (own, kept), other = findings_of_text(facts, claim, one), claim.other_work
-    best = min((_best_reading(facts, each, known) for each in _of_each_device(one)), key=lambda each: _place(each.verdict))
+    one_each = (
+        [_comparison(facts, one, known)] if is_comparison(one) else [_best_reading(facts, each, known) for each in _of_each_device(one)]
+    )
+    best = min(one_each, key=lambda each: _place(each.verdict))
     if other:
         names = [*(each.name for each in claim.models), *(each[0].name for each in claim.devices)]
         reason = f"this is a claim about {other}, and only supervised training is judged"
@@ -117,10 +121,17 @@ def _best_reading(facts: FactBase, claim: ClaimText, known: Callable[[], KnownRa
     if claim.sized:
         model = claim.models[0]
         best = replace(best, read=best.read.replace(facts.models[model.key].name, model.name, 1))
-    if len(claim.devices) >= PAIR and best.verdict == NOT_JUDGED and (claim.values("speedup") or claim.values("gained")):
-        names = " against ".join(variants[0].name for variants in claim.devices)
-        best = replace(best, reason="it compares devices, and states no rate of each", read=names)
     return best
+
+
+def _comparison(facts: FactBase, claim: ClaimText, known: Callable[[], KnownRates]) -> Judged:
+    """Return the verdict on how many times as fast one accelerator is as another."""
+    read, reason, place = compared(facts, claim, known())
+    verdict = {"within": PLAUSIBLE, "near": PLAUSIBLE, "outside": SUSPICIOUS}.get(place, NOT_JUDGED)
+    if place == "near":
+        reason += ", and a further result may lie beside it"
+    findings = (Finding(SUSPICIOUS, (CLAIM,), read, reason, ("tokens_per_s",), rule="predicted-rate"),) if verdict == SUSPICIOUS else ()
+    return Judged(verdict=verdict, reason=reason, findings=findings, read=read, compared=bool(place))
 
 
 def _states_rate(claim: ClaimText) -> bool:
