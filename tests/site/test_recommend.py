@@ -6,6 +6,7 @@ import re
 import tomllib
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import validated
 from tunemark.schema.option_rates import Evidence, KnownRate, cautions, rates_for
 from tunemark.schema.recommendation import OBJECTIVES, OWN, TRUSTS, Answer, Offer, Question, Rate, UnusedRate, recommend
-from tunemark.schema.recommendation_words import not_used
+from tunemark.schema.recommendation_words import not_used, with_stack
 from tunemark.schema.throughput import FACTORS, Effects, architecture_of, generation_of, prior_of
 from tunemark.site import recommend_data
 from tunemark.site.answer import answer_html
@@ -146,7 +147,8 @@ def answered(
     """Return the answer as HTML, the rates and the answer; or the message of an error."""
     try:
         question, model = Question(**asked), model_of(named)
-        rates = rates_for(question, model, FACTS.accelerators, offers, evidence)
+        rates_with = partial(rates_for, question, model, FACTS.accelerators, offers, evidence)
+        rates = rates_with()
     except TunemarkError as error:
         unknown = error.fix.startswith("not in data/models")
         return "choose one from the list, or give a size such as 13B or its config.json" if unknown else error.fix
@@ -154,8 +156,8 @@ def answered(
     names, cards = {key: FACTS.accelerators[key].name for key in GPUS}, CARDS if model.key == MODELS[0] else []
     page = f"models/{model.key}.html" if getattr(FACTS.models.get(model.key), "name", None) == model.name else ""
     tuned = tuned if question.software == "plain" else None
-    caution = cautions(model, question.sequence_length, question.tokens)
-    said = {"caution": caution, "unused": not_used(question, model.key, evidence.unused), "experts": model.experts}
+    said = {"caution": cautions(model, question.sequence_length, question.tokens), "unused": not_used(question, model.key, evidence.unused)}
+    said |= {"experts": model.experts, "with_stack": with_stack(question, answer, offers, rates_with)}
     return answer_html(question, answer, tuned, names, cards, every=True, model_page=page, **said), rates, answer
 
 

@@ -4,11 +4,24 @@ The script of the home page writes the same sentences, since it is translated fr
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.formats import HOUR_S, TIMES, estimated_duration, estimated_usd, gib, plain, significant, usd
-from tunemark.schema.recommendation import ANY, NO_ROOM, OWN, Answer, Option, Question, Rate, UnusedRate, Without, preferred
+from tunemark.schema.recommendation import (
+    ANY,
+    NO_ROOM,
+    OWN,
+    Answer,
+    Offer,
+    Option,
+    Question,
+    Rate,
+    UnusedRate,
+    Without,
+    preferred,
+    recommend,
+)
 from tunemark.schema.vocabulary import METHODS
 
 EVIDENCE = {
@@ -219,6 +232,19 @@ def with_stacks(stacks: Sequence[str]) -> str:
     """Return the software with which a plan fits where it does not fit with the usual one, in a sentence; empty without any."""
     chosen = f"`tunemark recommend --stack {stacks[0]}` counts its memory" if stacks else ""
     return f" With another software stack it fits: {_listed(list(stacks), STACKS_SHOWN)} ({chosen})." if stacks else ""
+
+
+def with_stack(question: Question, answer: Answer, offers: Iterable[Offer], rates_with: Callable[[str], Iterable[Rate]]) -> str:
+    """Return the answer with the software stack with which training fits, if it does not with the usual one on any hardware; empty for others.
+
+    `rates_with` returns the rates with the memory of a stack.
+    """
+    stacks = [*(each.stacks for each in answer.too_large), *(each.rate.other_stacks for each in answer.may_exceed)]
+    stack = next((names[0] for names in stacks if names), "")
+    if answer.best is not None or not stack:
+        return ""
+    other = recommend(question, rates_with(stack), offers)
+    return f"With {stack}: {headline(question, other)}" if other.best is not None else ""
 
 
 def headline(question: Question, answer: Answer) -> str:

@@ -32,6 +32,7 @@ def answer_html(
     caution: str = "",
     unused: str = "",
     experts: int | None = None,
+    with_stack: str = "",
 ) -> str:
     """Return the answer: the reader's own hardware first, the best option with its grounds, the options, and what is not known.
 
@@ -49,6 +50,8 @@ def answer_html(
         Sentences about the model in this question, which stand first, and about results that are not used.
     experts
         Those of a block of the model; None without.
+    with_stack
+        The answer with the memory of another software stack; empty without.
     model_page
         The page with all results of the model, which is linked where no option can be recommended.
 
@@ -59,6 +62,7 @@ def answer_html(
     if answer.best is None:
         results = f' <a href="{escape(model_page)}">Its page</a> has all results of this model, if there are any.' if model_page else ""
         parts.append(f'<p class="tm-headline">{_sentence(words.headline(question, answer))}{results}</p>')
+        parts += [f"<p>{_sentence(with_stack)}</p>"] if with_stack else []
     if answer.best is not None:
         parts = [*parts, *_best(question, answer, answer.best), _table("Options, best first", answer.ranked[:SHOWN], question)]
         if every:

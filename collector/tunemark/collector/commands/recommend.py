@@ -31,6 +31,7 @@ from tunemark.schema.recommendation import (
     Offer,
     Option,
     Question,
+    Rate,
     offers_of,
     places_of,
     provider_name,
@@ -133,11 +134,16 @@ def recommend(
     question = replace(question, own=tuple(_own(card, count or 1, figures) for (card, count), figures in machines))
     cards = facts.accelerators | {card.key: card for (card, _), _ in machines}
     evidence = read_evidence(project_root(), facts, say)
-    rates = rates_for(question, card, cards, offers, evidence, stack and ui.chosen("--stack", stack, STACKS))
     asked = {(card.key, count) for card, count in (*named, *((card, count or 1) for (card, count), _ in machines))}
     counted = {each.key for card, count in named if count for each in (card, *variants.get(card.key, ()))}
-    rates = [each for each in rates if each.accelerator not in counted or (each.accelerator, each.devices) in asked]
+
+    def rates_with(stack: str | None) -> list[Rate]:
+        rates = rates_for(question, card, cards, offers, evidence, stack)
+        return [each for each in rates if each.accelerator not in counted or (each.accelerator, each.devices) in asked]
+
+    rates = rates_with(stack and ui.chosen("--stack", stack, STACKS))
     answer = best_options(question, rates, offers)
+    stacked = "" if stack else recommendation_words.with_stack(question, answer, offers, rates_with)
     tuned = best_options(replace(question, software="tuned"), rates, offers) if question.software == "plain" else None
     words = recommendation_words
     changes, with_tuned = [*words.changes(question, answer)], words.with_tuned(question, answer, tuned, card.experts)
@@ -147,6 +153,7 @@ def recommend(
             "headline": words.headline(question, answer),
             "alternatives": words.alternatives(question, answer),
             "with_tuned": with_tuned,
+            "with_stack": stacked,
             "changes": changes,
             "not_used": not_used,
         }
@@ -165,7 +172,7 @@ def recommend(
         remarks.append(f'Results of this model, if there are any: tunemark query "{query}"')
     if caution := cautions(card, length, question.tokens):
         typer.echo(f"{caution}\n")
-    _print(card, question, answer, with_tuned, remarks, "$" if money == "USD" else f"{money} ")
+    _print(card, question, answer, (stacked, with_tuned), remarks, "$" if money == "USD" else f"{money} ")
 
 
 def _allowed(facts: FactBase, keys: Sequence[str], most_memory_gib: str) -> tuple[str, ...]:
@@ -312,13 +319,13 @@ def _stem(name: str) -> str:
 # Output ---------------------------------------------------------------------------------------------
 
 
-def _print(card: ModelCard, question: Question, answer: Answer, with_tuned: str, remarks: Iterable[str], sign: str) -> None:
-    """Print an answer for people. `remarks` are sentences below the tables; empty ones are left out. `sign` stands before costs."""
+def _print(card: ModelCard, question: Question, answer: Answer, others: Iterable[str], remarks: Iterable[str], sign: str) -> None:
+    """Print an answer for people. `others` are answers with other software, and `remarks` sentences below the tables; empty ones are left out. `sign` stands before costs."""
     words = recommendation_words
     typer.echo(f"{words.asked_in_words(card, question.method, question.tokens, question.sequence_length)}\n")
     grounds = words.grounds(answer.best) if answer.best is not None else []
-    own, others = words.own_hardware(question, answer), words.alternatives(question, answer)
-    for line in (*own, words.headline(question, answer), *grounds, *others, *filter(None, [with_tuned])):
+    own, best_by = words.own_hardware(question, answer), words.alternatives(question, answer)
+    for line in (*own, words.headline(question, answer), *grounds, *best_by, *filter(None, others)):
         tell(line.replace("$", sign))
     for title, options in (
         ("Options, best first", answer.ranked),
