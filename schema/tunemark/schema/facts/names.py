@@ -25,6 +25,8 @@ MODELS_APART = frozenset(("max", "pro", "ultra", "ti", "super", "xt", "xtx", "gr
 """Words that tell models of one number apart: a name without them is not theirs."""
 APART = r"[ae]?(\d+x)?\d+(\.\d+)?[bm]|.*(draft|eagle|embed|mamba|medusa|minitron|moe|omni|prune|specul|vision).*|vl"
 """Words in names of models that tell architectures apart: sizes, and what was added to a model or taken from it."""
+SIZE = r"[ae]?(\d+(?:\.\d+)?)([bm])"
+"""Size of a model as a word of its name."""
 LONGEST_NAME = 200
 """Letters of a name that count; the hub allows 96 for an owner and for a model."""
 MOST_SUGGESTED = 6
@@ -58,7 +60,9 @@ def spellings(cards: Iterable[AcceleratorCard | ModelCard]) -> dict[str, tuple[s
 
 def words_of(name: str) -> list[str]:
     """Return the words of a model's name without its owner and words for a variant: "Qwen/Qwen3-14B-Instruct" is ["qwen3", "14b"]."""
-    return [word for word in re.split(r"[^0-9a-z.]+", name.lower().split("/")[-1]) if word and word not in VARIANTS]
+    # An underscore between digits stands for a point: phi-1_5.
+    words = re.split(r"(?:[^0-9a-z._]|(?<![0-9])_|_(?![0-9](?![0-9a-z])))+", name.lower().split("/")[-1])
+    return [word.replace("_", ".") for word in words if word and word not in VARIANTS]
 
 
 def model_keys(cards: Iterable[ModelCard]) -> dict[str, str]:
@@ -125,8 +129,24 @@ def suggest_card(name: str, cards: Collection[ModelCard]) -> str:
     """Return a sentence that suggests the most similar models, or the reason for which there is none."""
     if why := not_modelled(name):
         return f"{why}; {instead_of(name)}"
-    near = fitting_keys(model_keys(cards), name)[:MOST_SUGGESTED] or nearest(name, spellings(cards))
+    near = fitting_keys(model_keys(cards), name)[:MOST_SUGGESTED] or _other_sizes(cards, name)[:3] or nearest(name, spellings(cards))
     return suggested(near) if near else f'none of the {len(cards)} known names is similar; `tunemark query "from models"` lists them'
+
+
+def _other_sizes(cards: Iterable[ModelCard], name: str) -> list[str]:
+    """Return the models whose key begins as a name does before its size, the nearest size first; none for a name without one."""
+
+    def parts(spelling: str) -> tuple[str, float]:
+        words = words_of(spelling)
+        sizes = [re.fullmatch(SIZE, word) for word in words]
+        size = next((float(each[1]) * (1 if each[2] == "b" else 0.001) for each in sizes if each), 0.0)
+        return "".join(word for word, each in zip(words, sizes, strict=True) if not each), size
+
+    family, wanted = parts(name)
+    found = [
+        (start != family, abs(size - wanted), card.key) for card in cards for start, size in [parts(card.key)] if start.startswith(family)
+    ]
+    return [key for _, _, key in sorted(found)] if family and wanted else []
 
 
 def suggest_accelerator(name: str, cards: Mapping[str, AcceleratorCard], instances: Collection[str] = ()) -> str:
