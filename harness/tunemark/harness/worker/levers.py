@@ -148,19 +148,21 @@ def compiled_graphs() -> int:
     return int(dynamo.counters["stats"]["unique_graphs"]) if dynamo else 0
 
 
-def prepare_transformers(attention: str) -> None:
+def prepare_transformers(plan: Plan) -> None:
     """Make `varlen` known to transformers, and keep it from reading tensors of the device, which waits for it in each forward pass.
 
-    The arguments of packed rows separate documents, so it need not look for them in the positions. A mask is given for rows with padding
+    Positions separate documents where the plan packs them, so it need not find that out. A mask is given for rows with padding
     only (`data.tensors_of`), so it need not look for padding in the mask, nor for missing masks in the tokens.
     """
     from transformers import PreTrainedModel, masking_utils  # noqa: PLC0415
 
-    if attention == VARLEN:
+    if plan.model.attention == VARLEN:
         from tunemark.harness.worker.attention import register_varlen  # noqa: PLC0415 - other kernels do without
 
         register_varlen()
-    masking_utils.find_packed_sequence_indices = lambda _positions: None
+    # The number of each token's piece: a piece begins at position 0.
+    packed = plan.data.packing and plan.data.document_borders
+    masking_utils.find_packed_sequence_indices = lambda positions: (positions == 0).cumsum(-1) if packed else None
     masking_utils._ignore_causal_mask_sdpa = needs_no_mask  # noqa: SLF001 - there is no public name for it
     masking_utils._ignore_bidirectional_mask_sdpa = needs_no_mask  # noqa: SLF001
     PreTrainedModel.warn_if_padding_and_no_attention_mask = lambda *_: None
