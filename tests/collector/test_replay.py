@@ -11,8 +11,7 @@ from factories import CHECKOUT, FACTS
 from tunemark.collector.gate.derive import expected_counts
 from tunemark.harness.worker.data import micro_batches
 from tunemark.schema.records.plan import Plan
-from tunemark.schema.step_counts import Counts
-from tunemark.schema.synthetic_data import GENERATORS
+from tunemark.schema.samples import GENERATORS, Counts
 
 BERT = CHECKOUT / "submissions" / "smoke-bert" / "20261124-cpu-ec27868fc8d5.json"
 Content = dict[str, Any]

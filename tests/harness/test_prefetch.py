@@ -15,7 +15,7 @@ from tunemark.harness.run.run_log import LogReader, LogWriter
 from tunemark.harness.vendors.cpu import Cpu
 from tunemark.harness.worker.data import STEPS_AHEAD, MicroBatch, StepsAhead
 from tunemark.harness.worker.loop import StopRule, prepare, train, train_between_probes
-from tunemark.schema.step_counts import Counts
+from tunemark.schema.samples import Counts
 
 
 def batch(number, values=1):

@@ -13,7 +13,7 @@ from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.worker import sample_files
 from tunemark.harness.worker.data import load_samples, micro_batches, pack
 from tunemark.harness.worker.models import packed_documents
-from tunemark.schema.step_counts import Counts
+from tunemark.schema.samples import Counts
 from tunemark.schema.vocabulary import DataSource, Padding
 
 TEXT = str(ROOT / "tests" / "harness" / "data" / "emotions")

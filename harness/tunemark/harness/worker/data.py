@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 from tunemark.harness.vendors.protocol import Device
 from tunemark.harness.worker import sample_files as text
 from tunemark.schema.records.plan import Plan
-from tunemark.schema.step_counts import Counts, Row, counts_of, packed_rows
-from tunemark.schema.synthetic_data import GENERATORS, Sample
+from tunemark.schema.samples import GENERATORS, Counts, Row, Sample, counts_of, packed_rows
 from tunemark.schema.vocabulary import VARLEN, Backend, DataSource, Padding, Task
 
 IGNORED = -100

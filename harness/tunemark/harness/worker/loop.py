@@ -47,9 +47,8 @@ from tunemark.harness.worker.models import (
     torch_dtype,
 )
 from tunemark.schema.records.plan import Plan
+from tunemark.schema.samples import Counts, Sample
 from tunemark.schema.statistics.intervals import weighted_mean
-from tunemark.schema.step_counts import Counts
-from tunemark.schema.synthetic_data import Sample
 from tunemark.schema.vocabulary import COMPILED_UPDATE, EAGER_UPDATE, Backend, Dtype, Padding, Phase, Strategy, Task
 
 AHEAD = 2

@@ -28,7 +28,7 @@ from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.records.base import flattened
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.trace import NEURON_ATTENTION, TORCH_NAMES
-from tunemark.schema.step_counts import Counts
+from tunemark.schema.samples import Counts
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Phase, Strategy, Weights
 
 OPTIMIZERS = {"adamw": "adamw_torch", "sgd": "sgd"}
