@@ -189,7 +189,7 @@ class Row:
     def read(self) -> None:
         """Read conditions first, since figures per device need the number of devices."""
         self.assumed, self.from_repository = [*self.mapping.assumed], [*self.mapping.from_repository]
-        self.fields, self.notes = dict(self.variant.conditions), [self.wanted.note, self.variant.note]
+        self.fields, self.notes = dict(self.variant.conditions), [self.wanted.note]
         columns = list(self._columns())
         for name, column, cell in columns:
             self._condition(name, column, cell)

@@ -117,7 +117,6 @@ class Variant(Frozen):
     columns: dict[str, Column] = Field(default_factory=dict)
     own: tuple[Text, ...] = ()
     """Columns of the table and of the variant, which the table must have; those of the map may be in other tables."""
-    note: Text | None = None
 
     @model_validator(mode="after")
     def _fields(self) -> Self:
