@@ -18,8 +18,8 @@ from transformers.integrations import flex_attention as transformers_flex
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.vendors.cpu import Cpu
-from tunemark.harness.worker import attention, levers
-from tunemark.harness.worker.data import load_samples, pack, packed_tensors, tensors_of, to_device
+from tunemark.harness.worker import levers
+from tunemark.harness.worker.data import load_samples, pack, packed_tensors, piece_lengths, tensors_of, to_device
 from tunemark.harness.worker.levers import attention_kernel
 from tunemark.harness.worker.loop import accumulate_gradients
 from tunemark.harness.worker.models import build_model, packed_documents
@@ -81,7 +81,7 @@ def reference_varlen(query, key, value, *lengths, scale=None, window_size=(-1, -
     assert (cu_seq_q.dtype, cu_seq_q.tolist()) == (torch.int32, cu_seq_k.tolist())
     assert isinstance(max_q, int)
     assert max_q == max_k >= int(cu_seq_q.diff().max())
-    assert enable_gqa is (attention.TELLS_GROUPS and query.shape[1] != key.shape[1])
+    assert enable_gqa is (levers.tells_groups() and query.shape[1] != key.shape[1])
     before, after = window_size
     assert after == 0
     parts = []
@@ -100,7 +100,8 @@ def reference_varlen(query, key, value, *lengths, scale=None, window_size=(-1, -
 
 @pytest.fixture
 def varlen_on_cpu(monkeypatch):
-    attention.register_varlen()
+    real = levers.tells_groups()
+    monkeypatch.setattr(levers, "tells_groups", lambda: real)
     monkeypatch.setattr(varlen, "varlen_attn", reference_varlen)
 
 
@@ -119,7 +120,7 @@ def test_the_gate_holds_for_variable_length_attention_and_fails_without_lengths(
     model.config._attn_implementation = "varlen"
     tensors = packed_tensors(rows, "varlen")
     assert packed_documents(plan, model, tensors)["passed"]
-    leaky = {name: value for name, value in tensors.items() if name not in {"cu_seq_lens_q", "max_length_q"}}
+    leaky = tensors | piece_lengths("varlen", np.tile(np.arange(LENGTH), (ROWS, 1)))
     assert packed_documents(plan, model, leaky)["passed"] is False
 
 

@@ -90,12 +90,23 @@ def tensors_of(plan: Plan, rows: list[Any]) -> dict[str, Any]:
 
 
 def _row_lengths(plan: Plan, rows: int, length: int) -> dict[str, Any]:
-    """Return the lengths of full rows of one piece each, with their padding, for a kernel that would look for pieces in each layer."""
-    if plan.device.backend is Backend.NEURON_XLA or not plan.model.attention.startswith("flash_attention"):
-        return {}
-    from tunemark.harness.worker.attention import cumulative_lengths  # noqa: PLC0415 - others do without
+    """Return the lengths of full rows of one piece each, with their padding, for kernels that take lengths."""
+    on_neuron = plan.device.backend is Backend.NEURON_XLA
+    return {} if on_neuron else piece_lengths(plan.model.attention, np.tile(np.arange(length), (rows, 1)))
 
-    return cumulative_lengths(np.tile(np.arange(length), (rows, 1)))
+
+def piece_lengths(attention: str, places: Ids) -> dict[str, Any]:
+    """Return the ends of all pieces of rows laid end to end, shape (pieces + 1,), and their longest length, by transformers' names.
+
+    `places` are the positions of tokens in their pieces, shape (rows, length). Without lengths transformers infers the pieces from the
+    positions, and waits for the device in each layer. The longest length is that of the rows: it limits that of pieces, and as it is the
+    same in each step nothing is compiled again for it. Kernels that take masks get nothing.
+    """
+    if attention != VARLEN and not attention.startswith("flash_attention"):
+        return {}
+    flat, longest = places.reshape(-1), places.shape[1]
+    lengths = torch.from_numpy(np.append(np.flatnonzero(flat == 0), flat.size).astype(np.int32))
+    return {"cu_seq_lens_q": lengths, "cu_seq_lens_k": lengths, "max_length_q": longest, "max_length_k": longest}
 
 
 def _width(plan: Plan, lengths: list[int]) -> int:
@@ -141,11 +152,7 @@ def packed_tensors(rows: list[PackedRow], attention: str) -> dict[str, Any]:
     places = np.stack([np.concatenate([np.arange(length) for length in row.laid.pieces]) for row in rows])
     arrays = {"input_ids": ids, "position_ids": places, "labels": np.where(places == 0, IGNORED, ids)}
     tensors: dict[str, Any] = {name: torch.from_numpy(values) for name, values in arrays.items()}
-    if attention != VARLEN and not attention.startswith("flash_attention"):
-        return tensors
-    from tunemark.harness.worker.attention import cumulative_lengths  # noqa: PLC0415 - others do without
-
-    return tensors | cumulative_lengths(places)
+    return tensors | piece_lengths(attention, places)
 
 
 # Samples
