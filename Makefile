@@ -21,7 +21,7 @@ CODE := schema harness collector site tests benchmarks
 # One process more than there are cores, whole test files each, in their order: slow ones first (tests/conftest.py). Tiny models are slower on several threads when other work runs.
 PYTEST := -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup setup-run demo test test-all check tests wheel-test rehearse-pr rehearse-release test-stacks browser format support mutation-score check-sources campaign structure lock clean
+.PHONY: help setup setup-run demo test test-all check tests wheel-test rehearse-pr rehearse-release test-stacks browser format schema support mutation-score check-sources campaign structure lock clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -105,6 +105,9 @@ browser:
 format: setup ## Format the code.
 	$(BIN)/ruff format $(CODE)
 	$(BIN)/ruff check --fix $(CODE)
+
+schema: setup ## Write the JSON Schema files after a change of the records.
+	for kind in submission published source converted; do $(BIN)/tunemark schema --fields $$kind --json > schema/json/$$kind-1.schema.json; done
 
 support: setup ## Write data/support.json from the capability table.
 	$(BIN)/python -m tunemark.harness.plan.resolve

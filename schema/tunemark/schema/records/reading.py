@@ -115,7 +115,7 @@ def _refuse_constant(name: str) -> float:
 
 ID_BASE = "https://tunemark.dev/schema"
 FILES = {f"{name.removeprefix('tunemark.').replace('/', '-')}.schema.json": name for name in MODELS if name != published.SET_FORMAT}
-"""File that the site publishes -> format."""
+"""File in schema/json, which the site publishes -> format. A test fails if a file differs from the generated schema."""
 
 
 def schema_files() -> dict[str, str]:
