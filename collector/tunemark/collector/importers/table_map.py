@@ -61,7 +61,7 @@ class Column(Frozen):
             raise ValueError(f"a column has one of field, quantity, split and ignore (or values with fields); found {found}")
         if self.field is not None:
             check_field(self.field)
-        for name, known in (("quantity", QUANTITIES), ("unit", UNITS["units"])):
+        for name, known in (("quantity", QUANTITIES), ("unit", UNITS["columns"])):
             if (value := getattr(self, name)) is not None and value not in known:
                 raise ValueError(f"{name} is {value!r}; {did_you_mean(value, known)}")
         if self.split is not None and not self.split.groupindex:
