@@ -9,15 +9,14 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
+from tunemark.collector.commands.options import named_as
 from tunemark.collector.gate.published_checks import condition_problems
 from tunemark.collector.gate.read import DOCUMENT
-from tunemark.collector.importers.import_io import Request, first_error, printable, read_text, write_changed
-from tunemark.collector.importers.table_map import PREFIXES, Column, Map, TableMap, Variant, read_map
+from tunemark.collector.importers.import_io import Request, printable, read_text, write_changed
+from tunemark.collector.importers.table_map import PREFIXES, Column, Map, TableMap, Variant
 from tunemark.collector.importers.table_text import PER_DEVICE, TextTable, extract, printed_value, tables_in, transposed
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
-from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.facts.fact_base import FactBase, read_facts, validated
 from tunemark.schema.facts.names import words_of
 from tunemark.schema.files import project_root, write_atomically
 from tunemark.schema.records.base import canonical_json
@@ -44,7 +43,8 @@ def table(request: Request) -> None:
     if "map" not in settings:
         raise TunemarkError("--map", "", "name the TOML file that says what each column means")
     map_file = Path(settings["map"])
-    mapping = read_map(map_file)
+    with named_as({"file": "--map"}):
+        mapping = read_facts(map_file, Map)
     facts = FactBase.of_root(root)
     imported = import_tables(mapping, found_tables(mapping, request.files), facts)
     check_cards(imported.results, facts)
@@ -300,11 +300,7 @@ class Row:
             "status": self.status,
             "note": " ".join(filter(None, self.notes)) or None,
         }
-        try:
-            return PublishedResult.model_validate(content)
-        except ValidationError as error:
-            fix = f"cannot be a record: {first_error(error)}"
-            raise TunemarkError(self.place, " | ".join(self.cells.values()), fix, exit_code=Exit.INVALID) from error
+        return validated(PublishedResult, content, self.place)
 
 
 def _label(name: str) -> str:
