@@ -107,7 +107,7 @@ format: setup ## Format the code.
 	$(BIN)/ruff check --fix $(CODE)
 
 schema: setup ## Write the JSON Schema files after a change of the records.
-	$(BIN)/tunemark schema --write
+	for kind in submission published source converted; do $(BIN)/tunemark schema --fields $$kind --json > schema/json/$$kind-1.schema.json; done
 
 support: setup ## Write data/support.json from the capability table.
 	$(BIN)/python -m tunemark.harness.plan.resolve

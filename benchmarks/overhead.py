@@ -37,7 +37,7 @@ from safetensors.torch import save_file
 from tunemark.harness.plan.resolve import Options, detect, resolve
 from tunemark.harness.run.run_log import LogWriter
 from tunemark.harness.vendors.protocol import Device, vendor_of
-from tunemark.harness.worker.data import load_samples, micro_batches, shape_of
+from tunemark.harness.worker.data import load_samples, micro_batches
 from tunemark.harness.worker.loop import StopRule, collector_at_rest, prepare, train
 from tunemark.harness.worker.models import build_model, config_of
 from tunemark.schema.facts.cards import ModelCard
@@ -115,7 +115,7 @@ def model_of(work: Setting) -> Any:
 
 def batches_of(work: Setting) -> Iterator[Any]:
     """Return the harness's stream of micro-batches."""
-    return micro_batches(work.plan, load_samples(work.plan, work.card.vocabulary, None, None).training, shape_of(work.plan, work.card))
+    return micro_batches(work.plan, load_samples(work.plan, work.card.vocabulary, None, None).training)
 
 
 def write(work: Setting) -> None:

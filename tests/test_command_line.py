@@ -36,7 +36,7 @@ def help_of(words, columns):
     return shown.output
 
 
-MOST_LINES, MOST_COMMANDS, MOST_OPTIONS = 60, 24, 201
+MOST_LINES, MOST_COMMANDS, MOST_OPTIONS = 60, 24, 200
 """Of a help page of 80 columns, and of all commands together, without `--help`: the last ones are `runs`, and `--model` of what plans."""
 
 

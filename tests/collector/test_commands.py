@@ -5,10 +5,9 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from factories import CHECKOUT, FACTS, Tunemark, copy_data, make_submission, save
+from factories import FACTS, Tunemark, copy_data, make_submission, save
 
 from tunemark.collector.commands.prices import offers
-from tunemark.collector.commands.schema import outdated
 from tunemark.collector.store.database import empty_database
 from tunemark.collector.store.loading import collect
 from tunemark.schema.facts.cards import PriceRow
@@ -152,12 +151,9 @@ def test_hardware_that_nobody_rents_out_has_its_hourly_cost(tunemark: Tunemark) 
     ]
 
 
-def test_the_committed_schema_files_are_current() -> None:
-    assert outdated(CHECKOUT) == []
-
-
 def test_the_field_reference_names_nested_fields(tunemark: Tunemark) -> None:
-    fields = {row["field"]: row for row in json.loads(tunemark("schema", "--fields", "submission", "--json").out)}
-    assert fields["plan.batch.micro_batch"]["meaning"] == "Rows of one forward and backward on one device."
+    assert "Rows of one forward and backward on one device." in tunemark("schema").out
+    described = json.loads(tunemark("schema", "--json").out)["$defs"]["Batch"]["properties"]["micro_batch"]["description"]
+    assert described == "Rows of one forward and backward on one device."
     assert "converted" in tunemark("schema", "--help").out
     assert tunemark("schema", "--fields", "converted").code == 0

@@ -9,10 +9,9 @@ import pytest
 from factories import CHECKOUT, FACTS
 
 from tunemark.collector.gate.derive import expected_counts
-from tunemark.harness.worker.data import micro_batches, shape_of
+from tunemark.harness.worker.data import micro_batches
 from tunemark.schema.records.plan import Plan
-from tunemark.schema.step_counts import Counts
-from tunemark.schema.synthetic_data import GENERATORS
+from tunemark.schema.samples import GENERATORS, Counts
 
 BERT = CHECKOUT / "submissions" / "smoke-bert" / "20261124-cpu-ec27868fc8d5.json"
 Content = dict[str, Any]
@@ -53,6 +52,6 @@ def trained_on(plan: Plan, ranks: int) -> list[Counts]:
     samples = GENERATORS[data.name](card.vocabulary, data.sequence_length, plan.model.labels, seed)
     if data.training_rows is not None:
         samples = cycle(list(islice(samples, data.training_rows)))
-    batches = micro_batches(plan, samples, shape_of(plan, card), 0, ranks)
+    batches = micro_batches(plan, samples, 0, ranks)
     of_step = (islice(batches, plan.batch.gradient_accumulation) for _ in range(STEPS))
     return [reduce(Counts.plus, (batch.everywhere for batch in step)) for step in of_step]

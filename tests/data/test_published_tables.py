@@ -11,7 +11,8 @@ from tunemark.collector.gate.check import validate_all
 from tunemark.collector.gate.fact_files import fact_files
 from tunemark.collector.gate.read import find_records
 from tunemark.collector.importers.table import EXTRACT, found_tables, import_tables
-from tunemark.collector.importers.table_map import read_map
+from tunemark.collector.importers.table_map import Map
+from tunemark.schema.facts.fact_base import read_facts
 from tunemark.schema.records.base import canonical_json
 from tunemark.schema.records.published import PublishedResult, PublishedSet, SourceDocument, Statement
 from tunemark.schema.records.reading import read_record
@@ -74,7 +75,7 @@ MAPS = sorted((DATA / "tables").glob("*/map.toml"))
 
 @pytest.mark.parametrize("path", MAPS, ids=lambda path: path.parent.name)
 def test_the_extract_and_the_map_give_the_stored_records_and_every_figure_of_the_extract_is_in_one(path: Path) -> None:
-    mapping = read_map(path)
+    mapping = read_facts(path, Map)
     done = import_tables(mapping, found_tables(mapping, [path.with_name(EXTRACT)]), FACTS)
     assert mapping.source.id == path.parent.name
     stored = (DATA / "published" / mapping.source.id / "results.json").read_bytes()

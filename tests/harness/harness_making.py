@@ -120,11 +120,11 @@ def run_of(out, workload, *settings, start=warm, env=None, **options):
 def trained_on(plan, card, folder=Path()):
     """Return the model of a plan on the CPU, and its micro-batches."""
     from tunemark.harness.vendors.cpu import Cpu
-    from tunemark.harness.worker.data import load_samples, micro_batches, shape_of
+    from tunemark.harness.worker.data import load_samples, micro_batches
     from tunemark.harness.worker.models import build_model
 
     model = build_model(plan, card, None, None, folder, Cpu())
-    return model, micro_batches(plan, load_samples(plan, card.vocabulary, None, None).training, shape_of(plan, card))
+    return model, micro_batches(plan, load_samples(plan, card.vocabulary, None, None).training)
 
 
 def worked(resolved, facts, device, folder):

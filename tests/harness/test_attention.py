@@ -11,16 +11,15 @@ import torch
 import transformers
 from fake_device import Syncs
 from harness_making import make_machine, trained_on
-from hypothesis import given
-from hypothesis import strategies as st
 from tiny_models import tiny_card
 from torch.nn.attention import flex_attention, varlen
+from transformers import masking_utils
 from transformers.integrations import flex_attention as transformers_flex
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.vendors.cpu import Cpu
-from tunemark.harness.worker import attention, levers
-from tunemark.harness.worker.data import load_samples, pack, packed_tensors, shape_of, tensors_of, to_device
+from tunemark.harness.worker import levers
+from tunemark.harness.worker.data import load_samples, pack, packed_tensors, piece_lengths, tensors_of, to_device
 from tunemark.harness.worker.levers import attention_kernel
 from tunemark.harness.worker.loop import accumulate_gradients
 from tunemark.harness.worker.models import build_model, packed_documents
@@ -44,34 +43,27 @@ FAMILIES = (
     "llama4_text",
 )
 PACKED = ("data.packing=true", "data.name=random-documents", f"data.sequence_length={LENGTH}", f"batch.micro_batch={ROWS}", "compute=fp32")
-pieces = st.lists(st.lists(st.integers(1, 300), min_size=1, max_size=8), min_size=1, max_size=3)
 
 TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
 BEFORE_5 = int(transformers.__version__.split(".")[0]) < 5
 
 
-def places_of(rows, length):
-    """Return the positions in rows with pieces of these lengths; what is missing to the full length is one more piece."""
-    full = [[*row, length - sum(row)] if sum(row) < length else row for row in rows]
-    return np.stack([np.concatenate([np.arange(size) for size in row])[:length] for row in full])
-
-
 def case(facts, family, tmp_path):
-    """Return plan, model with the masked attention of the family, its shape, and packed rows."""
+    """Return plan, model with the masked attention of the family, and packed rows."""
     # Rows of at most one chunk: packing has no mask for chunks.
     card = tiny_card(family, window=LENGTH if family == "llama4_text" else WINDOW)
     masked = "eager" if family == "gemma2" else "sdpa"
     plan = resolve("smoke-full", facts, make_machine(), Options(overrides=(*PACKED, f"model={card.key}", f"attention={masked}"))).plan
     model = build_model(plan, card, None, None, tmp_path, Cpu())
     rows = list(islice(pack(load_samples(plan, 256, None, None).training, LENGTH), ROWS))
-    return plan, model, shape_of(plan, card), rows
+    return plan, model, rows
 
 
-def step(model, rows, kind, shape):
+def step(model, rows, kind):
     """Return the loss of packed rows and all gradients."""
     model.config._attn_implementation = kind
     model.zero_grad(set_to_none=True)
-    loss = model(**to_device(packed_tensors(rows, kind, shape.window, mixed_windows=shape.mixed_windows), "cpu")).loss
+    loss = model(**to_device(packed_tensors(rows, kind), "cpu")).loss
     loss.backward()
     return loss.detach(), {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
 
@@ -89,7 +81,7 @@ def reference_varlen(query, key, value, *lengths, scale=None, window_size=(-1, -
     assert (cu_seq_q.dtype, cu_seq_q.tolist()) == (torch.int32, cu_seq_k.tolist())
     assert isinstance(max_q, int)
     assert max_q == max_k >= int(cu_seq_q.diff().max())
-    assert enable_gqa is (attention.TELLS_GROUPS and query.shape[1] != key.shape[1])
+    assert enable_gqa is (levers.tells_groups() and query.shape[1] != key.shape[1])
     before, after = window_size
     assert after == 0
     parts = []
@@ -108,26 +100,27 @@ def reference_varlen(query, key, value, *lengths, scale=None, window_size=(-1, -
 
 @pytest.fixture
 def varlen_on_cpu(monkeypatch):
-    attention.register_varlen()
+    real = levers.tells_groups()
+    monkeypatch.setattr(levers, "tells_groups", lambda: real)
     monkeypatch.setattr(varlen, "varlen_attn", reference_varlen)
 
 
 @pytest.mark.usefixtures("varlen_on_cpu")
 @pytest.mark.parametrize("family", [family for family in FAMILIES if family not in {"gemma2", "deepseek_v2", "deepseek_v3", "llama4_text"}])
 def test_variable_length_attention_gives_the_loss_and_gradients_of_the_mask(facts, tmp_path, family):
-    plan, model, shape, rows = case(facts, family, tmp_path)
-    masked = step(model, rows, "sdpa", shape)
-    assert_same(step(model, rows, "varlen", shape), masked)
+    plan, model, rows = case(facts, family, tmp_path)
+    masked = step(model, rows, "sdpa")
+    assert_same(step(model, rows, "varlen"), masked)
     assert attention_kernel(plan, model) == "flash"
 
 
 @pytest.mark.usefixtures("varlen_on_cpu")
 def test_the_gate_holds_for_variable_length_attention_and_fails_without_lengths(facts, tmp_path):
-    plan, model, shape, rows = case(facts, "llama", tmp_path)
+    plan, model, rows = case(facts, "llama", tmp_path)
     model.config._attn_implementation = "varlen"
-    tensors = packed_tensors(rows, "varlen", shape.window, mixed_windows="")
+    tensors = packed_tensors(rows, "varlen")
     assert packed_documents(plan, model, tensors)["passed"]
-    leaky = {name: value for name, value in tensors.items() if name not in {"cu_seq_lens_q", "max_length_q"}}
+    leaky = tensors | piece_lengths("varlen", np.tile(np.arange(LENGTH), (ROWS, 1)))
     assert packed_documents(plan, model, leaky)["passed"] is False
 
 
@@ -142,11 +135,11 @@ def test_torchs_own_function_has_the_parameters_that_are_passed():
 
 
 def small(facts, family, folder, *settings):
-    """Return plan, model and shape of a tiny model whose rows are padded to the longest."""
+    """Return plan and model of a tiny model whose rows are padded to the longest."""
     card = tiny_card(family, window=WINDOW)
     changes = ("compute=fp32", f"model={card.key}", "data.padding=dynamic", *settings)
     plan = resolve("smoke-bert" if family == "bert" else "smoke-full", facts, make_machine(), Options(overrides=changes)).plan
-    return plan, build_model(plan, card, None, None, folder, Cpu()), shape_of(plan, card)
+    return plan, build_model(plan, card, None, None, folder, Cpu())
 
 
 def rows_of(*sizes):
@@ -156,23 +149,31 @@ def rows_of(*sizes):
 @pytest.mark.skipif(BEFORE_5, reason="transformers 4 makes BERT's masks with other functions, and runs on Neuron devices only")
 @pytest.mark.parametrize("family", ["bert", "gpt2", "llama", "mistral"])
 def test_no_pass_over_padded_or_full_rows_reads_a_tensor_of_the_device(facts, tmp_path, family):
-    plan, model, shape = small(facts, family, tmp_path)
+    plan, model = small(facts, family, tmp_path)
     for sizes in ((16, 16), (16, 9)):
-        tensors = tensors_of(plan, rows_of(*sizes), shape)
+        tensors = tensors_of(plan, rows_of(*sizes))
         assert ("attention_mask" in tensors) is (sizes[0] != sizes[1])
         with Syncs() as syncs:
             model(**tensors).loss.backward()
         assert syncs.seen == []
 
 
+@pytest.mark.parametrize("family", ["llama", "mistral", "gemma3_text"])
+def test_the_masks_of_packed_rows_are_made_without_reading_a_tensor_of_the_device(facts, tmp_path, family):
+    _, model, rows = case(facts, family, tmp_path)
+    with Syncs() as syncs:
+        model(**packed_tensors(rows, "sdpa")).loss.backward()
+    assert syncs.seen == []
+
+
 @pytest.mark.parametrize("family", ["bert", "llama", "mistral"])
 def test_padding_changes_no_real_token(facts, tmp_path, family):
-    plan, model, shape = small(facts, family, tmp_path)
+    plan, model = small(facts, family, tmp_path)
     model.eval()
     rows = rows_of(20, 9)
     with torch.no_grad():
-        padded = model(**tensors_of(plan, rows, shape)).logits
-        alone = [model(**tensors_of(plan, [row], shape)).logits[0] for row in rows]
+        padded = model(**tensors_of(plan, rows)).logits
+        alone = [model(**tensors_of(plan, [row])).logits[0] for row in rows]
     for together, single in zip(padded, alone, strict=True):
         torch.testing.assert_close(together[: len(single)] if family != "bert" else together, single, rtol=1e-4, atol=1e-5)
 
@@ -180,25 +181,10 @@ def test_padding_changes_no_real_token(facts, tmp_path, family):
 # FlexAttention
 
 
-@given(pieces, st.integers(1, 400), st.one_of(st.none(), st.integers(1, 300)))
-def test_blocks_made_from_lengths_are_those_that_torch_finds_in_the_whole_mask(rows, length, window):
-    places = places_of(rows, length)
-    mask = torch.from_numpy(attention.packed_mask(places, window))
-    block_mask = attention.document_blocks(places, window).to("cpu")
-    count = len(places)
-    expected = flex_attention.create_block_mask(lambda b, _h, q, k: mask[b, 0, q, k], count, None, length, length, device="cpu")
-    for counts, numbers in (("kv_num_blocks", "kv_indices"), ("full_kv_num_blocks", "full_kv_indices"), ("q_num_blocks", "q_indices")):
-        assert torch.equal(getattr(block_mask, counts), getattr(expected, counts)), counts
-        listed, wanted = getattr(block_mask, numbers), getattr(expected, numbers)
-        within = torch.arange(listed.shape[-1]) < getattr(expected, counts)[..., None]
-        assert torch.equal(listed[within], wanted[within]), numbers
-    assert torch.equal(flex_attention.create_mask(block_mask.mask_mod, count, 1, length, length, "cpu"), mask)
-
-
 def reference_flex(query, key, value, *, block_mask, score_mod, scale, **_training):
     """Attend to what both the listed blocks and the function of the mask leave visible, with gradients, which flex lacks on CPUs."""
     rows, length = query.shape[0], query.shape[2]
-    listed = block_mask.to_dense().bool().repeat_interleave(attention.BLOCK, 2).repeat_interleave(attention.BLOCK, 3)
+    listed = block_mask.to_dense().bool().repeat_interleave(128, 2).repeat_interleave(128, 3)
     seen = flex_attention.create_mask(block_mask.mask_mod, rows, 1, length, length, "cpu") & listed[:, :, :length, :length]
     groups = query.shape[1] // key.shape[1]
     key, value = (one.repeat_interleave(groups, dim=1) for one in (key, value))
@@ -206,23 +192,28 @@ def reference_flex(query, key, value, *, block_mask, score_mod, scale, **_traini
     return scores.masked_fill(~seen, float("-inf")).softmax(-1) @ value
 
 
+def uncompiled(*sizes, _compile, **named):
+    return flex_attention.create_block_mask(*sizes, **named)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_flex_attention_gives_the_loss_and_gradients_of_the_mask(facts, tmp_path, monkeypatch, family):
-    _, model, shape, rows = case(facts, family, tmp_path)
-    masked = step(model, rows, "eager" if family == "gemma2" else "sdpa", shape)
+    _, model, rows = case(facts, family, tmp_path)
+    masked = step(model, rows, "eager" if family == "gemma2" else "sdpa")
     monkeypatch.setattr(transformers_flex, "compile_friendly_flex_attention", reference_flex)
-    assert_same(step(model, rows, "flex_attention", shape), masked)
+    monkeypatch.setattr(masking_utils, "create_block_mask", uncompiled)
+    assert_same(step(model, rows, "flex_attention"), masked)
 
 
 @pytest.mark.nightly
 def test_torchs_own_flex_attention_gives_the_loss_of_the_mask_and_passes_the_gate(facts, tmp_path):
-    plan, model, shape, rows = case(facts, "llama", tmp_path)
+    plan, model, rows = case(facts, "llama", tmp_path)
     # On a CPU it has no backward pass.
     model.requires_grad_(requires_grad=False)
     losses = {}
     for kind in ("sdpa", "flex_attention"):
         model.config._attn_implementation = kind
-        tensors = to_device(packed_tensors(rows, kind, shape.window, mixed_windows=""), "cpu")
+        tensors = to_device(packed_tensors(rows, kind), "cpu")
         losses[kind] = float(model(**tensors).loss)
     assert losses["flex_attention"] == pytest.approx(losses["sdpa"], rel=1e-5)
     assert packed_documents(plan, model, tensors)["passed"]

@@ -14,7 +14,7 @@ from tunemark.harness.vendors.protocol import AllocatorState
 from tunemark.harness.worker.engines import Engine
 from tunemark.harness.worker.loop import StepReader, StopRule, SubmittedStep, Trainer
 from tunemark.schema.derive import derive
-from tunemark.schema.step_counts import Counts
+from tunemark.schema.samples import Counts
 
 WARM_UP = (2.0,) + (0.5,) * 9
 STEADY_S = 0.25

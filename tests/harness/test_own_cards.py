@@ -2,19 +2,19 @@
 
 import http.server
 import json
-import sys
 import threading
 from pathlib import Path
 from unittest.mock import MagicMock
 
 import pytest
+from accelerate.tracking import LOGGER_TYPE_TO_CLASS
 from harness_making import FACTS, tunemark
 from study_making import ScriptedBench, make_run
 
 from tunemark.harness.commands.run import with_own_cards
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.record import is_submission, write
-from tunemark.harness.run.report import refuse_missing_tracker, report, steps_of
+from tunemark.harness.run.show import refuse_missing_tracker, report, steps_of
 from tunemark.harness.studies.frontier import run_frontier
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.any_model import any_model
@@ -150,15 +150,16 @@ def record(machine):
     return make_run(resolve("smoke-lora", FACTS, machine, Options()), steps=30)
 
 
-@pytest.mark.parametrize(("tracker", "each"), [("wandb", "log"), ("mlflow", "log_metrics")])
-def test_every_step_and_the_headline_numbers_are_sent(monkeypatch, record, tracker, each):
-    module = MagicMock()
-    monkeypatch.setitem(sys.modules, tracker, module)
+@pytest.mark.parametrize(("tracker", "place"), [("wandb", "tunemark"), ("tensorboard", "a run")])
+def test_every_step_and_the_headline_numbers_are_sent(monkeypatch, record, tracker, place):
+    kind = MagicMock(requires_logging_directory=False)
+    monkeypatch.setitem(LOGGER_TYPE_TO_CLASS, tracker, kind)
+    monkeypatch.setattr("accelerate.accelerator.filter_trackers", lambda name, _: [name])
     report(record, tracker, "a run")
-    steps = [(metrics[0], named["step"]) for name, metrics, named in module.mock_calls if name.endswith(each) and "step" in named]
-    assert [step for _, step in steps] == list(range(1, 31))
-    assert [metrics for metrics, _ in steps] == list(steps_of(record))
-    assert any("tokens_per_s" in str(values) and "wall_s" in str(values) for _, values, _ in module.mock_calls)
+    assert kind.call_args.args == (place,)
+    sent = [(call.kwargs["step"], call.args[0]) for call in kind.return_value.log.call_args_list]
+    assert sent[:-1] == list(enumerate(steps_of(record), start=1))
+    assert {"run/tokens_per_s", "run/wall_s"} <= sent[-1][1].keys()
 
 
 def test_a_missing_tracker_is_refused_with_its_package_before_the_run():

@@ -13,10 +13,9 @@ from harness_making import make_machine, trained_on
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.run_log import LogReader, LogWriter
 from tunemark.harness.vendors.cpu import Cpu
-from tunemark.harness.worker import data
-from tunemark.harness.worker.data import STEPS_AHEAD, MicroBatch, StepsAhead, bytes_of, pinned
+from tunemark.harness.worker.data import STEPS_AHEAD, MicroBatch, StepsAhead
 from tunemark.harness.worker.loop import StopRule, prepare, train, train_between_probes
-from tunemark.schema.step_counts import Counts
+from tunemark.schema.samples import Counts
 
 
 def batch(number, values=1):
@@ -49,13 +48,11 @@ def test_steps_come_in_order_and_the_last_one_may_be_incomplete():
         assert steps.take() == []
 
 
-@pytest.mark.parametrize(("most_bytes", "ahead"), [(2**30, STEPS_AHEAD), (1, 1)])
-def test_two_steps_are_prepared_while_one_trains_and_one_where_they_are_large(monkeypatch, most_bytes, ahead):
-    monkeypatch.setattr(data, "MOST_BYTES", most_bytes)
+def test_two_steps_are_prepared_while_one_trains():
     with StepsAhead(stream(100, taken := []), 4, Cpu()) as steps:
         steps.take()
         settle(taken)
-        assert len(taken) == 4 * (ahead + 1)
+        assert len(taken) == 4 * (STEPS_AHEAD + 1)
 
 
 def test_an_error_in_the_samples_reaches_training_after_the_complete_steps():
@@ -90,20 +87,16 @@ def test_tensors_are_pinned_in_the_thread_for_a_device_that_copies_while_the_hos
             made.append(threading.current_thread().name)
 
     class Tensor:
-        nbytes = 8
-
         def pin_memory(self):
             made.append(f"pinned in {threading.current_thread().name}")
             return self
 
     counts = Counts(1, 1, 1, 1, 1)
-    tensors = {"attention_mask": {"full_attention": Tensor()}, "max_length_q": 5}
+    tensors = {"input_ids": Tensor(), "max_length_q": 5}
     with StepsAhead(iter([MicroBatch(tensors, counts, counts)]), 1, Pinning()) as steps:
         (one,) = steps.take()
     assert made == ["samples_0", "pinned in samples_0"]
     assert one.tensors["max_length_q"] == 5
-    assert bytes_of(one.tensors) == 8
-    assert pinned(3) == 3
 
 
 # The loop

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.worker import sample_files
-from tunemark.harness.worker.data import Shape, load_samples, micro_batches, pack, shape_of
+from tunemark.harness.worker.data import load_samples, micro_batches, pack
 from tunemark.harness.worker.models import packed_documents
-from tunemark.schema.step_counts import Counts
+from tunemark.schema.samples import Counts
 from tunemark.schema.vocabulary import DataSource, Padding
 
 TEXT = str(ROOT / "tests" / "harness" / "data" / "emotions")
@@ -43,7 +43,7 @@ def test_more_labels_than_the_workload_has_are_refused_with_the_fix():
 def make_batch(facts, machine, padding, rows):
     plan = resolve("smoke-lora", facts, machine, Options(overrides=("batch.micro_batch=2",))).plan
     plan = plan.model_copy(update={"data": plan.data.model_copy(update={"padding": padding})})
-    return next(micro_batches(plan, iter([{"input_ids": list(range(1, size + 1))} for size in rows]), Shape()))
+    return next(micro_batches(plan, iter([{"input_ids": list(range(1, size + 1))} for size in rows])))
 
 
 def test_rows_of_different_length_are_counted_with_and_without_their_padding(facts, machine):
@@ -104,7 +104,7 @@ def test_several_processes_take_turns_and_know_what_all_of_them_have(facts, mach
 
     def first(rank, ranks, count):
         stream = load_samples(plan, card.vocabulary, None, None).training
-        return list(islice(micro_batches(plan, stream, shape_of(plan, card), rank, ranks), count))
+        return list(islice(micro_batches(plan, stream, rank, ranks), count))
 
     alone = first(0, 1, 6)
     pair = [first(rank, 2, 3) for rank in (0, 1)]
@@ -116,7 +116,7 @@ def test_several_processes_take_turns_and_know_what_all_of_them_have(facts, mach
 
 def test_without_borders_a_row_is_one_document_to_the_model_and_the_gate_shows_it(facts, machine):
     plan = resolve("smoke-lora", facts, machine, Options(overrides=(*PACKED, "data.document_borders=false"))).plan
-    batch = next(micro_batches(plan, load_samples(plan, 4096, None, None).training, shape_of(plan, facts.model("tiny-llama"))))
+    batch = next(micro_batches(plan, load_samples(plan, 4096, None, None).training))
     assert set(batch.tensors) == {"input_ids", "labels"}
     assert torch.equal(batch.tensors["input_ids"], batch.tensors["labels"])
     assert batch.counts.supervised_tokens == batch.counts.real_tokens - batch.counts.rows

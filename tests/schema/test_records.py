@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from factories import FACTS, bare_content, bare_submission, make_published
+from factories import CHECKOUT, FACTS, bare_content, bare_submission, make_published
 from pydantic import ValidationError
 
 from tunemark.schema.comparability import COMPARABILITY_KEYS, comparability_group
@@ -88,6 +88,11 @@ def test_a_document_table_is_rectangular() -> None:
 
 def test_every_field_of_a_submission_has_a_meaning() -> None:
     assert [path for path, _, meaning in field_reference(Submission) if not meaning] == []
+
+
+def test_the_committed_schema_files_are_current() -> None:
+    committed = {path.name: path.read_text(encoding="utf-8") for path in (CHECKOUT / "schema" / "json").iterdir()}
+    assert committed == schema_files(), "run `make schema`"
 
 
 def test_a_valid_submission_passes_the_published_json_schema() -> None:

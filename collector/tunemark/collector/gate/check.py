@@ -17,7 +17,7 @@ from tunemark.collector.gate.derive import derived_problems, outdated_facts
 from tunemark.collector.gate.fact_checks import Neighbours
 from tunemark.collector.gate.fact_files import document_problems, fact_problems
 from tunemark.collector.gate.published_checks import fact_record_problems
-from tunemark.collector.gate.read import SUBMISSIONS, records_in, shown_path
+from tunemark.collector.gate.read import SUBMISSIONS, read_or_none, records_in, shown_path
 from tunemark.collector.gate.relations import doubts, relation_problems
 from tunemark.collector.gate.run_facts import Run
 from tunemark.collector.gate.text_checks import text_problems
@@ -32,8 +32,6 @@ from tunemark.schema.records.submission import LATER_FIELDS, Submission, submiss
 
 LARGEST_FILE_BYTES = 16 * MIB
 """About 250,000 steps, more than any submission has."""
-UNREADABLE = (InvalidRecord, OSError, ValueError, TypeError, LookupError, ArithmeticError, RecursionError)
-"""What reading a committed submission can raise. It is reported where the file is checked."""
 FEW_COMMITTED = 2000
 """Committed submissions that are read, 3 ms each, before processes to read them would have started."""
 
@@ -163,9 +161,7 @@ def _candidate(path: Path, root: Path, facts: FactBase) -> Verdict:
 
 def _committed(path: Path, root: Path) -> Verdict | None:
     """Return a submission that git tracks and that is not among the files to check, without its rate. It was checked when it was accepted."""
-    try:
-        content = path.read_bytes()
-        record = read_record(content)
-        return Verdict((), record, None, content_id(content)).candidate(shown_path(path, root)) if isinstance(record, Submission) else None
-    except UNREADABLE:
+    record = read_or_none(path)
+    if not isinstance(record, Submission):
         return None
+    return Verdict((), record, None, content_id(path.read_bytes())).candidate(shown_path(path, root))

@@ -17,8 +17,7 @@ from tunemark.schema.records.base import flattened
 from tunemark.schema.records.plan import Batch, DataChoice, ModelChoice, Plan
 from tunemark.schema.records.reading import Problem
 from tunemark.schema.records.submission import LATER_FIELDS, Submission
-from tunemark.schema.step_counts import Counts, Row, counts_of, packed_rows
-from tunemark.schema.synthetic_data import FULL_ROWS, GENERATORS
+from tunemark.schema.samples import FULL_ROWS, GENERATORS, Counts, Row, counts_of, packed_rows
 from tunemark.schema.vocabulary import Backend, DataSource, Division, Status, WarningKind
 
 ORIGINAL = "keep the original record; if this is it, open an issue"

@@ -162,6 +162,8 @@ class Relation:
     because: str = ""
     given: str = ""
     """The row is only for cards that state this field."""
+    before: int = 9999
+    """The row is only for cards that were launched before this year."""
     cpu: bool = False
 
     def holds(self, ratio: float) -> bool:
@@ -222,7 +224,7 @@ def _siblings(card: AcceleratorCard, beside: Neighbours) -> list[AcceleratorCard
 
 def _ratio(relation: Relation, card: AcceleratorCard) -> float | None:
     of, over = card.value(relation.of), card.value(relation.over) if relation.over else 1.0
-    given = not relation.given or card.value(relation.given) is not None
+    given = (not relation.given or card.value(relation.given) is not None) and (card.launch_year or 0) < relation.before
     return None if of is None or over is None or not given or (card.cpu is not None) != relation.cpu else of / over
 
 

@@ -113,7 +113,7 @@ def _checked(path: Path, beside: Neighbours) -> Iterator[Problem]:
         try:
             validated(SupportMatrix, json.loads(path.read_bytes()), str(path))
         except ValueError as error:
-            yield Problem("file", "", f"not valid JSON: {error}; write it again with `tunemark schema`")
+            yield Problem("file", "", f"not valid JSON: {error}; write it again with `make support`")
     elif folder == WORKLOADS:
         cards = list(workloads_of(path))
         for model in dict.fromkeys(card.model for card in cards):

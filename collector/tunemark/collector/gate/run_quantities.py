@@ -17,8 +17,8 @@ from tunemark.schema.formats import GIB
 from tunemark.schema.physics.architecture import adapted_linears, adapts_tokens
 from tunemark.schema.physics.utilisation import PARTS
 from tunemark.schema.records.trace import MOST_MICRO_STEPS, OPTIMIZER_LIBRARIES, DeviceUse
+from tunemark.schema.samples import SPECIAL_TOKENS, UNIFORM
 from tunemark.schema.statistics.comparison import arm_run
-from tunemark.schema.synthetic_data import SPECIAL_TOKENS, UNIFORM
 from tunemark.schema.vocabulary import (
     ATTENTION_KERNELS,
     BEFORE_AMPERE,

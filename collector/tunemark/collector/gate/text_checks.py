@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from tunemark.schema.privacy import REMEMBERED, identity_leaks, is_hash, texts
 from tunemark.schema.records.reading import Problem
-from tunemark.schema.safe_text import shortened, terminal
+from tunemark.schema.safe_text import is_visible, shortened, terminal
 
 
 class Policy(NamedTuple):
@@ -103,19 +103,15 @@ def _found(text: str, policy: Policy) -> Iterator[str]:
 def _is_hidden(text: str, index: int) -> bool:
     """Return True for a character that shows nothing, that changes the direction of others, or that is no character."""
     character = text[index]
-    if character.isascii():
-        return not character.isprintable()
     if character in JOINERS:
         # Scripts of India and Persia need them between their letters.
         around = text[max(0, index - 1)] + text[min(len(text) - 1, index + 1)]
         return around.isascii() or not all(unicodedata.category(each)[0] in "LM" for each in around)
-    if character == "\ufffc":
-        # Stands for an object that a text does not have.
-        return True
     if character == "\ufe0f":
         # Shows the symbol before it in colour.
         return unicodedata.category(text[max(0, index - 1)]) != "So"
-    return unicodedata.category(character) in {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"} or character != terminal(character)
+    # The latter stands for an object that a text does not have.
+    return not is_visible(character) or character == "\ufffc"
 
 
 def _disguised(text: str) -> Iterator[str]:

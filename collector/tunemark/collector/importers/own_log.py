@@ -16,6 +16,7 @@ from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.any_model import SIZE
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.names import product_of
+from tunemark.schema.physics.memory_states import SHARDED
 from tunemark.schema.records.published import Claim, Conditions, Origin, PublishedResult, Scalar
 from tunemark.schema.vocabulary import Checkpointing, Method, Padding, PublishedStatus, SoftwareLevel
 
@@ -55,6 +56,7 @@ SETTINGS: dict[str, Callable[[str, str], Any]] = {
     "precision": lambda _, text: text,
     "rank": parse_count,
     "checkpointing": partial(chosen, known=Checkpointing),
+    "sharding": partial(chosen, known=SHARDED),
     "software": partial(chosen, known=get_args(SoftwareLevel)),
     "dataset": lambda _, text: text,
 }
@@ -202,7 +204,7 @@ def record_of(log: OwnLog, given: Stated, facts: FactBase, result_id: str) -> Pu
 def _conditions(log: OwnLog, stated: Stated, given: Stated, facts: FactBase) -> Conditions:
     settings: dict[str, Scalar] = {
         setting: stated[name]
-        for setting, name in (("data_parallel", "devices"), ("lora_r", "rank"), ("software", "software"))
+        for setting, name in (("data_parallel", "devices"), ("lora_r", "rank"), ("strategy", "sharding"), ("software", "software"))
         if name in stated
     }
     recomputed = stated.get("checkpointing")

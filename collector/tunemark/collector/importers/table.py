@@ -9,16 +9,14 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from tunemark.collector.audit.interval import duration
+from tunemark.collector.commands.options import named_as
 from tunemark.collector.gate.published_checks import condition_problems
 from tunemark.collector.gate.read import DOCUMENT
-from tunemark.collector.importers.import_io import Request, first_error, printable, read_text, write_changed
-from tunemark.collector.importers.table_map import PREFIXES, Column, Map, TableMap, Variant, read_map
-from tunemark.collector.importers.table_text import PER_DEVICE, UNITS, TextTable, extract, tables_in, transposed
+from tunemark.collector.importers.import_io import Request, printable, read_text, write_changed
+from tunemark.collector.importers.table_map import PREFIXES, Column, Map, TableMap, Variant
+from tunemark.collector.importers.table_text import PER_DEVICE, TextTable, extract, printed_value, tables_in, transposed
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
-from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.facts.fact_base import FactBase, read_facts, validated
 from tunemark.schema.facts.names import words_of
 from tunemark.schema.files import project_root, write_atomically
 from tunemark.schema.records.base import canonical_json
@@ -32,7 +30,6 @@ EXTRACT = "tables.md"
 RESULTS = "results.json"
 NO_CARD = "@none"
 """Value of a condition that is unknown for some rows only; TOML has no null."""
-NUMBER = re.compile(r"[~≈]?\s*\$?(?P<number>[0-9][0-9,]*(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+)\s*(?P<unit>[A-Za-z%/]*)")
 
 
 def table(request: Request) -> None:
@@ -46,7 +43,8 @@ def table(request: Request) -> None:
     if "map" not in settings:
         raise TunemarkError("--map", "", "name the TOML file that says what each column means")
     map_file = Path(settings["map"])
-    mapping = read_map(map_file)
+    with named_as({"file": "--map"}):
+        mapping = read_facts(map_file, Map)
     facts = FactBase.of_root(root)
     imported = import_tables(mapping, found_tables(mapping, request.files), facts)
     check_cards(imported.results, facts)
@@ -189,7 +187,7 @@ class Row:
     def read(self) -> None:
         """Read conditions first, since figures per device need the number of devices."""
         self.assumed, self.from_repository = [*self.mapping.assumed], [*self.mapping.from_repository]
-        self.fields, self.notes = dict(self.variant.conditions), [self.wanted.note, self.variant.note]
+        self.fields, self.notes = dict(self.variant.conditions), [self.wanted.note]
         columns = list(self._columns())
         for name, column, cell in columns:
             self._condition(name, column, cell)
@@ -256,8 +254,15 @@ class Row:
                 self.assumed.append(name)
 
     def _claim(self, name: str, column: Column, cell: str) -> Claim:
-        value, count = self._figure(name, column, cell) * column.scale, self.fields.get("accelerator_count")
+        unit = column.shown if column.shown is not None else "" if column.unit in {"1", "in cell", "duration", "clock"} else column.unit
+        bare = not re.search(r"[A-Za-z%]", cell.replace("e", "").replace("E", ""))
+        printed = f"{cell} {unit}".strip() if bare else cell
+        value, count = printed_value(column.quantity or "", printed), self.fields.get("accelerator_count")
         note, meanings = column.note, column.readings
+        if value is None or (bare and ":" not in cell and column.unit in {"in cell", "duration"}):
+            raise self._error(
+                name, cell, f"is no {column.quantity} in {column.unit!r}; correct the unit in the map, or add the cell to `absent`"
+            )
         if column.per is not None and not isinstance(count, int):
             raise self._error(name, cell, "is a figure per device, and the number of devices is not known")
         if column.per == "device" and isinstance(count, int):
@@ -265,27 +270,10 @@ class Row:
             note = f"{note}; {PER_DEVICE}" if note else PER_DEVICE
         if column.per == "unstated" and isinstance(count, int) and count > 1:
             meanings = (("of all devices", 1.0), ("of one device", float(count)))
-        bare = not re.search(r"[A-Za-z%]", cell.replace("e", "").replace("E", ""))
-        unit = column.shown if column.shown is not None else "" if column.unit in {"1", "in cell", "duration", "clock"} else column.unit
         # 15 significant digits hold every printed figure, without the noise of binary fractions.
-        value = float(f"{value:.15g}")
+        value = float(f"{value * column.scale:.15g}")
         readings = tuple(Reading(meaning=meaning, value=value * factor) for meaning, factor in meanings)
-        return Claim(value=value, printed=f"{cell} {unit}".strip() if bare else cell, readings=readings, note=note)
-
-    def _figure(self, name: str, column: Column, cell: str) -> float:
-        if column.unit in {"duration", "clock"}:
-            seconds = duration(f"0:{cell}" if column.unit == "clock" and cell.isdigit() else cell)
-            if seconds is None:
-                raise self._error(name, cell, "is not a duration such as `1h 2m` or `1:02:03`")
-            return seconds
-        match = NUMBER.fullmatch(cell)
-        unit = UNITS["written"].get(match["unit"].upper()) if match else None
-        wrong = (
-            unit is None if column.unit == "in cell" else unit is not None and match and match["unit"] not in {column.unit, column.shown}
-        )
-        if match is None or wrong:
-            raise self._error(name, cell, f"is not a number in {column.unit!r}; correct the unit in the map, or add the cell to `absent`")
-        return float(match["number"].replace(",", "")) * float(UNITS["units"][unit if unit and column.unit == "in cell" else column.unit])
+        return Claim(value=value, printed=printed, readings=readings, note=note)
 
     def record(self, number: int) -> PublishedResult:
         """Return the record; raises TunemarkError (exit code 3) for a condition that records cannot hold."""
@@ -312,11 +300,7 @@ class Row:
             "status": self.status,
             "note": " ".join(filter(None, self.notes)) or None,
         }
-        try:
-            return PublishedResult.model_validate(content)
-        except ValidationError as error:
-            fix = f"cannot be a record: {first_error(error)}"
-            raise TunemarkError(self.place, " | ".join(self.cells.values()), fix, exit_code=Exit.INVALID) from error
+        return validated(PublishedResult, content, self.place)
 
 
 def _label(name: str) -> str:

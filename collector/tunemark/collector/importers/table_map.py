@@ -4,16 +4,13 @@ A map is a TOML file beside the extract of the table, so that every record can b
 columns and rules of the whole map hold for each of its tables, and those of a table for each of its variants: the nearest one counts.
 """
 
-import tomllib
-from pathlib import Path
 from re import Pattern
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from tunemark.collector.importers.import_io import first_error, read_bytes
 from tunemark.collector.importers.table_text import UNITS
-from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
+from tunemark.schema.errors import did_you_mean
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.records.base import Count, Day, Frozen, Key, Text
 from tunemark.schema.records.published import Conditions, Scalar, SourceDocument
@@ -61,7 +58,7 @@ class Column(Frozen):
             raise ValueError(f"a column has one of field, quantity, split and ignore (or values with fields); found {found}")
         if self.field is not None:
             check_field(self.field)
-        for name, known in (("quantity", QUANTITIES), ("unit", UNITS["units"])):
+        for name, known in (("quantity", QUANTITIES), ("unit", UNITS["columns"])):
             if (value := getattr(self, name)) is not None and value not in known:
                 raise ValueError(f"{name} is {value!r}; {did_you_mean(value, known)}")
         if self.split is not None and not self.split.groupindex:
@@ -117,7 +114,6 @@ class Variant(Frozen):
     columns: dict[str, Column] = Field(default_factory=dict)
     own: tuple[Text, ...] = ()
     """Columns of the table and of the variant, which the table must have; those of the map may be in other tables."""
-    note: Text | None = None
 
     @model_validator(mode="after")
     def _fields(self) -> Self:
@@ -214,13 +210,3 @@ def _complete(table: dict[str, Any], shared: dict[str, Any], content: dict[str, 
     rules["amend"] = [*content.get("amend", ()), *table.get("amend", ())]
     own = {name: value for name, value in table.items() if name not in {"conditions", "columns"}}
     return own | {name: value for name, value in rules.items() if value} | {"variants": variants}
-
-
-def read_map(path: Path) -> Map:
-    """Return the map in a TOML file; raises TunemarkError (exit code 3) with the first invalid field."""
-    try:
-        return Map.model_validate(tomllib.loads(read_bytes(path).decode()))
-    except ValidationError as error:
-        raise TunemarkError(str(path), "", first_error(error), exit_code=Exit.INVALID) from error
-    except ValueError as error:
-        raise TunemarkError(str(path), "", f"is not valid TOML: {error}", exit_code=Exit.INVALID) from error

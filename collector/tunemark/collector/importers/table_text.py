@@ -205,7 +205,7 @@ PER_DEVICE = "printed per device, times the devices"
 """Note of a claim whose printed figure is that of one device."""
 FIGURE = re.compile(r"[~≈>]?\s*\$?(?P<number>\d[\d,]*(?:\.\d+)?(?:[eE][+-]?\d+)?|\.\d+)\s*(?P<unit>%|[A-Za-z]+)?(?P<rest>.*)", re.DOTALL)
 UNITS = tomllib.loads(Path(__file__).with_name("units.toml").read_text(encoding="utf-8"))
-"""Units of columns, units written in cells, prefixes and words."""
+"""Units of columns, prefixes, and words that are no unit."""
 
 
 def printed_value(quantity: str, printed: str) -> float | None:

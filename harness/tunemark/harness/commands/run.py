@@ -28,8 +28,7 @@ from tunemark.harness.plan.resolve import (
     too_large,
     valid,
 )
-from tunemark.harness.run.report import TRACKERS, refuse_missing_tracker, report
-from tunemark.harness.run.show import summary
+from tunemark.harness.run.show import TRACKERS, print_summary, refuse_missing_tracker, report, summary
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts.fact_base import FactBase
@@ -324,7 +323,6 @@ def run(
     """
     from tunemark.harness.run.launch import help_another_node, refuse_hopeless, run_once, superseded  # noqa: PLC0415 - only a run needs processes
     from tunemark.harness.run.record import is_submission  # noqa: PLC0415
-    from tunemark.harness.run.show import print_summary  # noqa: PLC0415
 
     if repeats > 1:
         from tunemark.harness.studies.series import Bench  # noqa: PLC0415 - only a series needs statistics

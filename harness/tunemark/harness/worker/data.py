@@ -9,7 +9,7 @@ A thread prepares the micro-batches of coming steps.
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -23,14 +23,9 @@ from numpy.typing import NDArray
 
 from tunemark.harness.vendors.protocol import Device
 from tunemark.harness.worker import sample_files as text
-from tunemark.schema.facts.cards import ModelCard
-from tunemark.schema.formats import GIB
-from tunemark.schema.physics.architecture import limited_blocks
-from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.records.plan import Plan
-from tunemark.schema.step_counts import Counts, Row, counts_of, packed_rows
-from tunemark.schema.synthetic_data import GENERATORS, Sample
-from tunemark.schema.vocabulary import Backend, DataSource, Padding, Task
+from tunemark.schema.samples import GENERATORS, Counts, Row, Sample, counts_of, packed_rows
+from tunemark.schema.vocabulary import VARLEN, Backend, DataSource, Padding, Task
 
 IGNORED = -100
 """Label of positions that are not supervised, as in transformers."""
@@ -49,23 +44,7 @@ class MicroBatch:
     """Counts summed over the current micro-batch of every process."""
 
 
-class Shape(NamedTuple):
-    """The properties of a model that its batches depend on."""
-
-    window: int | None = None
-    """Attention span, where it is limited."""
-    mixed_windows: str = ""
-    """Name of the limited layers in transformers, if only some are limited."""
-
-
-def shape_of(plan: Plan, card: ModelCard) -> Shape:
-    """Return the shape of a model. A window counts where rows are longer than it."""
-    limited = card.sliding_window is not None and card.sliding_window < plan.data.sequence_length
-    name = "chunked_attention" if FAMILIES[card.family].chunked else "sliding_attention"
-    return Shape(card.sliding_window if limited else None, mixed_windows=name if 0 < len(limited_blocks(card)) < card.layers else "")
-
-
-def micro_batches(plan: Plan, samples: Iterator[Sample], model: Shape, rank: int = 0, ranks: int = 1) -> Iterator[MicroBatch]:
+def micro_batches(plan: Plan, samples: Iterator[Sample], rank: int = 0, ranks: int = 1) -> Iterator[MicroBatch]:
     """Yield the micro-batches of data-parallel process `rank` from a stream of samples, until it ends.
 
     All `ranks` processes read the same stream and take turns, so each knows the others' counts without communication.
@@ -76,7 +55,7 @@ def micro_batches(plan: Plan, samples: Iterator[Sample], model: Shape, rank: int
         counts = [counts_of(plan.data, plan.model.task, [row_of(row) for row in part]) for part in parts]
         # At the end of a finite stream the last process may have nothing left.
         own = min(rank, len(parts) - 1)
-        yield MicroBatch(tensors_of(plan, parts[own], model), counts[own], everywhere=reduce(Counts.plus, counts))
+        yield MicroBatch(tensors_of(plan, parts[own]), counts[own], everywhere=reduce(Counts.plus, counts))
 
 
 def row_of(row: Any) -> Row:  # noqa: ANN401 - a packed row, or a sample
@@ -84,13 +63,13 @@ def row_of(row: Any) -> Row:  # noqa: ANN401 - a packed row, or a sample
     return row.laid if isinstance(row, PackedRow) else Row((len(row["input_ids"]),))
 
 
-def tensors_of(plan: Plan, rows: list[Any], model: Shape) -> dict[str, Any]:
+def tensors_of(plan: Plan, rows: list[Any]) -> dict[str, Any]:
     """Return the model's keyword arguments for rows, padded to one rectangle or packed."""
     if plan.data.packing and not plan.data.document_borders:
         ids = np.stack([row.ids for row in rows])
         return {"input_ids": torch.from_numpy(ids), "labels": torch.from_numpy(ids.copy()), **_row_lengths(plan, *ids.shape)}
     if plan.data.packing:
-        return packed_tensors(rows, plan.model.attention, model.window, mixed_windows=model.mixed_windows)
+        return packed_tensors(rows, plan.model.attention)
     lengths = [len(sample["input_ids"]) for sample in rows]
     width = _width(plan, lengths)
     ids = np.full((len(rows), width), PADDING_TOKEN, dtype=np.int64)
@@ -111,12 +90,23 @@ def tensors_of(plan: Plan, rows: list[Any], model: Shape) -> dict[str, Any]:
 
 
 def _row_lengths(plan: Plan, rows: int, length: int) -> dict[str, Any]:
-    """Return the lengths of full rows of one piece each, with their padding, for a kernel that would look for pieces in each layer."""
-    if plan.device.backend is Backend.NEURON_XLA or not plan.model.attention.startswith("flash_attention"):
-        return {}
-    from tunemark.harness.worker.attention import cumulative_lengths  # noqa: PLC0415 - others do without
+    """Return the lengths of full rows of one piece each, with their padding, for kernels that take lengths."""
+    on_neuron = plan.device.backend is Backend.NEURON_XLA
+    return {} if on_neuron else piece_lengths(plan.model.attention, np.tile(np.arange(length), (rows, 1)))
 
-    return cumulative_lengths(np.tile(np.arange(length), (rows, 1)))
+
+def piece_lengths(attention: str, places: Ids) -> dict[str, Any]:
+    """Return the ends of all pieces of rows laid end to end, shape (pieces + 1,), and their longest length, by transformers' names.
+
+    `places` are the positions of tokens in their pieces, shape (rows, length). Without lengths transformers infers the pieces from the
+    positions, and waits for the device in each layer. The longest length is that of the rows: it limits that of pieces, and as it is the
+    same in each step nothing is compiled again for it. Kernels that take masks get nothing.
+    """
+    if attention != VARLEN and not attention.startswith("flash_attention"):
+        return {}
+    flat, longest = places.reshape(-1), places.shape[1]
+    lengths = torch.from_numpy(np.append(np.flatnonzero(flat == 0), flat.size).astype(np.int32))
+    return {"cu_seq_lens_q": lengths, "cu_seq_lens_k": lengths, "max_length_q": longest, "max_length_k": longest}
 
 
 def _width(plan: Plan, lengths: list[int]) -> int:
@@ -152,16 +142,17 @@ def pack(samples: Iterator[Sample], length: int) -> Iterator[PackedRow]:
         yield PackedRow(ids, row)
 
 
-def packed_tensors(rows: list[PackedRow], attention: str, window: int | None, *, mixed_windows: str) -> dict[str, Any]:
-    """Return the model's keyword arguments for packed rows: tensors of shape (rows, length), and what keeps the documents apart."""
-    from tunemark.harness.worker.attention import packed_arguments  # noqa: PLC0415 - padded rows do without
+def packed_tensors(rows: list[PackedRow], attention: str) -> dict[str, Any]:
+    """Return the model's keyword arguments for packed rows, tensors of shape (rows, length).
 
+    Documents are kept apart by their lengths where the kernel takes them, else by masks that transformers makes from the positions.
+    """
     ids = np.stack([row.ids for row in rows])
     # Position of each token in its piece: a piece begins where it is 0.
     places = np.stack([np.concatenate([np.arange(length) for length in row.laid.pieces]) for row in rows])
     arrays = {"input_ids": ids, "position_ids": places, "labels": np.where(places == 0, IGNORED, ids)}
     tensors: dict[str, Any] = {name: torch.from_numpy(values) for name, values in arrays.items()}
-    return tensors | packed_arguments(attention, places, window, mixed_windows=mixed_windows)
+    return tensors | piece_lengths(attention, places)
 
 
 # Samples
@@ -234,8 +225,6 @@ def _shuffled(samples: list[Sample], seed: int) -> Iterator[Sample]:
 
 STEPS_AHEAD = 2
 """Steps that are prepared while another one trains."""
-MOST_BYTES = GIB
-"""Only one step is prepared where two would hold more than this, as steps with many large masks do."""
 Step = list[MicroBatch]
 
 
@@ -269,8 +258,7 @@ class StepsAhead:
         step = self._ready.popleft().result()
         self.waited_s += time.monotonic() - started_s if self._begun else 0.0
         self._begun = True
-        large = STEPS_AHEAD * sum(bytes_of(batch.tensors) for batch in step) > MOST_BYTES
-        while len(self._ready) < (1 if large else STEPS_AHEAD):
+        while len(self._ready) < STEPS_AHEAD:
             self._ready.append(self._thread.submit(self._prepare))
         return step
 
@@ -280,23 +268,11 @@ class StepsAhead:
         return [replace(batch, tensors=pinned(batch.tensors)) for batch in step] if self._device.pins_memory else step
 
 
-def pinned(value: Any) -> Any:  # noqa: ANN401 - tensors in dictionaries
-    """Return tensors, also in nested dictionaries, in pinned memory, which a device copies from without stopping the host."""
-    return each_tensor(value, lambda tensor: tensor.pin_memory())
+def pinned(tensors: dict[str, Any]) -> dict[str, Any]:
+    """Return tensors in pinned memory, which a device copies from without stopping the host."""
+    return {name: value if isinstance(value, int) else value.pin_memory() for name, value in tensors.items()}
 
 
-def to_device(value: Any, name: str) -> Any:  # noqa: ANN401 - tensors in dictionaries
-    """Return tensors, also in nested dictionaries, on a device, without waiting. Numbers stay on the host."""
-    return each_tensor(value, lambda tensor: tensor.to(name, non_blocking=True))
-
-
-def each_tensor(value: Any, changed: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - tensors in dictionaries
-    """Return a value with each of its tensors changed by a function. Numbers stay."""
-    if isinstance(value, dict):
-        return {key: each_tensor(inner, changed) for key, inner in value.items()}
-    return value if isinstance(value, int) else changed(value)
-
-
-def bytes_of(value: Any) -> int:  # noqa: ANN401 - tensors in dictionaries
-    """Return the bytes of tensors and of masks as blocks, also in nested dictionaries."""
-    return sum(map(bytes_of, value.values())) if isinstance(value, dict) else int(getattr(value, "nbytes", 0))
+def to_device(tensors: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return tensors on a device, without waiting. Numbers stay on the host."""
+    return {key: value if isinstance(value, int) else value.to(name, non_blocking=True) for key, value in tensors.items()}

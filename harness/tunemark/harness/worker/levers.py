@@ -1,12 +1,13 @@
-"""Settings of speed and memory that do not change results: recomputation, fused kernels, the loss in chunks, compilation and its cache on disk.
+"""Settings of speed and memory that do not change results: recomputation, attention, fused kernels, the loss in chunks, compilation and its cache.
 
 Also reads back those in effect.
 """
 
+import inspect
 import os
 import sys
 from collections.abc import Callable, Iterable
-from functools import wraps
+from functools import cache, wraps
 from typing import Any
 
 import torch
@@ -148,19 +149,19 @@ def compiled_graphs() -> int:
     return int(dynamo.counters["stats"]["unique_graphs"]) if dynamo else 0
 
 
-def prepare_transformers(attention: str) -> None:
+def prepare_transformers(plan: Plan) -> None:
     """Make `varlen` known to transformers, and keep it from reading tensors of the device, which waits for it in each forward pass.
 
-    The arguments of packed rows separate documents, so it need not look for them in the positions. A mask is given for rows with padding
+    Positions separate documents where the plan packs them, so it need not find that out. A mask is given for rows with padding
     only (`data.tensors_of`), so it need not look for padding in the mask, nor for missing masks in the tokens.
     """
-    from transformers import PreTrainedModel, masking_utils  # noqa: PLC0415
+    from transformers import AttentionInterface, PreTrainedModel, masking_utils  # noqa: PLC0415
 
-    if attention == VARLEN:
-        from tunemark.harness.worker.attention import register_varlen  # noqa: PLC0415 - other kernels do without
-
-        register_varlen()
-    masking_utils.find_packed_sequence_indices = lambda _positions: None
+    # An implementation without a mask function of its own gets no masks.
+    AttentionInterface.register(VARLEN, varlen_attention)
+    # The number of each token's piece: a piece begins at position 0.
+    packed = plan.data.packing and plan.data.document_borders
+    masking_utils.find_packed_sequence_indices = lambda positions: (positions == 0).cumsum(-1) if packed else None
     masking_utils._ignore_causal_mask_sdpa = needs_no_mask  # noqa: SLF001 - there is no public name for it
     masking_utils._ignore_bidirectional_mask_sdpa = needs_no_mask  # noqa: SLF001
     PreTrainedModel.warn_if_padding_and_no_attention_mask = lambda *_: None
@@ -174,6 +175,51 @@ def needs_no_mask(padding_mask: Any, length: int, *others: int | None) -> bool: 
     """
     window = others[-1]
     return padding_mask is None and (window is None or length < window)
+
+
+def varlen_attention(
+    module: Any,  # noqa: ANN401 - a torch module
+    query: Any,  # noqa: ANN401 - torch tensors of shape (rows, heads, length, width)
+    key: Any,  # noqa: ANN401
+    value: Any,  # noqa: ANN401
+    attention_mask: Any,  # noqa: ANN401
+    *,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    sliding_window: int | None = None,
+    cu_seq_lens_q: Any,  # noqa: ANN401
+    max_length_q: int,
+    **_others: object,
+) -> tuple[Any, None]:
+    """Return attention by torch's FlashAttention kernel for pieces laid end to end, shape (rows, length, heads, width), for transformers.
+
+    Keys and values may have fewer heads. Padding is on the right of a piece, where no earlier token looks.
+    """
+    from torch.nn.attention import varlen  # noqa: PLC0415 - in torch since 2.10
+
+    if dropout or attention_mask is not None:
+        msg = f"attention={VARLEN} of {type(module).__name__} takes neither dropout nor a mask; use attention=sdpa"
+        raise ValueError(msg)
+    rows, heads, length, width = query.shape
+    # (rows, heads, length, width) -> (rows x length, heads, width). Rotary embeddings leave queries and keys in fp32 under autocast.
+    laid = (part.to(value.dtype).transpose(1, 2).reshape(rows * length, part.shape[1], -1) for part in (query, key, value))
+    queries, keys, values = laid
+    # Tokens that a token sees before and after itself; -1 stands for all.
+    limited = sliding_window is not None and sliding_window < max_length_q
+    window = (sliding_window - 1 if limited and sliding_window is not None else -1, 0)
+    # Before torch 2.12 the kernel takes fewer heads of keys without being told.
+    grouped = {"enable_gqa": True} if queries.shape[1] != keys.shape[1] and tells_groups() else {}
+    lengths, longest = cu_seq_lens_q, max_length_q
+    result = varlen.varlen_attn(queries, keys, values, lengths, lengths, longest, longest, scale=scaling, window_size=window, **grouped)
+    return result.reshape(rows, length, heads, width), None
+
+
+@cache
+def tells_groups() -> bool:
+    """Return True if torch's function has a parameter for grouped heads, as it has since torch 2.12."""
+    from torch.nn.attention import varlen  # noqa: PLC0415 - in torch since 2.10
+
+    return "enable_gqa" in inspect.signature(varlen.varlen_attn).parameters
 
 
 # The loss of a causal language model without its whole logits: chunks of tokens go through the head, and each leaves its gradients at once.

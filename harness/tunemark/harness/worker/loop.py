@@ -23,7 +23,7 @@ from transformers import get_scheduler
 
 from tunemark.harness.run.run_log import MAXRSS_UNIT, STOP_FILE, LogWriter, Order, rank_of_this_process
 from tunemark.harness.vendors.protocol import AllocatorState, Device, Stamp, vendor_of
-from tunemark.harness.worker.data import MicroBatch, Samples, Shape, StepsAhead, micro_batches, shape_of, to_device
+from tunemark.harness.worker.data import MicroBatch, Samples, StepsAhead, micro_batches, to_device
 from tunemark.harness.worker.engines import Engine, build_optimizer, fused_adamw, open_accelerator, save_weights, shapes_only, shard, wrap
 from tunemark.harness.worker.levers import (
     blocks,
@@ -47,9 +47,8 @@ from tunemark.harness.worker.models import (
     torch_dtype,
 )
 from tunemark.schema.records.plan import Plan
+from tunemark.schema.samples import Counts, Sample
 from tunemark.schema.statistics.intervals import weighted_mean
-from tunemark.schema.step_counts import Counts
-from tunemark.schema.synthetic_data import Sample
 from tunemark.schema.vocabulary import COMPILED_UPDATE, EAGER_UPDATE, Backend, Dtype, Padding, Phase, Strategy, Task
 
 AHEAD = 2
@@ -119,8 +118,7 @@ def run_by_loop(order: Order, samples: Samples, device: Device, log: LogWriter, 
     model = build_model(plan, order.card, order.weights_from, samples.vocabulary, scratch, device, empty=empty)
     log.event("model", **model_facts(model))
 
-    shape = shape_of(plan, order.card)
-    batches = micro_batches(plan, samples.training, shape, rank, plan.batch.data_parallel)
+    batches = micro_batches(plan, samples.training, rank, plan.batch.data_parallel)
     if plan.measurement.gates:
         # With the first micro-batch, which is then trained on too. The model moves to the device.
         log.phase(Phase.CHECK, device.now())
@@ -137,7 +135,7 @@ def run_by_loop(order: Order, samples: Samples, device: Device, log: LogWriter, 
 
     if samples.evaluation:
         log.phase(Phase.EVAL, device.now())
-        log.event("evaluation", split=samples.evaluation_split, **evaluate(plan, trainer.engine.model, shape, device, samples.evaluation))
+        log.event("evaluation", split=samples.evaluation_split, **evaluate(plan, trainer.engine.model, device, samples.evaluation))
     if plan.measurement.save:
         log.phase(Phase.SAVE, device.now())
         log.event("saved", bytes=save_weights(trainer.engine, folder / "saved", rank=rank))
@@ -440,7 +438,7 @@ def matrix_rate(device: Device, backend: Backend, dtype: Dtype) -> dict[str, Any
     return {"dtype": dtype.value, "size": size, "flop_per_s": median(rates)}
 
 
-def evaluate(plan: Plan, model: Any, shape: Shape, device: Device, samples: list[Sample]) -> dict[str, Any]:  # noqa: ANN401 - a torch module
+def evaluate(plan: Plan, model: Any, device: Device, samples: list[Sample]) -> dict[str, Any]:  # noqa: ANN401 - a torch module
     """Return mean loss on held-out rows, weighted by supervised tokens, its standard error, and the accuracy of a classifier."""
     # One held-out document per row: packing would drop those that do not fill a row.
     if plan.data.packing:
@@ -449,7 +447,7 @@ def evaluate(plan: Plan, model: Any, shape: Shape, device: Device, samples: list
     switch_to_evaluation(model)
     losses, supervised, correct, rows = [], [], 0, 0
     with torch.no_grad():
-        for batch in micro_batches(plan, iter(samples), shape):
+        for batch in micro_batches(plan, iter(samples)):
             tensors = to_device(batch.tensors, device.torch_name)
             output = model(**tensors)
             losses.append(float(output.loss))

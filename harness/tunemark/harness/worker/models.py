@@ -121,7 +121,7 @@ def build_model(
     weights that are quantised. `empty` leaves all tensors without weights, on torch's `meta` device.
     """
     device.seed(plan.measurement.seed)
-    prepare_transformers(plan.model.attention)
+    prepare_transformers(plan)
     limit_sdpa(plan)
     with torch.device("meta") if empty else nullcontext():
         model = _load(plan, card, weights_from, vocabulary, scratch, device, empty=empty)

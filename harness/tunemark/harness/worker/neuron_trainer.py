@@ -20,7 +20,7 @@ from transformers import TrainerCallback
 
 from tunemark.harness.run.run_log import LogWriter, Order, rank_of_this_process
 from tunemark.harness.vendors.protocol import Device
-from tunemark.harness.worker.data import MicroBatch, Samples, micro_batches, shape_of
+from tunemark.harness.worker.data import MicroBatch, Samples, micro_batches
 from tunemark.harness.worker.levers import cache_state, compiled_graphs, effective
 from tunemark.harness.worker.loop import ENDLESS, StepReader, SubmittedStep, Trainer, agree, stop_rule
 from tunemark.harness.worker.models import GATES, NO_GRADIENTS, config_of, gradients_of, lora_keywords, model_facts
@@ -28,7 +28,7 @@ from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.records.base import flattened
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.trace import NEURON_ATTENTION, TORCH_NAMES
-from tunemark.schema.step_counts import Counts
+from tunemark.schema.samples import Counts
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Phase, Strategy, Weights
 
 OPTIMIZERS = {"adamw": "adamw_torch", "sgd": "sgd"}
@@ -64,7 +64,7 @@ def run_by_trainer(order: Order, samples: Samples, device: Device, log: LogWrite
     log.event("model", **model_facts(model) | whole)
     for name in GATES if plan.measurement.gates else ():
         log.event("gate", name=name, passed=None, detail="not checked: optimum-neuron's trainer prepares the model itself")
-    rows = Rows(micro_batches(plan, samples.training, shape_of(plan, card), replica, plan.batch.data_parallel))
+    rows = Rows(micro_batches(plan, samples.training, replica, plan.batch.data_parallel))
     trainer: Any = Trainer(
         engine=SimpleNamespace(processes=plan.device.count),  # type: ignore[arg-type] # the trainer does the work; only its world size is read
         scheduler=None,

@@ -39,8 +39,8 @@ from tunemark.schema.records.plan import (
     Requested,
     needless_rounding,
 )
+from tunemark.schema.samples import FULL_ROWS
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
-from tunemark.schema.synthetic_data import FULL_ROWS
 from tunemark.schema.vocabulary import DEEPSPEED, STATIC_SHAPES, Backend, DataSource, Dtype, Method, Padding, Strategy, Task, Weights
 
 DEFAULT_MAX_TRAIN_S = 300.0
