@@ -8,6 +8,8 @@ from tunemark.schema.facts.any_model import limits
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.formats import usd
 from tunemark.schema.option_rates import Evidence, option_rates
+from tunemark.schema.physics.stacks import USUAL_STACK
+from tunemark.schema.plan_search import Asked
 from tunemark.schema.recommendation import ANY, Offer, Option, Question, Rate, offers_of, places_of, recommend
 from tunemark.schema.recommendation_words import UNDATED, hardware, place
 from tunemark.schema.throughput import architecture_of
@@ -98,32 +100,32 @@ def columnar(rows: list[Row]) -> dict[str, object]:
 
 # Tables of pages ----------------------------------------------------------------------------------------
 
-RATES = """struct(
+RATES = """
     model varchar, method varchar, sequence_length integer, software varchar, accelerator varchar, devices integer, evidence varchar,
     tokens_per_s double, tokens_per_s_low double, tokens_per_s_high double, memory varchar, needed_bytes bigint, memory_bytes bigint,
     micro_batch integer, checkpointing varchar, sharding varchar, result_ids varchar[]
-)[]"""
+"""
 RATE = re.findall(r"(\w+) \w+\W", RATES)[1:]
 """Columns of a rate after its model."""
-OPTIONS = """struct(
+OPTIONS = """
     job bigint, model_name varchar, method varchar, accelerator varchar, devices integer, hardware varchar, place varchar, hourly varchar,
     instance varchar, usd double, usd_low double, usd_high double, seconds double, result_ids varchar[]
-)[]"""
+"""
 
 
-def rates(read: Read, asked: list[Row], devices: int | None = None) -> list[Row]:
-    """Return the rates of plain software for models and row lengths: of each accelerator with a number of devices, or of those offers that have results."""
+def rates(read: Read, questions: list[Row], devices: int | None = None) -> list[Row]:
+    """Return the rates of plain software on its usual stack for models and row lengths: of each accelerator with a number of devices, or of those offers that have results."""
     evidence, cards, known = Evidence.of_database(read), accelerators(read), models(read)
     question = Question(ANY, 1, 1, kinds=tuple(PriceKind))
     offered = [(cards[key], count) for key, count in places_of(question, offers(read))] if devices is None else []
     used = {(result.architecture, result.accelerator) for result in evidence.results}
-    made = []
-    for row in asked:
+    asked, made = Asked(stack=USUAL_STACK["plain"]), []
+    for row in questions:
         model = known[row["model"]]
         places = [(card, count) for card, count in offered if (architecture_of(model), card.key) in used]
         if devices is not None:
             places = [(card, devices) for card in cards.values() if card.memory_gib is not None]
-        found = option_rates(model, row["sequence_length"], places, evidence, ("plain",))
+        found = option_rates(model, row["sequence_length"], places, evidence, ("plain",), asked)
         made += [{"model": model.key} | {name: getattr(rate, name) for name in RATE} for rate in found if rate.memory is not None]
     return made
 
@@ -166,4 +168,4 @@ def _option_row(option: Option) -> Row:
 
 
 TABLES: dict[str, tuple[Callable[..., list[Row]], str]] = {"rates": (rates, RATES), "recommended": (recommended, OPTIONS)}
-"""Functions of the database and the rows of a query that return rows, and the type of these rows."""
+"""Functions of the database and the rows of a query that return rows, and the types of the columns of these rows."""

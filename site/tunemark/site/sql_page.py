@@ -167,20 +167,19 @@ class Runner:
         queries = file.head.get("queries", {})
         rows: dict[str, list[Row]] = {}
         for number, (name, query) in enumerate(queries.items(), 1):
-            if isinstance(query, str):
-                used: dict[str, object] = {key: value for key, value in row.items() if re.search(rf"\${key}\b", query)}
-                text = query
-            else:
-                function, row_type = TABLES[query["function"]]
+            if not isinstance(query, str):
+                function, types = TABLES[query["function"]]
                 options = {key: value for key, value in query.items() if key not in {"function", "of"}}
-                used = {"rows": function(self.database.rows, rows[query["of"]], **options)}
-                text = f"select unnest($rows::{row_type}, max_depth := 2)"
+                self.database.add(name, types, function(self.database.rows, rows[query["of"]], **options))
+                rows[name] = self.database.rows(f"from {name}")
+                continue
+            used = {key: value for key, value in row.items() if re.search(rf"\${key}\b", query)}
             # A family has too many pages to make a table of a result that no later query reads.
             if "each" not in file.head or any(re.search(rf"\b{name}\b", str(later)) for later in list(queries.values())[number:]):
-                self.database.rows(f"create or replace temp table {name} as {text}", **used)
+                self.database.rows(f"create or replace temp table {name} as {query}", **used)
                 rows[name] = self.database.rows(f"from {name}")
             else:
-                rows[name] = self.database.rows(text, **used)
+                rows[name] = self.database.rows(query, **used)
         return rows
 
 
