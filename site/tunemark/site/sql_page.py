@@ -170,19 +170,14 @@ class Runner:
 
     def _queried(self, file: PageFile, row: Row) -> dict[str, list[Row]]:
         """Run the queries of a page. Each result is a temporary table for the next ones and those inside the template, and rows if that names them."""
-        queries = file.head.get("queries", {})
         rows: dict[str, list[Row]] = {}
-        for number, (name, query) in enumerate(queries.items(), 1):
+        for name, query in file.head.get("queries", {}).items():
             if not isinstance(query, str):
                 function, types = TABLES[query["function"]]
                 options = {key: value for key, value in query.items() if key not in {"function", "of"}}
                 self.database.add(name, types, function(self.database.rows, self.database.rows(f"from {query['of']}"), **options))
             else:
                 used = {key: value for key, value in row.items() if re.search(rf"\${key}\b", query)}
-                # A family has too many pages to make a table of a result that no later query reads.
-                if "each" in file.head and not any(re.search(rf"\b{name}\b", str(later)) for later in list(queries.values())[number:]):
-                    rows[name] = self.database.rows(query, **used)
-                    continue
                 self.database.rows(f"create or replace temp table {name} as {query}", **used)
             if re.search(rf"\b{name}\b", file.body):
                 rows[name] = self.database.rows(f"from {name}")

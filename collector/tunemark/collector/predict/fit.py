@@ -237,19 +237,17 @@ def posterior_of(fitted: Fit, lines: Sequence[int]) -> Posterior:
     middle, variance = np.array([prior.mean for prior in priors]), np.array([prior.sd**2 for prior in priors])
     if not len(lines):
         return Posterior(middle, np.diag(variance))
-    rows = sorted((fitted.rows[line].config.software, line) for line in lines)
-    design, observed = fitted.design.of([line for _, line in rows]), np.array([fitted.rows[line].log_seconds for _, line in rows])
-    counts = Counter(fitted.rows[line].config.stack for line in lines)
-    capped = np.array([min(1.0, MOST_ROWS / counts[fitted.rows[line].config.stack]) for _, line in rows])
-    columns: dict[bytes, int] = {}
+    lines = sorted(lines, key=lambda line: fitted.rows[line].config.software)
+    rows, design = [fitted.rows[line] for line in lines], fitted.design.of(lines)
+    observed, counts = np.array([row.log_seconds for row in rows]), Counter(row.config.stack for row in rows)
+    capped = np.array([min(1.0, MOST_ROWS / counts[row.config.stack]) for row in rows])
     slopes = design.slopes(design.device(middle)[1])
-    group = np.array([columns.setdefault(column.tobytes(), len(columns)) for column in slopes.T])
-    first = np.unique(group, return_index=True)[1]
-    used, loop = slopes[:, first] != 0, np.unique([software for software, _ in rows], return_inverse=True)[1]
+    loop, used = np.unique([row.config.software for row in rows], return_inverse=True)[1], slopes != 0
     begin, end = loop[used.argmax(axis=0)], loop[::-1][used[::-1].argmax(axis=0)]
-    owner = np.where(begin == end, begin, len(loop))
-    order = owner.argsort(kind="stable")
-    first, group, owner = first[order], order.argsort()[group], owner[order]
+    columns = list(zip(np.where(begin == end, begin, len(rows)).tolist(), (column.tobytes() for column in slopes.T), strict=True))
+    numbers = {column: number for number, column in enumerate(sorted(set(columns)))}
+    group, owner = np.array([numbers[column] for column in columns]), [column[0] for column in numbers]
+    first = np.unique(group, return_index=True)[1]
     loops = [(slice(*np.searchsorted(loop, each)), slice(*np.searchsorted(owner, each))) for each in pairwise(range(loop[-1] + 2))]
     place = np.full(len(middle) + 1, len(first))
     place[first] = np.arange(len(first))
