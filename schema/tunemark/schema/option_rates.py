@@ -247,12 +247,6 @@ def option_rates(
     plans = Plans(model, length, evidence.effects, asked)
     rates: list[Rate] = []
 
-    def unlike(method: Method, card: AcceleratorCard) -> str | None:
-        key = (method, card.vendor)
-        if key not in reasons:
-            reasons[key] = unmeasured(evidence.results, model, method, card, length)
-        return reasons[key]
-
     for (card, devices), method, level in product(places, TRAINED, software):
         alike = of_model.get((method.value, product_of(card), level), [])
         found = [row for row in alike if not row.suspicious]
@@ -271,7 +265,9 @@ def option_rates(
             rate = _planned(rate, plan, verdict, card.usable_bytes)
             if verdict not in FITS and not asked.stack:
                 rate = replace(rate, other_stacks=plan.other_stacks(card))
-            missing = None if direct else unlike(method, card)
+            if (method, card.vendor) not in reasons:
+                reasons[method, card.vendor] = unmeasured(evidence.results, model, method, card, length)
+            missing = None if direct else reasons[method, card.vendor]
             if verdict == "no" and not (asked.stack is None and rate.other_stacks):
                 missing = f"{NO_ROOM}each device lacks {gib(plan.needed_bytes - card.usable_bytes)}{_where_it_ran(of_model, rate)}"
         if missing is None:

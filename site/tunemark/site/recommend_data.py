@@ -109,9 +109,7 @@ RATES = """
 """
 RATE = re.findall(r"(\w+) \w+\W", RATES)[1:]
 """Columns of a rate after its model."""
-MEMORY = """
-    model varchar, method varchar, accelerator varchar, memory varchar, checkpointing varchar, needed_bytes bigint, device_bytes bigint, micro_batch integer
-"""
+MEMORY = "model varchar, method varchar, accelerator varchar, memory varchar, checkpointing varchar, needed_bytes bigint, device_bytes bigint, micro_batch int"
 OPTIONS = """
     job bigint, model_name varchar, method varchar, accelerator varchar, devices integer, hardware varchar, place varchar, hourly varchar,
     instance varchar, usd double, usd_low double, usd_high double, seconds double, result_ids varchar[]
@@ -189,9 +187,6 @@ def _option_row(option: Option) -> Row:
     }
 
 
-TABLES: dict[str, tuple[Callable[..., list[Row]], str]] = {
-    "rates": (rates, RATES),
-    "memory": (memory, MEMORY),
-    "recommended": (recommended, OPTIONS),
-}
+Function = Callable[..., list[Row]]
+TABLES: dict[str, tuple[Function, str]] = {"rates": (rates, RATES), "memory": (memory, MEMORY), "recommended": (recommended, OPTIONS)}
 """Functions of the database and the rows of a query that return rows, and the types of the columns of these rows."""

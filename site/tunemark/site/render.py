@@ -66,15 +66,9 @@ def feed(entries: Sequence[Row], url: str) -> str:
     return _environment().get_template("feed.xml.j2").render(entries=entries, url=url)
 
 
-class _Environment(Environment):
-    def getattr(self, obj: Any, attribute: str) -> Any:  # noqa: ANN401 - values of templates
-        """Return a column of a row, which Jinja would look for among its methods first, or an attribute of anything else."""
-        return obj[attribute] if type(obj) is dict and attribute in obj else super().getattr(obj, attribute)
-
-
 @cache
 def _environment() -> Environment:
-    environment = _Environment(
+    environment = Environment(
         loader=PackageLoader("tunemark.site", "templates"),
         autoescape=True,
         finalize=escape,

@@ -202,9 +202,56 @@ class Fit:
         """The rows as evidence for rates of options."""
         return tuple(row.known for row in self.rows)
 
-    def without(self, lines: Sequence[int]) -> Posterior:
-        """Return the posterior without some rows, by their numbers."""
-        return posterior_of(self, sorted({*range(len(self.rows))} - {*lines}))
+    def without(self, left_out: Iterable[int]) -> Posterior:
+        """Return the posterior without some rows, by their numbers, by Gauss-Newton steps with the weights of Student's t distribution.
+
+        The steps begin at the mean of the prior: rows that are left out have no influence at all. Parameters that change every row alike, such as
+        the effects of a document and of its only accelerator, are fitted as their sum, of which each gets its share of the prior variance.
+        """
+        priors = [prior_of(name) for name in self.names]
+        middle, variance = np.array([prior.mean for prior in priors]), np.array([prior.sd**2 for prior in priors])
+        lines = sorted({*range(len(self.rows))} - {*left_out}, key=lambda line: (self.rows[line].config.software, line))
+        if not lines:
+            return Posterior(middle, np.diag(variance))
+        rows, design = [self.rows[line] for line in lines], self.design.of(lines)
+        observed, counts = np.array([row.log_seconds for row in rows]), Counter(row.config.stack for row in rows)
+        capped = np.array([min(1.0, MOST_ROWS / counts[row.config.stack]) for row in rows])
+        slopes = design.slopes(design.device(middle)[1])
+        loop, used = np.unique([row.config.software for row in rows], return_inverse=True)[1], slopes != 0
+        begin, end = loop[used.argmax(axis=0)], loop[::-1][used[::-1].argmax(axis=0)]
+        columns = list(zip(np.where(begin == end, begin, len(rows)).tolist(), (column.tobytes() for column in slopes.T), strict=True))
+        numbers = {column: number for number, column in enumerate(sorted(set(columns)))}
+        group, owner = np.array([numbers[column] for column in columns]), [column[0] for column in numbers]
+        first = np.unique(group, return_index=True)[1]
+        loops = [(slice(*np.searchsorted(loop, each)), slice(*np.searchsorted(owner, each))) for each in pairwise(range(loop[-1] + 2))]
+        place = np.full(len(middle) + 1, len(first))
+        place[first] = np.arange(len(first))
+        distinct = replace(design, effects=design.effects[:, [*first, -1]], factors=place[design.factors])
+        sums = np.bincount(group, variance)
+        share, precision = variance / sums[group], 1 / sums
+        moved: Array = np.zeros(len(sums))
+        step = moved
+        lowest = math.inf
+        for _ in range(STEPS):
+            predicted, shares = design.device(middle + share * (moved + step)[group])
+            residuals = observed - np.maximum(predicted, design.issued)
+            spread = FREEDOM + (residuals / NOISE) ** 2
+            loss = (FREEDOM + 1) * float(capped @ np.log(spread)) + float(precision @ (moved + step) ** 2)
+            if loss > lowest:
+                # Too far along a direction in which the model bends: half of the step.
+                step = step / 2
+                continue
+            moved, lowest = moved + step, loss
+            weights = np.where(predicted < design.issued, 0.0, np.sqrt(capped * (FREEDOM + 1) / spread) / NOISE)
+            weighed = distinct.slopes(shares) * weights[:, None]
+            downhill = weighed.T @ (weights * residuals) - precision * moved
+            step = _solved(loops, weighed, precision, downhill)
+            if float(downhill @ step) < CLOSE**2:
+                break
+        curvature = weighed.T @ weighed + np.diag(precision)
+        apart = np.where(group[:, None] == group, np.outer(variance, share), 0.0)
+        covariance = np.outer(share, share) * np.linalg.inv(curvature)[np.ix_(group, group)] + np.diag(variance) - apart
+        return Posterior(middle + share * moved[group], covariance)
 
     def predict_rows(self, posterior: Posterior, lines: Sequence[int]) -> list[LogPrediction]:
         """Return predictions for some rows by another posterior of the same parameters."""
@@ -225,58 +272,6 @@ def fit(rows: Iterable[Observed]) -> Fit:
     design = Design.of_parameters(parameters, names)
     unfitted = Fit(names, rows, design, Posterior(np.zeros(len(names)), np.zeros((len(names), len(names)))))
     return replace(unfitted, posterior=unfitted.without(()))
-
-
-def posterior_of(fitted: Fit, lines: Sequence[int]) -> Posterior:
-    """Return the posterior given some of the rows, by Gauss-Newton steps with the weights of Student's t distribution.
-
-    The steps begin at the mean of the prior: rows that are left out have no influence at all. Parameters that change every row alike, such as
-    the effects of a document and of its only accelerator, are fitted as their sum, of which each gets its share of the prior variance.
-    """
-    priors = [prior_of(name) for name in fitted.names]
-    middle, variance = np.array([prior.mean for prior in priors]), np.array([prior.sd**2 for prior in priors])
-    if not len(lines):
-        return Posterior(middle, np.diag(variance))
-    lines = sorted(lines, key=lambda line: fitted.rows[line].config.software)
-    rows, design = [fitted.rows[line] for line in lines], fitted.design.of(lines)
-    observed, counts = np.array([row.log_seconds for row in rows]), Counter(row.config.stack for row in rows)
-    capped = np.array([min(1.0, MOST_ROWS / counts[row.config.stack]) for row in rows])
-    slopes = design.slopes(design.device(middle)[1])
-    loop, used = np.unique([row.config.software for row in rows], return_inverse=True)[1], slopes != 0
-    begin, end = loop[used.argmax(axis=0)], loop[::-1][used[::-1].argmax(axis=0)]
-    columns = list(zip(np.where(begin == end, begin, len(rows)).tolist(), (column.tobytes() for column in slopes.T), strict=True))
-    numbers = {column: number for number, column in enumerate(sorted(set(columns)))}
-    group, owner = np.array([numbers[column] for column in columns]), [column[0] for column in numbers]
-    first = np.unique(group, return_index=True)[1]
-    loops = [(slice(*np.searchsorted(loop, each)), slice(*np.searchsorted(owner, each))) for each in pairwise(range(loop[-1] + 2))]
-    place = np.full(len(middle) + 1, len(first))
-    place[first] = np.arange(len(first))
-    distinct = replace(design, effects=design.effects[:, [*first, -1]], factors=place[design.factors])
-    sums = np.bincount(group, variance)
-    share, precision = variance / sums[group], 1 / sums
-    moved: Array = np.zeros(len(sums))
-    step = moved
-    lowest = math.inf
-    for _ in range(STEPS):
-        predicted, shares = design.device(middle + share * (moved + step)[group])
-        residuals = observed - np.maximum(predicted, design.issued)
-        spread = FREEDOM + (residuals / NOISE) ** 2
-        loss = (FREEDOM + 1) * float(capped @ np.log(spread)) + float(precision @ (moved + step) ** 2)
-        if loss > lowest:
-            # Too far along a direction in which the model bends: half of the step.
-            step = step / 2
-            continue
-        moved, lowest = moved + step, loss
-        weights = np.where(predicted < design.issued, 0.0, np.sqrt(capped * (FREEDOM + 1) / spread) / NOISE)
-        weighed = distinct.slopes(shares) * weights[:, None]
-        downhill = weighed.T @ (weights * residuals) - precision * moved
-        step = _solved(loops, weighed, precision, downhill)
-        if float(downhill @ step) < CLOSE**2:
-            break
-    curvature = weighed.T @ weighed + np.diag(precision)
-    apart = np.where(group[:, None] == group, np.outer(variance, share), 0.0)
-    covariance = np.outer(share, share) * np.linalg.inv(curvature)[np.ix_(group, group)] + np.diag(variance) - apart
-    return Posterior(middle + share * moved[group], covariance)
 
 
 def _solved(loops: Sequence[tuple[slice, slice]], weighed: Array, precision: Array, downhill: Array) -> Array:
