@@ -209,16 +209,8 @@ class Writer:
 
     def functions(self) -> dict[str, Callable[..., object]]:
         """Return the functions by their names in templates."""
-        return {
-            "sql": self.sql,
-            "table": self.table,
-            "results_table": self.results_table,
-            "facts": self.facts,
-            "finding": self.finding,
-            "each_finding": self.each_finding,
-            "main_point": self.main_point,
-            "chart": self.chart,
-        }
+        names = ("sql", "table", "results_table", "facts", "finding", "each_finding", "main_point", "chart")
+        return {name: getattr(self, name) for name in names}
 
     @property
     def citations(self) -> tuple[str, ...]:
