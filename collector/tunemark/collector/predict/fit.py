@@ -275,10 +275,9 @@ def fit(rows: Iterable[Observed]) -> Fit:
 
 
 def _solved(loops: Sequence[tuple[slice, slice]], weighed: Array, precision: Array, downhill: Array) -> Array:
-    """Return x of (weighed' weighed + diag(precision)) x = downhill.
+    """Return x of (weighed' weighed + diag(precision)) x = downhill. `loops` are rows and columns of one training loop each; the last columns are of several.
 
-    `loops` are the rows of each training loop with the columns that no other loop has; the last columns are of several. As most columns are of
-    one loop and never meet those of another, they are eliminated loop by loop.
+    The columns of a loop never meet those of another, so they are eliminated loop by loop.
     """
     several = loops[-1][1].stop
     both = weighed[:, several:]
