@@ -143,7 +143,7 @@ def copy_data(root: Path, *folders: str) -> Path:
 @cache
 def calibration_of_checkout() -> Calibration:
     """Return the calibration rows of this checkout, computed once."""
-    return CALIBRATE(CHECKOUT)
+    return CALIBRATE(CHECKOUT, FACTS)
 
 
 @cache

@@ -10,7 +10,7 @@ intervals of the throughput model, for any software of the level.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
@@ -167,7 +167,7 @@ def _kernels(model: ModelCard) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
     return KERNELS[mixers[0]] if mixers else ("", (), ())
 
 
-def _unsupported(model: ModelCard, card: AcceleratorCard, method: Method) -> str | None:
+def unsupported(model: ModelCard, card: AcceleratorCard, method: Method) -> str | None:
     """Return the reason why the blocks of a model do not run on an accelerator, or not as fast as is predicted, or None."""
     if method is Method.QLORA and card.vendor in WITHOUT_4_BITS:
         return f"no training software has weights of 4 bits on devices of {card.vendor}"
@@ -201,6 +201,29 @@ def rates_for(
     return option_rates(model, question.sequence_length, places, evidence, asked=Asked(stack=stack or ""))
 
 
+@dataclass(frozen=True, slots=True)
+class Plans:
+    """The plans of a model with rows of this length; accelerators that are alike share them."""
+
+    model: ModelCard
+    length: int
+    effects: Effects
+    asked: Asked
+    made: dict[tuple[object, ...], tuple[list[Candidate], str | None]] = field(default_factory=dict)
+
+    def on(self, card: AcceleratorCard, devices: int, method: Method, level: SoftwareLevel) -> tuple[list[Candidate], str | None]:
+        """Return the plans on an accelerator, or the reason why there are none."""
+        # Formats below 16 bits are those of vendors' own software.
+        formats = (has_bf16(card), *(dtype in card.peak_tflops and level == "vendor" for dtype in (Dtype.FP8, Dtype.FP4)))
+        alike = (method, devices, card.devices_per_unit, level, line_of(card), *formats, card.vendor, card.architecture == WITHOUT_FSDP)
+        if alike not in self.made:
+            step = with_software(step_on(card, self.model, method, self.length, devices, self.asked), card, level, self.asked)
+            config = combination_on(card, step, level, self.asked)
+            candidates = plans_with_work(self.effects, config, self.asked)
+            self.made[alike] = candidates, None if candidates else without_stack(config, self.asked)
+        return self.made[alike]
+
+
 def option_rates(
     model: ModelCard,
     length: int,
@@ -221,14 +244,8 @@ def option_rates(
     several = {row.vendor for row in evidence.results if row.level != "vendor" and row.devices > 1}
     most = {level: max([0, *(row.devices for row in evidence.results if row.level == level)]) for level in software}
     reasons: dict[tuple[Method, str], str | None] = {}
-    plans: dict[tuple[object, ...], tuple[list[Candidate], str | None]] = {}
+    plans = Plans(model, length, evidence.effects, asked)
     rates: list[Rate] = []
-
-    def unlike(method: Method, card: AcceleratorCard) -> str | None:
-        key = (method, card.vendor)
-        if key not in reasons:
-            reasons[key] = unmeasured(evidence.results, model, method, card, length)
-        return reasons[key]
 
     for (card, devices), method, level in product(places, TRAINED, software):
         alike = of_model.get((method.value, product_of(card), level), [])
@@ -240,31 +257,17 @@ def option_rates(
         known = (card.vendor, level) in levels if level != "plain" else devices == 1 or card.vendor in several or asked.any_software
         known = bool(found) if level == "vendor" else known
         missing = no_training(card, devices) or _unknown_software(level, devices, most[level], known=known)
-        missing = missing or too_long or _unsupported(model, card, method)
+        missing = missing or too_long or unsupported(model, card, method)
         if missing is None:
-            formats = (has_bf16(card), Dtype.FP8 in card.peak_tflops, Dtype.FP4 in card.peak_tflops)
-            alike_plans = (
-                method,
-                devices,
-                card.devices_per_unit,
-                level,
-                line_of(card),
-                *formats,
-                card.vendor,
-                card.architecture == WITHOUT_FSDP,
-            )
-            if alike_plans not in plans:
-                step = with_software(step_on(card, model, method, length, devices, asked), card, level, asked)
-                config = combination_on(card, step, level, asked)
-                candidates = plans_with_work(evidence.effects, config, asked)
-                plans[alike_plans] = candidates, None if candidates else without_stack(config, asked)
-            candidates, missing = plans[alike_plans]
+            candidates, missing = plans.on(card, devices, method, level)
         if missing is None:
             plan, verdict = best_of(card, candidates)
             rate = _planned(rate, plan, verdict, card.usable_bytes)
             if verdict not in FITS and not asked.stack:
                 rate = replace(rate, other_stacks=plan.other_stacks(card))
-            missing = None if direct else unlike(method, card)
+            if (method, card.vendor) not in reasons:
+                reasons[method, card.vendor] = unmeasured(evidence.results, model, method, card, length)
+            missing = None if direct else reasons[method, card.vendor]
             if verdict == "no" and not (asked.stack is None and rate.other_stacks):
                 missing = f"{NO_ROOM}each device lacks {gib(plan.needed_bytes - card.usable_bytes)}{_where_it_ran(of_model, rate)}"
         if missing is None:

@@ -6,7 +6,7 @@ Each folder is replaced as a whole, only after its replacement is complete.
 import logging
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from importlib import resources
@@ -23,7 +23,7 @@ from tunemark.schema.files import refuse_unwritable, replace_folder
 from tunemark.schema.formats import counted
 from tunemark.site import charts, data_files, heads, recommend_data, script, share, stamp
 from tunemark.site.database import Database
-from tunemark.site.page import DEFAULT_URL, FEED
+from tunemark.site.page import DEFAULT_URL, FEED, Page
 from tunemark.site.pages import other_pages, result_pages
 from tunemark.site.records import Catalogue
 from tunemark.site.render import feed, markdown
@@ -44,8 +44,10 @@ OWN_FILE = Path("assets/tunemark.css")
 
 @dataclass(slots=True)
 class Written:
-    """The pages of a build, except result pages."""
+    """The pages of a build."""
 
+    results: Iterator[Page]
+    """Pages of results, which are thousands: each is made when it is stamped."""
     stamped: list[stamp.StampedPage] = field(default_factory=list)
     """Pages that are stamped into a shell."""
     laid_out: list[heads.Head] = field(default_factory=list)
@@ -74,7 +76,7 @@ def build_site(database: Path, out: Path, config: Path, *, strict: bool, progres
         def make(folder: Path) -> int:
             _lay_out(config, out / "docs", folder, strict=strict, url=url)
             stamp.put_back(folder, written.large_tables)
-            number = stamp.stamp(folder, chain(written.stamped, (stamp.stamped_page(page, url) for page in result_pages(catalogue))), url)
+            number = stamp.stamp(folder, chain(written.stamped, (stamp.stamped_page(page, url) for page in written.results)), url)
             _write_data(catalogue, folder)
             for path, content in written.pictures.items():
                 (folder / path).write_bytes(content)
@@ -149,10 +151,11 @@ def _remove(folder: Path) -> None:
 
 
 def _write_docs(catalogue: Catalogue, folder: Path) -> Written:
-    """Write the pages that MkDocs lays out, the shells, and the assets. Return all pages except result pages."""
-    written = Written()
+    """Write the pages that MkDocs lays out, the shells, and the assets. Return all pages."""
+    results = result_pages(catalogue)
     # All result pages share one shell, since they have the same layout.
-    shells = {stamp.shell_path(page): stamp.shell_text(page) for page in islice(result_pages(catalogue), 1)}
+    first = list(islice(results, 1))
+    shells, written = {stamp.shell_path(page): stamp.shell_text(page) for page in first}, Written(chain(first, results))
     for page in other_pages(catalogue):
         written.pictures |= share.pictures(page, catalogue.url)
         if stamp.is_stamped(page):

@@ -6,6 +6,7 @@ Altair copies and checks all data of a chart again and again, so a chart names i
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import altair as alt
@@ -59,37 +60,41 @@ def step_time_chart(steps: list[Row]) -> Chart:
     caption = f"Step time of each optimizer step{'; the dashed line is the median of the steady window' if steady else ''}."
     if above:
         caption += f" {len(above)} step{'s' * (len(above) > 1)} at the upper edge exceed the scale, up to {duration(max(above))}."
-    return drawn("step-time", caption, alt.layer(points, *([middle] if steady else [])), {"steps": steps})
+    return drawn("step-time", caption, alt.layer(points, *([middle] if steady else [])).to_dict(validate=False), {"steps": steps})
 
 
 def loss_chart(steps: list[Row]) -> Chart:
     """Return the training `loss` over `step`."""
     y = alt.Y("loss:Q", title="training loss", scale=alt.Scale(zero=False))
     line = alt.Chart(of("steps")).mark_line(color=ACCENT, strokeWidth=1.6).encode(x=_steps(), y=y, tooltip=_tips("step:Q", "loss:Q"))
-    return drawn("loss", "Training loss of each optimizer step.", line, {"steps": steps})
+    return drawn("loss", "Training loss of each optimizer step.", line.to_dict(validate=False), {"steps": steps})
 
 
 def loss_of_runs(curves: list[Row], target: float | None) -> Chart:
     """Return eval `loss` over `minutes` with a line for each `run`, coloured by whether it `reached` the target, which is dashed."""
-    reached = alt.Scale(domain=["reached the target", "no time to target"], range=[ACCENT, WARMUP])
-    legend = alt.Legend() if len({row["reached"] for row in curves}) > 1 else None
-    lines = alt.Chart(of("runs")).mark_line(strokeWidth=1.1, opacity=0.75, point={"size": 14, "opacity": 0.8})
-    layers = [
-        lines.encode(
-            x=alt.X("minutes:Q", title="minutes", scale=alt.Scale(nice=False), axis=alt.Axis(grid=False)),
-            y=alt.Y("loss:Q", title="eval loss", scale=alt.Scale(zero=False)),
-            color=alt.Color("reached:N", title=None, legend=legend, scale=reached),
-            detail=alt.Detail("run:N"),
-            tooltip=_tips("run:Q", "minutes:Q", "samples:Q", "loss:Q"),
-        )
-    ]
     caption = "Eval loss over minutes since the benchmark clock started, one line per run."
     if target is not None:
-        layers.append(_dashed("target").encode(y=alt.Y("target:Q")))
         caption += f" The dashed line is the target, {target:g}."
     if len(curves) == len({row["run"] for row in curves}):
         caption += " Each run was evaluated once."
-    return drawn("eval-loss", caption, alt.layer(*layers), {"runs": curves, "target": [{"target": target}]})
+    spec = _of_runs(legend=len({row["reached"] for row in curves}) > 1, target=target is not None)
+    return drawn("eval-loss", caption, spec, {"runs": curves, "target": [{"target": target}]})
+
+
+@cache
+def _of_runs(*, legend: bool, target: bool) -> dict[str, Any]:
+    """Return the specification of that chart, which hundreds of pages share."""
+    reached = alt.Scale(domain=["reached the target", "no time to target"], range=[ACCENT, WARMUP])
+    lines = alt.Chart(of("runs")).mark_line(strokeWidth=1.1, opacity=0.75, point={"size": 14, "opacity": 0.8})
+    encoded = lines.encode(
+        x=alt.X("minutes:Q", title="minutes", scale=alt.Scale(nice=False), axis=alt.Axis(grid=False)),
+        y=alt.Y("loss:Q", title="eval loss", scale=alt.Scale(zero=False)),
+        color=alt.Color("reached:N", title=None, legend=alt.Legend() if legend else None, scale=reached),
+        detail=alt.Detail("run:N"),
+        tooltip=_tips("run:Q", "minutes:Q", "samples:Q", "loss:Q"),
+    )
+    layers = [encoded, *([_dashed("target").encode(y=alt.Y("target:Q"))] if target else [])]
+    return dict(alt.layer(*layers).to_dict(validate=False))
 
 
 def bundle() -> str:
@@ -116,12 +121,9 @@ def _tips(*columns: str) -> list[alt.Tooltip]:
     return [alt.Tooltip(column) for column in columns]
 
 
-def drawn(
-    name: str, caption: str, drawing: alt.Chart | alt.LayerChart, rows: dict[str, list[Row]], height: int = HEIGHT, *, svg: bool = False
-) -> Chart:
+def drawn(name: str, caption: str, spec: dict[str, Any], rows: dict[str, list[Row]], height: int = HEIGHT, *, svg: bool = False) -> Chart:
     """Return a chart of rows, by the name of their data, in the palette of the page. The height is in pixels."""
-    spec = drawing.properties(height=height, description=caption).to_dict(validate=False)
-    spec |= {"config": _CONFIG, "datasets": rows}
+    spec = spec | {"height": height, "description": caption, "config": _CONFIG, "datasets": rows}
     picture = vl_convert.vegalite_to_svg({**spec, "width": FALLBACK_WIDTH}) if svg else ""
     return Chart(name, caption, spec | {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}, picture)
 
@@ -198,10 +200,12 @@ def row_chart(
         drawing = _over(
             x, y, series, scale, lines=kind == "lines", named=bool(named), beside=beside, rule=rule is not None, diagonal=diagonal
         )
-        return drawn(name, caption, drawing, data, svg=True)
+        return drawn(name, caption, drawing.to_dict(validate=False), data, svg=True)
     labels = list(dict.fromkeys(row["label"] for row in rows))
     drawing = _bars(labels, x, series) if kind == "bars" else _ranges(labels, x, series, scale)
-    return drawn(name, caption, drawing, {"rows": rows, "rule": [{"x": 1}]}, max(HEIGHT, BAND * len(labels)), svg=True)
+    return drawn(
+        name, caption, drawing.to_dict(validate=False), {"rows": rows, "rule": [{"x": 1}]}, max(HEIGHT, BAND * len(labels)), svg=True
+    )
 
 
 def _over(

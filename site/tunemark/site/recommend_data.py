@@ -3,11 +3,14 @@
 import re
 from collections.abc import Callable
 from dataclasses import asdict
+from itertools import product
 
 from tunemark.schema.facts.any_model import limits
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.formats import usd
-from tunemark.schema.option_rates import Evidence, option_rates
+from tunemark.schema.option_rates import TRAINED, Evidence, Plans, no_training, option_rates, unsupported
+from tunemark.schema.physics.stacks import USUAL_STACK
+from tunemark.schema.plan_search import Asked, best_of
 from tunemark.schema.recommendation import ANY, Offer, Option, Question, Rate, offers_of, places_of, recommend
 from tunemark.schema.recommendation_words import UNDATED, hardware, place
 from tunemark.schema.throughput import architecture_of
@@ -29,6 +32,7 @@ ACCELERATORS = """
 OFFERS = "select *, concat_ws(', ', known_on, known_on_mark, case when dated_by = 'catalog' then $undated end) as dated from listed_prices where newest order by accelerator, provider, accelerator_count, instance, kind, region, effective_on desc, price"
 DERIVED = ("usable_bytes", "why_no_training", "remarks")
 """Properties of a card that the script reads."""
+USUAL = Asked(stack=USUAL_STACK["plain"])
 Read = Callable[..., list[Row]]
 """Returns the rows of a query with its parameters."""
 
@@ -98,33 +102,51 @@ def columnar(rows: list[Row]) -> dict[str, object]:
 
 # Tables of pages ----------------------------------------------------------------------------------------
 
-RATES = """struct(
+RATES = """
     model varchar, method varchar, sequence_length integer, software varchar, accelerator varchar, devices integer, evidence varchar,
     tokens_per_s double, tokens_per_s_low double, tokens_per_s_high double, memory varchar, needed_bytes bigint, memory_bytes bigint,
     micro_batch integer, checkpointing varchar, sharding varchar, result_ids varchar[]
-)[]"""
+"""
 RATE = re.findall(r"(\w+) \w+\W", RATES)[1:]
 """Columns of a rate after its model."""
-OPTIONS = """struct(
+MEMORY = "model varchar, method varchar, accelerator varchar, memory varchar, checkpointing varchar, needed_bytes bigint, device_bytes bigint, micro_batch int"
+OPTIONS = """
     job bigint, model_name varchar, method varchar, accelerator varchar, devices integer, hardware varchar, place varchar, hourly varchar,
     instance varchar, usd double, usd_low double, usd_high double, seconds double, result_ids varchar[]
-)[]"""
+"""
 
 
-def rates(read: Read, asked: list[Row], devices: int | None = None) -> list[Row]:
-    """Return the rates of plain software for models and row lengths: of each accelerator with a number of devices, or of those offers that have results."""
+def rates(read: Read, questions: list[Row], devices: int | None = None) -> list[Row]:
+    """Return the rates of plain software on its usual stack for models and row lengths: of each accelerator with a number of devices, or of those offers that have results."""
     evidence, cards, known = Evidence.of_database(read), accelerators(read), models(read)
     question = Question(ANY, 1, 1, kinds=tuple(PriceKind))
     offered = [(cards[key], count) for key, count in places_of(question, offers(read))] if devices is None else []
     used = {(result.architecture, result.accelerator) for result in evidence.results}
     made = []
-    for row in asked:
+    for row in questions:
         model = known[row["model"]]
         places = [(card, count) for card, count in offered if (architecture_of(model), card.key) in used]
         if devices is not None:
             places = [(card, devices) for card in cards.values() if card.memory_gib is not None]
-        found = option_rates(model, row["sequence_length"], places, evidence, ("plain",))
+        found = option_rates(model, row["sequence_length"], places, evidence, ("plain",), USUAL)
         made += [{"model": model.key} | {name: getattr(rate, name) for name in RATE} for rate in found if rate.memory is not None]
+    return made
+
+
+def memory(read: Read, questions: list[Row], devices: int) -> list[Row]:
+    """Return the plan of plain software on its usual stack on each accelerator, for models and rows that they read, and whether it fits."""
+    effects, cards, known = Evidence.of_database(read).effects, accelerators(read), models(read)
+    made = []
+    for row in questions:
+        model = known[row["model"]]
+        plans = Plans(model, row["sequence_length"], effects, USUAL)
+        for card, method in product(cards.values(), TRAINED):
+            if no_training(card, devices) or unsupported(model, card, method):
+                continue
+            plan, verdict = best_of(card, plans.on(card, devices, method, "plain")[0])
+            step = {"model": model.key, "method": method.value, "accelerator": card.key, "memory": verdict}
+            of_plan = {"checkpointing": plan.shape.checkpointing.value, "micro_batch": plan.shape.micro_batch}
+            made.append(step | of_plan | {"needed_bytes": plan.needed_bytes, "device_bytes": card.usable_bytes})
     return made
 
 
@@ -165,5 +187,6 @@ def _option_row(option: Option) -> Row:
     }
 
 
-TABLES: dict[str, tuple[Callable[..., list[Row]], str]] = {"rates": (rates, RATES), "recommended": (recommended, OPTIONS)}
-"""Functions of the database and the rows of a query that return rows, and the type of these rows."""
+Function = Callable[..., list[Row]]
+TABLES: dict[str, tuple[Function, str]] = {"rates": (rates, RATES), "memory": (memory, MEMORY), "recommended": (recommended, OPTIONS)}
+"""Functions of the database and the rows of a query that return rows, and the types of the columns of these rows."""

@@ -138,18 +138,24 @@ class Runner:
     def page(self, file: PageFile, row: Row, owned: Mapping[str, object] | None = None) -> Page | None:
         """Return the page of a file for a row of its query; None for a study without findings. Raise TunemarkError if it cannot be made."""
         columns_of_row = {"name": file.name, "row": row, **row}
+        named = {**self.functions, **columns_of_row}
         head: dict[str, Any] = {
-            key: _rendered(value, {**self.functions, **columns_of_row})
-            for key, value in file.head.items()
-            if key not in {"each", "queries", "grouped"}
+            key: _rendered(value, named) for key, value in file.head.items() if key not in {"each", "queries", "grouped"}
         }
         context: dict[str, object] = dict(head)
         crumbs = tuple((crumb[0], crumb[1]) for crumb in head.get("crumbs", ()) if crumb[0])
         page = Page(head["path"], head["title"], head.get("layout", PLAIN), context, crumbs, head.get("wide", True))
-        writer = Writer(self, page)
+        writer = Writer(self, page, render.macros(page))
         try:
-            known = {**self.functions, **head, **columns_of_row, **(owned or {}), **self._queried(file, row)}
-            known |= writer.functions() | {"m": render.macros(page)}
+            known = {
+                **self.functions,
+                **head,
+                **columns_of_row,
+                **(owned or {}),
+                **self._queried(file, row),
+                **writer.functions(),
+                "m": writer.macros,
+            }
             body = render.template(file.body).render(known, page=page)
         except (TemplateError, TypeError, duckdb.Error) as error:
             raise TunemarkError("page", f"{file.name}{ENDING}", str(error), exit_code=Exit.INTERNAL) from error
@@ -158,29 +164,23 @@ class Runner:
                 self.database.rows(f"drop table if exists temp.{name}")
         if page.template == STUDY and not writer.findings:
             return None
-        body = body.replace(FURTHER, render.macros(page).further(writer.further) if writer.further else "")
+        body = body.replace(FURTHER, writer.macros.further(writer.further) if writer.further else "")
         context |= {"body": Markup(body), "writer": writer, "row": row}  # noqa: S704 - the template has escaped its values
         return replace(page, title=writer.title or page.title)
 
     def _queried(self, file: PageFile, row: Row) -> dict[str, list[Row]]:
-        """Run the queries of a page. Each result is a temporary table for the next ones, and for those inside the template."""
-        queries = file.head.get("queries", {})
+        """Run the queries of a page. Each result is a temporary table for the next ones and those inside the template, and rows if that names them."""
         rows: dict[str, list[Row]] = {}
-        for number, (name, query) in enumerate(queries.items(), 1):
-            if isinstance(query, str):
-                used: dict[str, object] = {key: value for key, value in row.items() if re.search(rf"\${key}\b", query)}
-                text = query
-            else:
-                function, row_type = TABLES[query["function"]]
+        for name, query in file.head.get("queries", {}).items():
+            if not isinstance(query, str):
+                function, types = TABLES[query["function"]]
                 options = {key: value for key, value in query.items() if key not in {"function", "of"}}
-                used = {"rows": function(self.database.rows, rows[query["of"]], **options)}
-                text = f"select unnest($rows::{row_type}, max_depth := 2)"
-            # A family has too many pages to make a table of a result that no later query reads.
-            if "each" not in file.head or any(re.search(rf"\b{name}\b", str(later)) for later in list(queries.values())[number:]):
-                self.database.rows(f"create or replace temp table {name} as {text}", **used)
-                rows[name] = self.database.rows(f"from {name}")
+                self.database.add(name, types, function(self.database.rows, self.database.rows(f"from {query['of']}"), **options))
             else:
-                rows[name] = self.database.rows(text, **used)
+                used = {key: value for key, value in row.items() if re.search(rf"\${key}\b", query)}
+                self.database.rows(f"create or replace temp table {name} as {query}", **used)
+            if re.search(rf"\b{name}\b", file.body):
+                rows[name] = self.database.rows(f"from {name}")
         return rows
 
 
@@ -197,6 +197,8 @@ class Writer:
 
     runner: Runner
     page: Page
+    macros: Any
+    """The macros of macros.html.j2, as attributes."""
     findings: list[str] = field(default_factory=list)
     cited: dict[str, None] = field(default_factory=dict)
     drawings: list[charts.Chart] = field(default_factory=list)
@@ -207,16 +209,8 @@ class Writer:
 
     def functions(self) -> dict[str, Callable[..., object]]:
         """Return the functions by their names in templates."""
-        return {
-            "sql": self.sql,
-            "table": self.table,
-            "results_table": self.results_table,
-            "facts": self.facts,
-            "finding": self.finding,
-            "each_finding": self.each_finding,
-            "main_point": self.main_point,
-            "chart": self.chart,
-        }
+        names = ("sql", "table", "results_table", "facts", "finding", "each_finding", "main_point", "chart")
+        return {name: getattr(self, name) for name in names}
 
     @property
     def citations(self) -> tuple[str, ...]:
@@ -240,7 +234,7 @@ class Writer:
         """Return a table with its heading; nothing without rows. A table of more than `most_open` rows is folded."""
         if not rows:
             return Markup()
-        shown = self._macros().folded(columns.table(name, rows, chosen, **options), most_open)
+        shown = self.macros.folded(columns.table(name, rows, chosen, **options), most_open)
         return Markup("{} {}\n\n{}").format(Markup(heading), name, shown) if heading else Markup(shown)  # noqa: S704 - our own words
 
     def results_table(
@@ -250,12 +244,12 @@ class Writer:
         chosen = [name for name in columns.OF_RESULTS if name not in without]
         all_rows = ("All results in the explorer", f"results/index{'?' if explorer else ''}{explorer}")
         made = columns.table(name, rows, chosen, interactive=True, searchable=False, most=most, all_rows=all_rows)
-        return Markup(self._macros().table(made))  # noqa: S704 - the macro escapes
+        return Markup(self.macros.table(made))  # noqa: S704 - the macro escapes
 
     def facts(self, *facts: Sequence[Any] | Row, name: str = "") -> Markup:
         """Return a list of facts: name, value, and perhaps a note and a path, or rows with these columns. An unknown value is a dash."""
         made = [_fact(**fact) if isinstance(fact, Mapping) else _fact(*fact) for fact in facts]
-        return Markup(self._macros().facts(made, name))  # noqa: S704 - the macro escapes
+        return Markup(self.macros.facts(made, name))  # noqa: S704 - the macro escapes
 
     def chart(self, kind: str, caption: str, rows: Sequence[Row], **options: Any) -> Markup:  # noqa: ANN401 - options of charts.row_chart
         """Return a chart; nothing without rows."""
@@ -263,7 +257,7 @@ class Writer:
             return Markup()
         made = charts.row_chart(kind, f"chart-{len(self.drawings) + 1}", caption, list(rows), **options)
         self.drawings.append(made)
-        return Markup(self._macros().chart(made))  # noqa: S704 - the macro escapes
+        return Markup(self.macros.chart(made))  # noqa: S704 - the macro escapes
 
     def finding(self, *rows: Row | Sequence[Row], caller: Callable[[], Markup]) -> Markup:
         """Return a sentence with its citations; nothing if it would cite fewer than two results."""
@@ -273,7 +267,7 @@ class Writer:
         text = Markup(" ".join(caller().split()))  # noqa: S704 - white space alone is changed
         self.findings.append(text)
         self.cited |= dict.fromkeys(cited)
-        shown = Markup(self._macros().finding(text, cited, self.runner.titles))  # noqa: S704 - the macro escapes
+        shown = Markup(self.macros.finding(text, cited, self.runner.titles))  # noqa: S704 - the macro escapes
         if len(self.findings) <= OPEN_FINDINGS:
             return shown
         self.further.append(shown)
@@ -293,9 +287,6 @@ class Writer:
     def ambiguous(self) -> int:
         """Return the number of cited results with an ambiguous figure."""
         return int(self.sql(AMBIGUOUS, cited=list(self.cited))[0]["number"]) if self.cited else 0
-
-    def _macros(self) -> Any:  # noqa: ANN401 - the macros of a template are its attributes
-        return render.macros(self.page)
 
 
 def _fact(name: str, value: object, note: str | None = "", href: str | None = None) -> Fact:

@@ -1,9 +1,11 @@
 """Load the evidence of a checkout: documents and results of data/published, converted results, and submissions."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from pydantic import BaseModel
 
 from tunemark.collector.audit.evidence import AuditedResult, Evidence
 from tunemark.collector.gate.read import CONVERTED, PUBLISHED, SUBMISSIONS, read_or_none, read_valid, records_in, submission_id
@@ -17,17 +19,18 @@ from tunemark.schema.records.submission import Submission
 from tunemark.schema.vocabulary import PublishedStatus, Status
 
 
-def load_evidence(root: Path, facts: FactBase | None = None, measured: Iterable[AuditedResult] | None = None) -> Evidence:
+def load_evidence(
+    root: Path, facts: FactBase | None = None, measured: Iterable[AuditedResult] | None = None, read: Sequence[BaseModel | None] = ()
+) -> Evidence:
     """Return the evidence of a checkout. Unreadable files are skipped; `tunemark validate` reports them.
 
-    Facts and measured submissions are read from the checkout unless they are given.
+    Facts, measured submissions, and the records of published and converted results (`read`), are read from the checkout unless they are given.
     """
     facts = facts or FactBase.of_root(root)
-    published = [read_or_none(path) for path in records_in(facts.root.parent / PUBLISHED).files]
-    converted = (read_or_none(path) for path in records_in(facts.root.parent / CONVERTED).files)
-    records: list[PublishedResult | ConvertedResult] = [result for record in published for result in published_results(record)]
-    records += [record for record in converted if isinstance(record, ConvertedResult)]
-    documents = tuple(record for record in published if isinstance(record, SourceDocument))
+    read = read or [read_or_none(path) for folder in (PUBLISHED, CONVERTED) for path in records_in(facts.root.parent / folder).files]
+    records: list[PublishedResult | ConvertedResult] = [result for record in read for result in published_results(record)]
+    records += [record for record in read if isinstance(record, ConvertedResult)]
+    documents = tuple(record for record in read if isinstance(record, SourceDocument))
     if measured is None:
         submissions = (_read_submission(path, facts) for path in records_in(root / SUBMISSIONS).files)
         measured = [result for result in submissions if result is not None]

@@ -8,7 +8,7 @@ from tunemark.collector.audit.bounds import software_of
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped, source_of
 from tunemark.collector.audit.load import load_evidence
 from tunemark.collector.audit.published_shape import published_shape
-from tunemark.collector.audit.rule import Finding, refutation
+from tunemark.collector.audit.rule import Finding, audit, refutation
 from tunemark.collector.audit.token_rates import TokenRate, samples_per_s, token_rates
 from tunemark.collector.gate.read import SUBMISSIONS, read_or_none, records_in, submission_id
 from tunemark.collector.predict.fit import Observed, observe, without_copies
@@ -75,18 +75,14 @@ def _speed(run: AuditedResult) -> str:
 
 def calibrate(
     root: Path,
-    facts: FactBase | None = None,
+    facts: FactBase,
     evidence: Evidence | None = None,
     findings: Collection[Finding] | None = None,
     measured: Iterable[CalibrationOutcome] | None = None,
 ) -> Calibration:
     """Return the calibration rows of a checkout; audits it and reads its submissions unless these are given."""
-    facts = facts or FactBase.of_root(root)
     evidence = evidence or load_evidence(root, facts)
-    if findings is None:
-        from tunemark.collector.audit.rule import audit  # noqa: PLC0415 - `collect` passes the findings that it has
-
-        findings = audit(evidence)
+    findings = audit(evidence) if findings is None else findings
     measured = _measured(root, facts, {result.id for result in evidence.results if result.measured}) if measured is None else measured
     by_subject = grouped(findings, lambda finding: finding.records[0])
     outcomes = [*_published(evidence, facts, by_subject, excluded_readings(findings)), *_converted(evidence, facts, by_subject), *measured]

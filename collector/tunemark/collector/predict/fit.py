@@ -10,8 +10,9 @@ Standard deviations were chosen by leaving out whole sources, levels, accelerato
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -132,44 +133,45 @@ MOST_ROWS = 40
 """Rows of one training loop count at most as this many."""
 
 
+@dataclass(frozen=True, slots=True)
 class Design:
-    """The parameters that rows depend on. All arrays have a last column for "no parameter", which is always 0."""
+    """The parameters that rows depend on. The last column is for "no parameter", which is always 0."""
 
-    def __init__(self, rows: Sequence["Parameters"], names: Sequence[str]) -> None:
+    seconds: Array
+    effects: Array
+    factors: NDArray[np.integer[Any]]
+    issued: Array
+
+    @classmethod
+    def of_parameters(cls, rows: Sequence["Parameters"], names: Sequence[str]) -> "Design":
+        """Return the design of rows with these parameters."""
         place = {name: number for number, name in enumerate(names)}
-        none = len(names)
-        self.seconds = np.array([[row.terms[term] for term in TERMS] for row in rows]).reshape(len(rows), len(TERMS))
-        self.effects = np.zeros((len(rows), none + 1))
-        self.factors = np.full((len(rows), len(TERMS), len(SPREADS) + 1), none)
+        seconds = np.array([[row.terms[term] for term in TERMS] for row in rows]).reshape(len(rows), len(TERMS))
+        effects = np.zeros((len(rows), len(names) + 1))
+        factors = np.full((len(rows), len(TERMS), len(SPREADS) + 1), len(names))
         for line, row in enumerate(rows):
-            for name, weight in row.effects.items():
-                self.effects[line, place.get(name, none)] = weight
+            effects[line, [place[name] for name in row.effects]] = list(row.effects.values())
             for number, term in enumerate(TERMS):
-                if term in row.factors:
-                    self.factors[line, number, : len(row.factors[term])] = [place.get(name, none) for name in row.factors[term]]
-        self.effects[:, none] = 0
-        self.issued = np.array([row.issued for row in rows])
+                used = [place[name] for name in row.factors.get(term, ())]
+                factors[line, number, : len(used)] = used
+        return cls(seconds, effects, factors, np.array([row.issued for row in rows]))
 
-    def linear(self, mean: Array, lines: Sequence[int] | NDArray[np.integer[Any]]) -> tuple[Array, Array]:
-        """Return log seconds of rows at these parameters, shape (rows,), and their derivatives, shape (rows, parameters).
+    def of(self, lines: Sequence[int]) -> "Design":
+        """Return the design of some rows."""
+        return replace(self, **{each.name: getattr(self, each.name)[lines] for each in fields(self)})
 
-        A row that waits for its host says nothing about the device: its derivatives are zero.
-        """
-        predicted, slopes = self.device(mean, lines)
-        waits = predicted < self.issued[lines]
-        slopes[waits] = 0
-        return np.where(waits, self.issued[lines], predicted), slopes
-
-    def device(self, mean: Array, lines: Sequence[int] | NDArray[np.integer[Any]]) -> tuple[Array, Array]:
-        """Return the same of devices that wait for no host."""
-        padded, factors, slopes = np.append(mean, 0.0), self.factors[lines], self.effects[lines]
-        parts = self.seconds[lines] * np.exp(padded[factors].sum(axis=2))
+    def device(self, mean: Array) -> tuple[Array, Array]:
+        """Return log seconds of rows at these parameters on devices that wait for no host, and the share of each term in them."""
+        padded = np.append(mean, 0.0)
+        parts = self.seconds * np.exp(padded[self.factors].sum(axis=2))
         total = parts.sum(axis=1)
-        predicted, every = np.log(total) + slopes @ padded, np.arange(len(total))
-        for term in range(len(TERMS)):
-            for kind in range(factors.shape[2]):
-                slopes[every, factors[:, term, kind]] += parts[:, term] / total
-        return predicted, slopes[:, :-1]
+        return np.log(total) + self.effects @ padded, parts / total[:, None]
+
+    def slopes(self, shares: Array) -> Array:
+        """Return the derivatives of these log seconds, shape (rows, parameters)."""
+        slopes, kinds = self.effects.copy(), self.factors.shape[2]
+        slopes[np.arange(len(slopes))[:, None], self.factors.reshape(len(slopes), -1)] += np.repeat(shares, kinds, axis=1)
+        return slopes[:, :-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,20 +202,66 @@ class Fit:
         """The rows as evidence for rates of options."""
         return tuple(row.known for row in self.rows)
 
-    def without(self, lines: Sequence[int]) -> Posterior:
-        """Return the posterior without some rows, by their numbers."""
-        return posterior_of(self, np.delete(np.arange(len(self.rows)), lines))
+    def without(self, left_out: Iterable[int]) -> Posterior:
+        """Return the posterior without some rows, by their numbers, by Gauss-Newton steps with the weights of Student's t distribution.
+
+        The steps begin at the mean of the prior: rows that are left out have no influence at all. Parameters that change every row alike, such as
+        the effects of a document and of its only accelerator, are fitted as their sum, of which each gets its share of the prior variance.
+        """
+        priors = [prior_of(name) for name in self.names]
+        middle, variance = np.array([prior.mean for prior in priors]), np.array([prior.sd**2 for prior in priors])
+        lines = sorted({*range(len(self.rows))} - {*left_out}, key=lambda line: (self.rows[line].config.software, line))
+        if not lines:
+            return Posterior(middle, np.diag(variance))
+        rows, design = [self.rows[line] for line in lines], self.design.of(lines)
+        observed, counts = np.array([row.log_seconds for row in rows]), Counter(row.config.stack for row in rows)
+        capped = np.array([min(1.0, MOST_ROWS / counts[row.config.stack]) for row in rows])
+        slopes = design.slopes(design.device(middle)[1])
+        loop, used = np.unique([row.config.software for row in rows], return_inverse=True)[1], slopes != 0
+        begin, end = loop[used.argmax(axis=0)], loop[::-1][used[::-1].argmax(axis=0)]
+        columns = list(zip(np.where(begin == end, begin, len(rows)).tolist(), (column.tobytes() for column in slopes.T), strict=True))
+        numbers = {column: number for number, column in enumerate(sorted(set(columns)))}
+        group, owner = np.array([numbers[column] for column in columns]), [column[0] for column in numbers]
+        first = np.unique(group, return_index=True)[1]
+        loops = [(slice(*np.searchsorted(loop, each)), slice(*np.searchsorted(owner, each))) for each in pairwise(range(loop[-1] + 2))]
+        place = np.full(len(middle) + 1, len(first))
+        place[first] = np.arange(len(first))
+        distinct = replace(design, effects=design.effects[:, [*first, -1]], factors=place[design.factors])
+        sums = np.bincount(group, variance)
+        share, precision = variance / sums[group], 1 / sums
+        moved: Array = np.zeros(len(sums))
+        step = moved
+        lowest = math.inf
+        for _ in range(STEPS):
+            predicted, shares = design.device(middle + share * (moved + step)[group])
+            residuals = observed - np.maximum(predicted, design.issued)
+            spread = FREEDOM + (residuals / NOISE) ** 2
+            loss = (FREEDOM + 1) * float(capped @ np.log(spread)) + float(precision @ (moved + step) ** 2)
+            if loss > lowest:
+                # Too far along a direction in which the model bends: half of the step.
+                step = step / 2
+                continue
+            moved, lowest = moved + step, loss
+            weights = np.where(predicted < design.issued, 0.0, np.sqrt(capped * (FREEDOM + 1) / spread) / NOISE)
+            weighed = distinct.slopes(shares) * weights[:, None]
+            downhill = weighed.T @ (weights * residuals) - precision * moved
+            step = _solved(loops, weighed, precision, downhill)
+            if float(downhill @ step) < CLOSE**2:
+                break
+        curvature = weighed.T @ weighed + np.diag(precision)
+        apart = np.where(group[:, None] == group, np.outer(variance, share), 0.0)
+        covariance = np.outer(share, share) * np.linalg.inv(curvature)[np.ix_(group, group)] + np.diag(variance) - apart
+        return Posterior(middle + share * moved[group], covariance)
 
     def predict_rows(self, posterior: Posterior, lines: Sequence[int]) -> list[LogPrediction]:
         """Return predictions for some rows by another posterior of the same parameters."""
-        values, slopes = self.design.linear(posterior.mean, list(lines))
-        variances = ((slopes @ posterior.covariance) * slopes).sum(axis=1)
-        return _predictions(values, np.where(slopes.any(axis=1), variances, HOST_SD**2))
-
-
-def _predictions(values: Array, variances: Array) -> list[LogPrediction]:
-    """Return predictions of one further row each, from its mean and the variance of the parameters."""
-    return [LogPrediction(*pair) for pair in zip(values.tolist(), np.sqrt(variances + ROW_VARIANCE).tolist(), strict=True)]
+        design = self.design.of(lines)
+        values, shares = design.device(posterior.mean)
+        slopes = design.slopes(shares)
+        # A row that waits for its host says nothing about the device.
+        variances = np.where(values < design.issued, HOST_SD**2, ((slopes @ posterior.covariance) * slopes).sum(axis=1))
+        pairs = zip(np.maximum(values, design.issued).tolist(), np.sqrt(variances + ROW_VARIANCE).tolist(), strict=True)
+        return [LogPrediction(*pair) for pair in pairs]
 
 
 def fit(rows: Iterable[Observed]) -> Fit:
@@ -221,50 +269,27 @@ def fit(rows: Iterable[Observed]) -> Fit:
     rows = tuple(rows)
     parameters = [Parameters.of(row.config, row.terms) for row in rows]
     names = tuple(sorted({name for each in parameters for name in each.names}))
-    design = Design(parameters, names)
+    design = Design.of_parameters(parameters, names)
     unfitted = Fit(names, rows, design, Posterior(np.zeros(len(names)), np.zeros((len(names), len(names)))))
-    return replace(unfitted, posterior=posterior_of(unfitted, np.arange(len(rows)))) if rows else unfitted
+    return replace(unfitted, posterior=unfitted.without(()))
 
 
-def posterior_of(fitted: Fit, lines: NDArray[np.integer[Any]]) -> Posterior:
-    """Return the posterior given some of the rows, by Gauss-Newton steps with the weights of Student's t distribution.
+def _solved(loops: Sequence[tuple[slice, slice]], weighed: Array, precision: Array, downhill: Array) -> Array:
+    """Return x of (weighed' weighed + diag(precision)) x = downhill. `loops` are rows and columns of one training loop each; the last columns are of several.
 
-    The steps begin at the mean of the prior: rows that are left out have no influence at all. Parameters that change every row alike, such as
-    the effects of a document and of its only accelerator, are fitted as their sum, of which each gets its share of the prior variance.
+    The columns of a loop never meet those of another, so they are eliminated loop by loop.
     """
-    priors = [prior_of(name) for name in fitted.names]
-    middle, variance = np.array([prior.mean for prior in priors]), np.array([prior.sd**2 for prior in priors])
-    observed = np.array([fitted.rows[line].log_seconds for line in lines])
-    counts = Counter(fitted.rows[line].config.stack for line in lines)
-    capped = np.array([min(1.0, MOST_ROWS / counts[fitted.rows[line].config.stack]) for line in lines])
-    columns: dict[bytes, int] = {}
-    group = np.array([columns.setdefault(column.tobytes(), len(columns)) for column in fitted.design.device(middle, lines)[1].T])
-    first = np.unique(group, return_index=True)[1]
-    sums = np.bincount(group, variance)
-    share, precision = variance / sums[group], 1 / sums
-    moved = step = np.zeros(len(sums))
-    lowest = math.inf
-    for _ in range(STEPS):
-        predicted, slopes = fitted.design.linear(middle + share * (moved + step)[group], lines)
-        residuals = observed - predicted
-        spread = FREEDOM + (residuals / NOISE) ** 2
-        loss = (FREEDOM + 1) * float(capped @ np.log(spread)) + float(precision @ (moved + step) ** 2)
-        if loss > lowest:
-            # Too far along a direction in which the model bends: half of the step.
-            step = step / 2
-            continue
-        moved, lowest = moved + step, loss
-        weights, slopes = capped * (FREEDOM + 1) / spread / NOISE**2, slopes[:, first]
-        # A product of a matrix with its own transpose takes half of the time.
-        weighed = slopes * np.sqrt(weights)[:, None]
-        curvature = weighed.T @ weighed + np.diag(precision)
-        downhill = slopes.T @ (weights * residuals) - precision * moved
-        step = np.linalg.solve(curvature, downhill)
-        if float(downhill @ step) < CLOSE**2:
-            break
-    apart = np.where(group[:, None] == group, np.outer(variance, share), 0.0)
-    covariance = np.outer(share, share) * np.linalg.inv(curvature)[np.ix_(group, group)] + np.diag(variance) - apart
-    return Posterior(middle + share * moved[group], covariance)
+    several = loops[-1][1].stop
+    both = weighed[:, several:]
+    rest = np.column_stack((both.T @ both + np.diag(precision[several:]), downhill[several:]))
+    eliminated = []
+    for rows, columns in loops:
+        own = weighed[rows, columns]
+        mixed = np.column_stack((own.T @ both[rows], downhill[columns]))
+        eliminated.append(np.linalg.solve(own.T @ own + np.diag(precision[columns]), mixed))
+        rest -= mixed[:, :-1].T @ eliminated[-1]
+    last = np.linalg.solve(rest[:, :-1], rest[:, -1])
+    return np.concatenate([*(each[:, -1] - each[:, :-1] @ last for each in eliminated), last])
 
 
 @dataclass(frozen=True, slots=True)

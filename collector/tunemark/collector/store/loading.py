@@ -89,8 +89,9 @@ def collect(root: Path, database: Path, as_of: date | None = None) -> Collected:
 
     facts = FactBase.of_root(root)
     rows = fact_rows(facts)
-    undescribed = _add_documents(rows, facts)
-    _add_converted(rows, facts)
+    published, converted = (_valid(folder, facts) for folder in (PUBLISHED, CONVERTED))
+    undescribed = _add_documents(rows, facts, published)
+    _add_converted(rows, converted)
     load = partial(load_submission, root=root, facts=facts, schemas=schemas)
     submissions = {loaded.candidate.file: loaded for loaded in in_processes(load, records_in(root / SUBMISSIONS).files)}
     accepted = accept([loaded.candidate for loaded in submissions.values()], committed_files(root), root=root)
@@ -101,7 +102,8 @@ def collect(root: Path, database: Path, as_of: date | None = None) -> Collected:
     rows.setdefault("result_rows", []).extend(_headlines(kept, facts))
     rows["configurations"] = pool_configurations(rows["result_rows"], submitters(root))
     trusted = [loaded for loaded in kept if facts.known.withdrawal(loaded.candidate.result_id) is None]
-    evidence = load_evidence(root, facts, [loaded.run for loaded in trusted if loaded.run is not None])
+    read = [verdict.record for verdict in (*published.values(), *converted.values())]
+    evidence = load_evidence(root, facts, [loaded.run for loaded in trusted if loaded.run is not None], read)
     rules = all_rules()
     findings = audit(evidence, rules)
     measured = [loaded.calibration for loaded in trusted if loaded.calibration is not None]
@@ -176,9 +178,8 @@ def _headlines(submissions: list[LoadedSubmission], facts: FactBase) -> list[Row
 # Published and converted results are part of the project: any problem in them stops the collection.
 
 
-def _add_documents(rows: Rows, facts: FactBase) -> FileProblems:
+def _add_documents(rows: Rows, facts: FactBase, verdicts: Mapping[str, Verdict]) -> FileProblems:
     """Add the rows of all documents and their results; return a problem for each source without a document, which is left out."""
-    verdicts = _valid(PUBLISHED, facts)
     documents = {file: verdict.record for file, verdict in verdicts.items() if isinstance(verdict.record, SourceDocument)}
     results = [(file, result, verdict) for file, verdict in verdicts.items() for result in published_results(verdict.record)]
     known = {document.id for document in documents.values()}
@@ -195,9 +196,9 @@ def _add_documents(rows: Rows, facts: FactBase) -> FileProblems:
     return [(f"{PUBLISHED}/{source}/{DOCUMENT}", count_problem(source, None, number)) for source, number in sorted(undescribed.items())]
 
 
-def _add_converted(rows: Rows, facts: FactBase) -> None:
+def _add_converted(rows: Rows, verdicts: Mapping[str, Verdict]) -> None:
     results = []
-    for file, verdict in _valid(CONVERTED, facts).items():
+    for file, verdict in verdicts.items():
         if not isinstance(verdict.record, ConvertedResult):
             value = repr(getattr(verdict.record, "format", None))
             raise _as_error(file, Problem("format", value, f"is not a converted result; {CONVERTED} must contain only converted results"))

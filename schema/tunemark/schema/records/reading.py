@@ -72,9 +72,7 @@ def validate_record(raw: dict[str, Any]) -> BaseModel:
     name = raw.get("format")
     if not isinstance(name, str) or name not in MODELS:
         known = did_you_mean(str(name), MODELS)
-        raise InvalidRecord(
-            [Problem("format", "", f"is missing; {known}") if name is None else Problem("format", shown_value(name), known)]
-        )
+        raise InvalidRecord([Problem("format", *(("", f"is missing; {known}") if name is None else (shown_value(name), known)))])
     model = MODELS[name]
     try:
         # As JSON, so that dates, enums and tuples are parsed as in files.
@@ -87,13 +85,10 @@ def validate_record(raw: dict[str, Any]) -> BaseModel:
     try:
         return model.model_validate_json(content)
     except ValidationError as error:
-        found = problems_of(error, model)
-        more = (
-            [Problem("record", f"{len(found):,} problems", f"only the first {MOST_PROBLEMS} are listed")]
-            if len(found) > MOST_PROBLEMS
-            else []
-        )
-        raise InvalidRecord([*(_problem(*each) for each in found[:MOST_PROBLEMS]), *more]) from error
+        listed = [_problem(*each) for each in problems_of(error, model)]
+        if len(listed) > MOST_PROBLEMS:
+            listed[MOST_PROBLEMS:] = [Problem("record", f"{len(listed):,} problems", f"only the first {MOST_PROBLEMS} are listed")]
+        raise InvalidRecord(listed) from error
 
 
 def shown_value(value: object) -> str:
