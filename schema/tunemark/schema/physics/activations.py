@@ -241,8 +241,13 @@ class _Parts:
             return base + self.by_distance
         casts = 0 if self.attended == FP32 else self.attended
         capped = self.product if card.family == "gemma2" else 0
-        mask = MASK if self.traits.drops_out else 0
-        return base + heads * self.shape.sequence_length * (FP32 + casts + capped + mask)
+        each = self.dropped_out if self.traits.drops_out else FP32 + casts + capped
+        return base + heads * self.shape.sequence_length * each
+
+    @property
+    def dropped_out(self) -> float:
+        """Bytes per score of attention with dropout: the softmax, which autocast runs in fp32, the scores that are left, and the mask."""
+        return (FP32 if self.shape.autocast else self.attended) + self.attended + MASK
 
     @property
     def by_distance(self) -> float:
@@ -251,8 +256,7 @@ class _Parts:
         The tables of queries and keys are kept for each row, their input and two places for each pair of tokens for each micro-step.
         """
         shape, positions, ranks = self.shape, self.traits.relative_positions, self.shape.tensor_parallel
-        softmax = self.attended + (FP32 if shape.autocast else 0) + MASK
-        scores = self.card.attention_heads / ranks * (shape.sequence_length * softmax + 2 * positions * self.attended)
+        scores = self.card.attention_heads / ranks * (shape.sequence_length * self.dropped_out + 2 * positions * self.attended)
         once = positions * self.hidden + 2 * INDEX * shape.sequence_length**2
         return self.keys + scores + 2 * positions * self.queries / shape.sequence_length + once / shape.slots
 
@@ -381,7 +385,8 @@ def stored_per_block(shape: TrainingShape, block: BlockActivations) -> tuple[int
 
 CHUNKS = 8
 """Chunks of torchtune's chunked cross-entropy."""
-COPIES: dict[str, tuple[float, float]] = {"plain": (3, 0), "upcast": (1, 3), "inplace": (1, 2), "chunked": (1 + 1 / CHUNKS, 3 / CHUNKS)}
+COPIES: dict[str, tuple[float, float]] = {"plain": (3, 0), "upcast": (1, 3), "inplace": (1, 1), "shifted": (1, 2)}
+COPIES["chunked"] = (1 + 1 / CHUNKS, 3 / CHUNKS)
 """Loss -> (tensors of the size of the logits in their own format, in fp32)."""
 
 
@@ -405,13 +410,19 @@ def head_line(shape: TrainingShape) -> MemoryLine:
 
 
 def _fused(shape: TrainingShape, width: float, size: float) -> MemoryLine:
+    """Return the bytes of a head and loss that are computed for one chunk of the tokens after the other.
+
+    Liger Kernel (ead96b6, ops/fused_linear_cross_entropy.py) overwrites a chunk of logits with its gradient. It adds the gradient of a 16-bit
+    head up in its format, from a product in that format that is cast to fp32; that of an fp32 head in place.
+    """
     chunks = -(-int(width) // shape.model.hidden_size)
-    rows, kept = 2 ** (-(-shape.slots // chunks) - 1).bit_length(), float(FP32)
+    stored = BYTES[shape.parameters] if shape.sharding in {"single", "ddp"} else size
+    rows, each, kept = 2 ** (-(-shape.slots // chunks) - 1).bit_length(), size, stored if stored == FP32 else stored + size + FP32
     if shape.loss == "streamed":
-        rows, kept = min(shape.slots, max(1, LOSS_CHUNK // shape.model.vocabulary)), BYTES[shape.parameters]
+        rows, each, kept = min(shape.slots, max(1, LOSS_CHUNK // shape.model.vocabulary)), size + FP32, stored
     trained = kept * width * shape.model.hidden_size if shape.method is Method.FULL else 0
-    chunk = rows * width * (size + FP32) + shape.slots * shape.model.hidden_size * size
-    formula = f"{rows:,} rows x {width:,.0f} words x ({size:g} + {FP32}) bytes, gradients of the hidden states" + (
-        " and of the head" if trained else ""
+    chunk = rows * width * each + shape.slots * shape.model.hidden_size * size
+    formula = f"{rows:,} rows x {width:,.0f} words x {each:g} bytes, gradients of the hidden states" + (
+        f" and of the head, {kept:g} bytes a weight" if trained else ""
     )
     return MemoryLine("logits and loss", "activations", int(chunk + trained), formula, ("loss",))

@@ -7,6 +7,7 @@ from tunemark.schema.formats import MIB
 from tunemark.schema.physics.activations import FP32, activations_by_kind, head_line, stored_per_block
 from tunemark.schema.physics.architecture import block_linears, count_parameters
 from tunemark.schema.physics.memory_states import (
+    BACKWARD,
     Group,
     MemoryLedger,
     MemoryLine,
@@ -36,7 +37,6 @@ RECORD_STREAM = 1 / 0.93
 LIBRARY = MemoryLine("matrix library", "framework", WORKSPACE, "workspaces of cuBLAS, 32 + 8 MiB")
 ALL_BUT_UPDATE: tuple[Moment, ...] = ("loss", "backward begins", "backward ends")
 BEFORE: tuple[Moment, ...] = ("loss", "backward begins")
-BACKWARD: tuple[Moment, ...] = ("backward begins", "backward ends")
 
 
 @lru_cache(maxsize=256)
@@ -142,17 +142,21 @@ def _gathered(shape: TrainingShape) -> tuple[MemoryLine, ...]:
     block = max(each.inputs * each.outputs for each in block_linears(shape.model)) if shape.matrix_units else block_weights(shape)
     held: tuple[Moment, ...] = ALL_BUT_UPDATE if outermost else ("loss",)
     alive: tuple[Moment, ...] = BEFORE if outermost else ("loss",)
+    fetched: tuple[Moment, ...] = BEFORE if shape.sharding == "fsdp-grad-op" else ("backward begins",)
     each = BYTES[shape.packed] if shape.packed and shape.packs_experts else size
-    # DeepSpeed keeps gathered parameters up to this number.
-    blocks = min(shape.model.layers * block, max(2 * block, LIVE_PARAMETERS)) if shape.sharding == "zero3" else 2 * block
+    # DeepSpeed keeps gathered parameters up to this number, and FSDP without resharding all.
+    most = {"zero3": LIVE_PARAMETERS, "fsdp-grad-op": (count.attention + count.feed_forward) // shape.tensor_parallel}
+    blocks = min(shape.model.layers * block, max(2 * block, most.get(shape.sharding, 0)))
     # Offloaded shards are on the device too; FSDP 1 has them twice: as stored, and in the format in which they are gathered.
     shards = (2 if shape.sharding == "fsdp1" else 1) if shape.offload else 0
-    joined = 1 if shape.sharding == "fsdp2" else 0
+    joined = 1 if shape.sharding in {"fsdp2", "fsdp-grad-op"} else 0
     copies, by = 1 + joined + shards / share, f" x ({1 + joined} + {shards}/{share})" if shards or joined else ""
     # Copies from the host make the streams wait for each other.
     stream: Group = "framework" if shape.offload else "gathered"
     trained = 1 if shape.method is Method.FULL else 0
-    whole, reduced = 0 if shape.loss in {"chunked", "streamed"} else 1, 0 if outermost else 1
+    whole, reduced = 0 if shape.loss in {"chunked", "streamed", "fused"} else 1, 0 if outermost or shape.sharding == "zero3" else 1
+    # DeepSpeed copies each gradient into a bucket as soon as it is there.
+    of_block = block if shape.sharding == "zero3" else 2 * block
     of_head = f"{head:,} x {size:g} bytes x ({whole} + {reduced}/{share}): whole, and reduced"
     ahead = f"{blocks - block:,} x {each:g} bytes" + (f" x (1 + {shards}/{share})" if shards else "")
     waiting = count_weights(shape).trained * BYTES[shape.parameters] / share if shape.offload and shape.sharding == "fsdp1" else 0
@@ -160,9 +164,9 @@ def _gathered(shape: TrainingShape) -> tuple[MemoryLine, ...]:
     return (
         MemoryLine("gathered head", stream, int((head + table) * size * copies), f"{head + table:,} x {size:g} bytes{by}", held),
         MemoryLine("gradients of the head", "training", int(head * size * (whole + reduced / share) * trained), of_head, alive),
-        MemoryLine("gradients of a block", "training", int(2 * block * size * trained), f"{block:,} x 2 x {size:g} bytes", BACKWARD),
+        MemoryLine("gradients of a block", "training", int(of_block * size * trained), f"{of_block:,} x {size:g} bytes", BACKWARD),
         MemoryLine("gathered blocks", stream, int(block * each * copies), f"the block in use: {block:,} x {each:g} bytes{by}", BACKWARD),
-        MemoryLine("prefetched blocks", stream, int((blocks - block) * each * (copies - joined)), ahead, ("backward begins",)),
+        MemoryLine("prefetched blocks", stream, int((blocks - block) * each * (copies - joined)), ahead, fetched),
         MemoryLine("gradients on their way to the host", "training", int(waiting), late, BEFORE),
     )
 
@@ -187,8 +191,14 @@ class StackedMemory:
 
     @property
     def needed_interval(self) -> tuple[int, int]:
-        """The 90% interval of the bytes of a device that are needed with this stack."""
-        return self.ledger.needed_low, self.ledger.needed_high
+        """The 90% interval of the bytes of a device that are needed: with this stack if it was chosen, else from what the leanest one needs to what is room for the usual one."""
+        high = self.ledger.needed_high if len(self.ledgers) == 1 else self.ledger.fit_limits["fits"]
+        return min(ledger.needed_low for ledger in self.ledgers.values()), high
+
+    @property
+    def reserved_interval(self) -> tuple[int, int]:
+        """The same of the bytes that the allocator reserves with memory to spare."""
+        return min(ledger.reserved_interval[0] for ledger in self.ledgers.values()), self.ledger.reserved_interval[1]
 
 
 def memory_on(

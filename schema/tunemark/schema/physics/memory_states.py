@@ -13,6 +13,7 @@ Moment = Literal["loss", "backward begins", "backward ends", "optimizer"]
 MOMENTS: tuple[Moment, ...] = ("loss", "backward begins", "backward ends", "optimizer")
 """The moments at which memory can peak: logits; gradients of the last block; of the first block; optimizer update."""
 
+BACKWARD: tuple[Moment, ...] = ("backward begins", "backward ends")
 LATE: tuple[Moment, ...] = ("backward ends", "optimizer")
 
 MemoryVerdict = Literal["fits", "probably", "unsure", "no"]
@@ -177,6 +178,7 @@ SHARDED: dict[str, frozenset[str]] = {
     "zero3": frozenset({"optimizer", "gradients", "parameters"}),
     "fsdp1": frozenset({"optimizer", "gradients", "parameters"}),
     "fsdp2": frozenset({"optimizer", "gradients", "parameters"}),
+    "fsdp-grad-op": frozenset({"optimizer", "gradients", "parameters"}),
 }
 """The states that each strategy divides over data-parallel devices (Rajbhandari et al. 2020, ZeRO)."""
 
@@ -286,23 +288,31 @@ def _gradients(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]
     whole = f"{weights.trained:,} x {BYTES[shape.parameters]:g} bytes" if weights.trained else ""
     adapters = f"{weights.adapters:,} x {BYTES[shape.adapters]:g} bytes" if weights.adapters else ""
     formula = " + ".join(part for part in (whole, adapters) if part) + (f" / {share} devices" if share > 1 else "")
-    if shape.offload and shape.sharding != "fsdp1":
-        size, formula = 0.0, "(on the host)"
+    here = size / share
+    if (shape.offload and shape.sharding != "fsdp1") or (shape.optimizer_offload and share > 1):
+        here, formula = 0.0, "(on the host)"
     kept_between = shape.gradient_accumulation > 1 and not shape.offload
-    buckets, kind = _buckets(shape, int(size))
+    # ZeRO 3 allocates its share with the optimizer and keeps it (`grad_partitions_flat_buffer`).
+    always = kept_between or (shape.sharding == "zero3" and not shape.offload)
     return (
-        MemoryLine("gradients", "training", int(size / share), formula, MOMENTS if kept_between else LATE),
-        MemoryLine("communication buckets", "training", buckets, kind, MOMENTS if shape.sharding == "ddp" else ("backward ends",)),
+        MemoryLine("gradients", "training", int(here), formula, MOMENTS if always else LATE),
+        *_buckets(shape, int(size)),
     )
 
 
-def _buckets(shape: TrainingShape, gradient_bytes: int) -> tuple[int, str]:
-    """Return the bytes of the buffers in which gradients are reduced, with the reason."""
+def _buckets(shape: TrainingShape, gradient_bytes: int) -> Iterator[MemoryLine]:
+    """Yield the buffers in which gradients are reduced. DeepSpeed allocates a whole one: ZeRO 1 and 2 for a backward pass, ZeRO 3 for good.
+
+    ZeRO 3 also copies it, in the order of the devices, to scatter it (`reduce_scatter_coalesced` in DeepSpeed 0.19.8).
+    """
+    bucket, formula = 2 * REDUCE_BUCKET, f"{REDUCE_BUCKET:,} x 2 bytes: reduce_bucket_size"
     if shape.sharding == "ddp" and shape.world_size > 1:
-        return gradient_bytes, "a second copy of the gradients, as DDP keeps it by default"
-    if shape.sharding in {"zero1", "zero2"}:
-        return min(gradient_bytes, 2 * REDUCE_BUCKET * 2), f"2 buckets of {REDUCE_BUCKET:,} x 2 bytes, one filled while one is reduced"
-    return 0, ""
+        yield MemoryLine("communication buckets", "training", gradient_bytes, "a second copy of the gradients, as DDP keeps it by default")
+    elif shape.sharding in {"zero1", "zero2"}:
+        yield MemoryLine("communication buckets", "training", bucket, formula, BACKWARD)
+    elif shape.sharding == "zero3":
+        yield MemoryLine("communication buckets", "training", bucket, formula)
+        yield MemoryLine("scattered bucket", "training", min(gradient_bytes, bucket), formula + ", copied", BACKWARD)
 
 
 def _widths(shape: TrainingShape) -> Iterator[int]:
@@ -314,7 +324,7 @@ def _widths(shape: TrainingShape) -> Iterator[int]:
 
 
 def _optimizer(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]:
-    if shape.offload or shape.optimizer.startswith("paged"):
+    if shape.offload or shape.optimizer_offload or shape.optimizer.startswith("paged"):
         # Paged states are managed memory outside the allocator, which moves to the host when the device is short.
         return ()
     share = divided(shape, "optimizer")

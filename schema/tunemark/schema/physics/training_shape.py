@@ -44,7 +44,8 @@ BYTES: dict[Dtype, float] = {
 """Bytes per number. TF32 is a way to multiply numbers stored in 32 bits."""
 
 Attention = Literal["sdpa", "flash", "eager"]
-Sharding = Literal["single", "ddp", "zero1", "zero2", "zero3", "fsdp1", "fsdp2"]
+Sharding = Literal["single", "ddp", "zero1", "zero2", "zero3", "fsdp1", "fsdp2", "fsdp-grad-op"]
+"""`fsdp-grad-op` is FSDP that keeps gathered weights until their backward pass: SHARD_GRAD_OP, or `reshard_after_forward=False`."""
 OptimizerKind = Literal["adamw", "adamw-fused", "adamw-8bit", "paged-adamw", "paged-adamw-8bit", "sgd", "adafactor"]
 CHOICES = {
     "attention": get_args(Attention),
@@ -141,6 +142,8 @@ class TrainingShape:
     """The devices that share each matrix also share the residual stream, by tokens."""
     offload: bool = False
     """Parameters, gradients and optimizer states are kept in host memory."""
+    optimizer_offload: bool = False
+    """Optimizer states, master weights and the devices' shares of gradients are kept in host memory, as DeepSpeed can."""
 
     def __post_init__(self) -> None:
         """Raise TunemarkError for values that cannot be trained with."""
@@ -179,6 +182,8 @@ class TrainingShape:
     def _of_levers(self) -> Iterator[tuple[str, str]]:
         if self.offload and self.sharding == "single":
             yield "offload", "parameters are offloaded by a sharding strategy; choose fsdp1, fsdp2 or zero3"
+        if self.optimizer_offload and not self.sharding.startswith("zero"):
+            yield "optimizer_offload", "is DeepSpeed's; choose zero1 to zero3"
         if not 0 <= self.lora_dropout < 1:
             yield "lora_dropout", "must be at least 0 and below 1"
         if self.optimizer_in_backward and self.gradient_accumulation > 1:
@@ -342,6 +347,7 @@ def shape_of_plan(plan: Plan, card: ModelCard) -> TrainingShape:
         world_size=plan.batch.data_parallel,
         tensor_parallel=plan.device.tensor_parallel,
         offload=plan.device.offload == "all",
+        optimizer_offload=plan.device.offload == "optimizer",
     )
 
 

@@ -123,7 +123,8 @@ def work_of_weights(shape: TrainingShape) -> dict[Term, float]:
     # Weights are read in the forward and backward pass and in recomputation. Each time, bitsandbytes expands a 4-bit layer.
     expanded = count * (BYTES[Dtype.NF4] + BYTES[shape.activations]) * uses if quantised else 0.0
     # Sharding gathers weights as they are stored for each use, or updated ones once (DDP gathers gradients); gradients are scattered in 16 bits.
-    gathers = uses if shape.sharding in {"zero3", "fsdp1", "fsdp2"} else int(shape.method is Method.FULL)
+    once = shape.method is Method.FULL or shape.sharding == "fsdp-grad-op"
+    gathers = uses if shape.sharding in {"zero3", "fsdp1", "fsdp2"} else int(once)
     exchanged = count * ((BYTES[Dtype.NF4] if quantised else 2.0) * gathers + 2.0 * (shape.method is Method.FULL))
     # Each product reads its weights. Full fine-tuning also adds up their gradients (one read, one write), and AdamW reads weight, gradient
     # and two moments and writes all but the gradient, of the device's own shard.
