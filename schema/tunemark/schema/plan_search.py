@@ -188,7 +188,7 @@ def plans_of(config: Combination, fixed: tuple[str, ...]) -> Iterable[TrainingSh
         full = ("zero1",) if step.method is Method.FULL else ()
         shardings = ("ddp", *full) if whole else ("ddp", *full, "fsdp1")
     # These belong to the sharding, and to the checkpointing, of the step.
-    bound = step.offload or step.optimizer_in_backward
+    bound = step.offload or step.optimizer_offload or step.optimizer_in_backward
     alone = (
         bound or step.tensor_parallel > 1 or "sharding" in fixed or "tensor_parallel" in fixed or not (whole or config.level == "vendor")
     )

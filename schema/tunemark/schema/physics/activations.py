@@ -135,9 +135,14 @@ class _Parts:
         return self.product * inner_width(self.card, self.place) / self.shape.tensor_parallel
 
     @property
+    def at_once(self) -> bool:
+        """True if one product is that of all experts; else they run one after the other, each on its share of the tokens."""
+        return self.traits.every_expert or self.shape.fused_experts or self.shape.grouped_experts
+
+    @property
     def inner_at_once(self) -> float:
-        """The same while one expert runs, on its share of the tokens: they run one after the other, unless one product is that of all."""
-        if not self.mixed or self.traits.every_expert or self.shape.fused_experts:
+        """The same of the experts that run at once."""
+        if not self.mixed or self.at_once:
             return self.inner
         shared = self.product * self.card.intermediate_size * (self.card.shared_experts or 0) / self.shape.tensor_parallel
         return max(shared, (self.inner - shared) / (self.card.experts or 1))
@@ -356,10 +361,10 @@ class _Parts:
         """
         shape, ranks = self.shape, self.shape.tensor_parallel
         size, stored = BYTES[shape.adapter_products], BYTES[shape.adapters_at_work]
-        # Experts run one after the other, each on its share of the tokens.
         adapted = [linear for linear in self.adapted if linear.part != "attention"]
-        result = max((linear.outputs * linear.active / linear.copies for linear in adapted), default=0) / ranks
-        read = max((linear.inputs * linear.active / linear.copies for linear in adapted), default=0) / ranks
+        used = {linear.path: linear.active / (1 if self.at_once else linear.copies) for linear in adapted}
+        result = max((linear.outputs * used[linear.path] for linear in adapted), default=0) / ranks
+        read = max((linear.inputs * used[linear.path] for linear in adapted), default=0) / ranks
         last = any(linear.outputs == self.card.hidden_size for linear in adapted)
         copied = size * min(self.inner_at_once / self.product, read) if last else 0
         freed = self.inner_at_once if self.trained else copied

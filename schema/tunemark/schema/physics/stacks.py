@@ -156,7 +156,7 @@ _ALL = (
     Stack(
         "prime-rl",
         "prime-rl 559b447 (src/prime_rl/trainer/model.py): FSDP 2 with all weights in fp32, frozen ones included, gathered in bf16",
-        {"": FP32_SHARDS},
+        {"": FP32_SHARDS | {"grouped_experts": True}},
         vendors=GPUS,
         without=("qlora",),
     ),
