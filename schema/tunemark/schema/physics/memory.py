@@ -75,7 +75,6 @@ def _activations(shape: TrainingShape) -> tuple[MemoryLine, ...]:
         MemoryLine("final norm", "activations", int(numbers * (4 + 2 * size) / shape.residual_share), norm, ("loss",)),
         MemoryLine("held by hooks", "activations", shape.model.layers * block.input if held else 0, hooks, ("backward ends",)),
         _dequantised(shape),
-        _narrow_product(shape),
         *_cast_weights(shape),
     )
 
@@ -85,16 +84,6 @@ def _dequantised(shape: TrainingShape) -> MemoryLine:
     widest = max(linear.inputs * linear.outputs for linear in block_linears(shape.model)) // shape.tensor_parallel
     unpacked = 2 * widest if shape.method is Method.QLORA else 0
     return MemoryLine("unpacked matrix", "activations", unpacked, f"{widest:,} x 2 bytes: the largest 4-bit matrix in bf16", BACKWARD)
-
-
-def _narrow_product(shape: TrainingShape) -> MemoryLine:
-    """Return the bytes of a product in fp8 or fp4: the scaled input in both formats, and a transposed weight."""
-    name, narrow = shape.block_format or "", BYTES[shape.block_format] if shape.block_format else 0.0
-    widest = max(max(linear.inputs, linear.outputs) for linear in block_linears(shape.model)) // shape.tensor_parallel
-    matrix = max(linear.inputs * linear.outputs for linear in block_linears(shape.model)) // shape.tensor_parallel
-    size = BYTES[shape.activations] + narrow if narrow else 0.0
-    formula = f"{shape.slots:,} tokens x {widest:,} x {size:g} bytes, and the widest matrix, {matrix:,} x {narrow:g} bytes, transposed"
-    return MemoryLine(f"product in {name}", "activations", int(shape.slots * widest * size + matrix * narrow), formula, BACKWARD)
 
 
 def _cast_weights(shape: TrainingShape) -> tuple[MemoryLine, ...]:

@@ -266,15 +266,13 @@ def fp8_scales(card: ModelCard) -> int:
 
 def _narrow(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]:
     """Return the frozen weights of LoRA in fp8 or fp4 with their scales."""
-    if shape.packed is Dtype.FP4:
-        formula = f"{weights.quantised:,} x (0.5 + 1/{FP4_BLOCK}) bytes"
-        return (MemoryLine("fp4 weights", "model", int(weights.quantised * (0.5 + 1 / FP4_BLOCK)), formula),)
-    if shape.packed is not Dtype.FP8:
+    if shape.packed not in {Dtype.FP8, Dtype.FP4}:
         return ()
-    scales = fp8_scales(shape.model) // shape.tensor_parallel
+    scales = weights.quantised // FP4_BLOCK if shape.packed is Dtype.FP4 else 4 * fp8_scales(shape.model) // shape.tensor_parallel
+    size, name = BYTES[shape.packed], shape.packed.value
     return (
-        MemoryLine("fp8 weights", "model", weights.quantised, f"{weights.quantised:,} x 1 byte"),
-        MemoryLine("fp8 scales", "model", 4 * scales, f"{scales:,} outputs x 4 bytes"),
+        MemoryLine(f"{name} weights", "model", int(weights.quantised * size), f"{weights.quantised:,} x {size:g} bytes"),
+        MemoryLine(f"{name} scales", "model", scales, f"one byte for {FP4_BLOCK} weights in fp4, 4 bytes for each output in fp8"),
     )
 
 
