@@ -77,10 +77,7 @@ class Candidate:
 
     def fit_on(self, memory_bytes: int) -> MemoryVerdict:
         """Return the verdict on a device of this memory."""
-        for verdict, least in memory_needed(self.shape, self.stack, self.fixed)[1]:
-            if memory_bytes >= least:
-                return verdict
-        return "no"
+        return next((verdict for verdict, least in memory_needed(self.shape, self.stack, self.fixed)[1] if memory_bytes >= least), "no")
 
     def on_one_machine(self, card: AcceleratorCard) -> "Candidate":
         """Return the plan on the devices of one machine."""

@@ -391,7 +391,7 @@ def stored_per_block(shape: TrainingShape, block: BlockActivations) -> tuple[int
 CHUNKS = 8
 """Chunks of torchtune's chunked cross-entropy."""
 COPIES: dict[str, tuple[float, float]] = {"plain": (3, 0), "upcast": (1, 3), "inplace": (1, 1), "shifted": (1, 2)}
-COPIES["chunked"] = (1 + 1 / CHUNKS, 3 / CHUNKS)
+COPIES |= {"chunked": (1 + 1 / CHUNKS, 3 / CHUNKS)}
 """Loss -> (tensors of the size of the logits in their own format, in fp32)."""
 
 

@@ -34,7 +34,6 @@ COLLECTIVES = 512 * MIB
 RECORD_STREAM = 1 / 0.93
 """Peak of FSDP 1 over that of FSDP 2, which does not delay the reuse of memory by `recordStream` (torchtitan, docs/fsdp.md: 7% less)."""
 
-LIBRARY = MemoryLine("matrix library", "framework", WORKSPACE, "workspaces of cuBLAS, 32 + 8 MiB")
 ALL_BUT_UPDATE: tuple[Moment, ...] = ("loss", "backward begins", "backward ends")
 BEFORE: tuple[Moment, ...] = ("loss", "backward begins")
 
@@ -43,7 +42,8 @@ BEFORE: tuple[Moment, ...] = ("loss", "backward begins")
 def estimate_memory(shape: TrainingShape) -> MemoryLedger:
     """Return the predicted memory of a training step on one device."""
     outside = CONTEXT + (COLLECTIVES if shape.world_size * shape.tensor_parallel > 1 else 0)
-    lines = (*state_lines(shape), *_activations(shape), head_line(shape), *_gathered(shape), LIBRARY)
+    library = MemoryLine("matrix library", "framework", WORKSPACE, "workspaces of cuBLAS, 32 + 8 MiB")
+    lines = (*state_lines(shape), *_activations(shape), head_line(shape), *_gathered(shape), library)
     # DeepSpeed creates its states before the first step.
     settled = sum(
         line.bytes for line in lines if line.key in {"optimizer states", "fp32 master weights"} and shape.sharding.startswith("fsdp")
@@ -180,7 +180,7 @@ class StackedMemory:
 
     @property
     def needed_interval(self) -> tuple[int, int]:
-        """The 90% interval of the bytes of a device that are needed: with this stack if it was chosen, else from what the leanest one needs to what is room for the usual one."""
+        """The 90% interval of the bytes of a device that are needed; without a chosen stack, from those of the leanest to room for the usual one."""
         high = self.ledger.needed_high if len(self.ledgers) == 1 else self.ledger.fit_limits["fits"]
         return min(ledger.needed_low for ledger in self.ledgers.values()), high
 

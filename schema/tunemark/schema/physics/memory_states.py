@@ -131,10 +131,8 @@ class MemoryLedger:
     def fit_limits(self) -> dict[MemoryVerdict, int]:
         """The smallest memory of a device for each verdict other than `no`, in bytes, best first.
 
-        - `fits`: there is room for all that the allocator would reserve, and for the upper end of the interval.
-        - `probably`: the upper end of the interval fits.
-        - `unsure`: the lower end fits.
-        - `no`: not even that.
+        `fits` is room for all that the allocator would reserve and for the upper end of the interval, `probably` for that end, `unsure` for
+        the lower one.
         """
         fits = max(self.needed_high, self.peak_reserved + self.outside)
         return {"fits": fits, "probably": self.needed_high, "unsure": self.needed_low}
@@ -231,8 +229,7 @@ def divided(shape: TrainingShape, what: str) -> int:
 def _model(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]:
     share, size = divided(shape, "parameters"), BYTES[shape.parameters]
     here = 0 if shape.offload and share > 1 else 1
-    by = f" / {share} devices" if share > 1 else ""
-    by = " (in host memory)" if not here else by
+    by = " (in host memory)" if not here else f" / {share} devices" if share > 1 else ""
     scale = 1 / NF4_BLOCK + 4 / (NF4_BLOCK * SCALES_BLOCK) if shape.double_quantisation else 4 / NF4_BLOCK
     scales = f"(1/{NF4_BLOCK} + 4/({NF4_BLOCK} x {SCALES_BLOCK}))" if shape.double_quantisation else f"4/{NF4_BLOCK}"
     adapter, four_bit = BYTES[shape.adapters], weights.quantised if shape.packed is Dtype.NF4 else 0
@@ -282,11 +279,9 @@ def _gradients(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]
         one = int(widest * BYTES[shape.parameters])
         return (MemoryLine("gradients", "training", one, f"{widest:,} x {BYTES[shape.parameters]:g} bytes: one matrix", LATE),)
     share = divided(shape, "gradients")
-    size = weights.trained * BYTES[shape.parameters] + weights.adapters * BYTES[shape.adapters]
-    whole = f"{weights.trained:,} x {BYTES[shape.parameters]:g} bytes" if weights.trained else ""
-    adapters = f"{weights.adapters:,} x {BYTES[shape.adapters]:g} bytes" if weights.adapters else ""
-    formula = " + ".join(part for part in (whole, adapters) if part) + (f" / {share} devices" if share > 1 else "")
-    here = size / share
+    numbers, each = weights.trained or weights.adapters, BYTES[shape.parameters if weights.trained else shape.adapters]
+    formula = f"{numbers:,} x {each:g} bytes" + (f" / {share} devices" if share > 1 else "")
+    here = numbers * each / share
     if (shape.offload and shape.sharding != "fsdp1") or (shape.optimizer_offload and share > 1):
         here, formula = 0.0, "(on the host)"
     kept_between = shape.gradient_accumulation > 1 and not shape.offload
@@ -294,23 +289,19 @@ def _gradients(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]
     always = kept_between or (shape.sharding == "zero3" and not shape.offload)
     return (
         MemoryLine("gradients", "training", int(here), formula, MOMENTS if always else LATE),
-        *_buckets(shape, int(size)),
+        *_buckets(shape, int(numbers * each)),
     )
 
 
 def _buckets(shape: TrainingShape, gradient_bytes: int) -> Iterator[MemoryLine]:
-    """Yield the buffers in which gradients are reduced. DeepSpeed allocates a whole one: ZeRO 1 and 2 for a backward pass, ZeRO 3 for good.
-
-    ZeRO 3 also copies it, in the order of the devices, to scatter it (`reduce_scatter_coalesced` in DeepSpeed 0.19.8).
-    """
-    bucket, formula = 2 * REDUCE_BUCKET, f"{REDUCE_BUCKET:,} x 2 bytes: reduce_bucket_size"
+    """Yield the buffers in which gradients are reduced. DeepSpeed 0.19.8 allocates a whole one, for good in ZeRO 3, which scatters a copy."""
     if shape.sharding == "ddp" and shape.world_size > 1:
         yield MemoryLine("communication buckets", "training", gradient_bytes, "a second copy of the gradients, as DDP keeps it by default")
-    elif shape.sharding in {"zero1", "zero2"}:
-        yield MemoryLine("communication buckets", "training", bucket, formula, BACKWARD)
-    elif shape.sharding == "zero3":
-        yield MemoryLine("communication buckets", "training", bucket, formula)
-        yield MemoryLine("scattered bucket", "training", min(gradient_bytes, bucket), formula + ", copied", BACKWARD)
+    elif shape.sharding.startswith("zero"):
+        bucket, formula = 2 * REDUCE_BUCKET, f"{REDUCE_BUCKET:,} x 2 bytes: reduce_bucket_size"
+        always = shape.sharding == "zero3"
+        yield MemoryLine("communication buckets", "training", bucket, formula, MOMENTS if always else BACKWARD)
+        yield MemoryLine("scattered bucket", "training", min(gradient_bytes, bucket) if always else 0, formula + ", copied", BACKWARD)
 
 
 def _widths(shape: TrainingShape) -> Iterator[int]:
@@ -331,8 +322,7 @@ def _optimizer(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]
     master = 4 * numbers if shape.master_weights else 0
     trained = master or weights.trained * BYTES[shape.parameters] + weights.adapters * BYTES[shape.adapters]
     states: dict[str, tuple[float, str]] = {
-        "adamw": (2 * trained, f"two moments of {numbers:,} numbers, in their own format{by}"),
-        "adamw-fused": (2 * trained, f"two moments of {numbers:,} numbers, in their own format{by}"),
+        **dict.fromkeys(("adamw", "adamw-fused"), (2 * trained, f"two moments of {numbers:,} numbers, in their own format{by}")),
         "adamw-8bit": (2 * numbers * (1 + 4 / EIGHT_BIT_BLOCK), f"2 x {numbers:,} x (1 + 4/{EIGHT_BIT_BLOCK}) bytes{by}"),
         "sgd": (0, "no states without momentum"),
         "adafactor": (_factored(shape), f"4 bytes per row and column of each trained matrix{by}"),

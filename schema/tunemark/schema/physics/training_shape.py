@@ -316,7 +316,7 @@ def shape_of_plan(plan: Plan, card: ModelCard) -> TrainingShape:
 
     Raises TunemarkError if an adapter is requested on a layer that the model's family does not have.
     """
-    lora, settings = plan.lora, plan.model
+    lora, settings, deepspeed = plan.lora, plan.model, plan.device.strategy in DEEPSPEED
     return TrainingShape(
         card,
         plan.method,
@@ -328,11 +328,11 @@ def shape_of_plan(plan: Plan, card: ModelCard) -> TrainingShape:
         lora_targets=lora.target_modules if lora else (),
         lora_dropout=lora.dropout if lora else 0.0,
         checkpointing=settings.gradient_checkpointing,
-        attention=_attention(plan),
+        attention="eager" if settings.attention == "eager" else "flash" if settings.attention.startswith(("flash", VARLEN)) else "sdpa",
         fused_experts=plan.method is Method.QLORA,
         compiled=settings.compile != "none",
         fused_blocks=settings.fused_kernels == "liger",
-        loss=_loss(plan),
+        loss="fused" if settings.fused_kernels == "liger" else "streamed" if settings.loss == "chunked" else "upcast",
         parameters=plan.precision.parameters,
         activations=plan.precision.parameters,
         autocast=plan.precision.compute if plan.autocast else None,
@@ -340,7 +340,7 @@ def shape_of_plan(plan: Plan, card: ModelCard) -> TrainingShape:
         double_quantisation=plan.quantisation.double if plan.quantisation else True,
         block_format=Dtype.FP8 if settings.fp8_products else None,
         optimizer=_optimizer(plan),
-        master_weights=_master_weights(plan),
+        master_weights=plan.optimizer.master_weights or (deepspeed and plan.precision.parameters in {Dtype.BF16, Dtype.FP16}),
         cast_at_once=max(MASTER_CHUNK, card.vocabulary * card.hidden_size) if plan.optimizer.master_weights else 0,
         rounded_at_once=_rounded_at_once(plan),
         sharding=plan.device.strategy.value,
@@ -379,16 +379,6 @@ def shape_problem(plan: Plan, card: ModelCard) -> str | None:
     return "its vocabulary was made of the training rows, and the record does not hold its size" if unlike_its_card else None
 
 
-def _attention(plan: Plan) -> Attention:
-    if plan.model.attention == "eager":
-        return "eager"
-    return "flash" if plan.model.attention.startswith(("flash", VARLEN)) else "sdpa"
-
-
-def _loss(plan: Plan) -> Loss:
-    return "fused" if plan.model.fused_kernels == "liger" else "streamed" if plan.model.loss == "chunked" else "upcast"
-
-
 def _optimizer(plan: Plan) -> OptimizerKind:
     kind = cast("OptimizerKind", plan.optimizer.name.replace("_", "-"))
     fused = plan.device.backend in FUSED_ADAMW or plan.optimizer_rounds_stochastically
@@ -399,8 +389,3 @@ def _rounded_at_once(plan: Plan) -> int:
     if not plan.optimizer_rounds_stochastically or plan.device.backend in COMPILED_UPDATE:
         return 0
     return ROUNDING_CHUNK if plan.device.backend in {Backend.CPU, Backend.FAKE} else DEVICE_ROUNDING_CHUNK
-
-
-def _master_weights(plan: Plan) -> bool:
-    deepspeed = plan.device.strategy in DEEPSPEED
-    return plan.optimizer.master_weights or (deepspeed and plan.precision.parameters in {Dtype.BF16, Dtype.FP16})
