@@ -225,8 +225,7 @@ Loss = Literal["plain", "upcast", "inplace", "shifted", "chunked", "fused", "str
 - `plain`: three in the format of the logits: log-probabilities, gradient of the picked ones, gradient of the logits.
 - `upcast`: those three in fp32, since transformers' loss casts first. The Trainer frees the logits before the backward pass; until January
   2025 its forward pass held a shifted copy instead (transformers, pull request 35646).
-- `inplace`: the cast to fp32, which its gradient overwrites, as in the Triton kernels of Liger and Unsloth. With transformers before 2025,
-  `shifted`: and the shifted copy of the cast.
+- `inplace`: the cast to fp32, which its gradient overwrites, as in the kernels of Liger and Unsloth; `shifted`: and a shifted copy, until 2025.
 - `chunked`: the gradient, and without torch.compile the three in fp32 for one chunk at a time, as in torchtune's chunked cross-entropy; if
   the head is trained, its gradient so far and that of the chunk.
 - `fused`: the head and the loss in one kernel, as in Liger Kernel: never the whole logits, but as many chunks as the vocabulary is wider than

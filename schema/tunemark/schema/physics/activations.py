@@ -399,9 +399,8 @@ def head_line(shape: TrainingShape) -> MemoryLine:
     """Return the peak bytes of logits, their copies and their gradients; see `vocabulary.Loss`. Softly capped logits keep one more."""
     card, size = shape.model, BYTES[shape.logits]
     if shape.labels or FAMILIES[card.family].encoder:
-        return MemoryLine(
-            "logits and loss", "activations", int(16 * shape.slots * (shape.labels or 1)), "negligible: a classifier", ("loss",)
-        )
+        classes = 16 * shape.slots * (shape.labels or 1)
+        return MemoryLine("logits and loss", "activations", classes, "negligible: a classifier", ("loss",))
     width = card.vocabulary / shape.tensor_parallel
     if shape.loss in {"fused", "streamed"}:
         return _fused(shape, width, size)

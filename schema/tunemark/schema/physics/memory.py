@@ -45,9 +45,8 @@ def estimate_memory(shape: TrainingShape) -> MemoryLedger:
     library = MemoryLine("matrix library", "framework", WORKSPACE, "workspaces of cuBLAS, 32 + 8 MiB")
     lines = (*state_lines(shape), *_activations(shape), head_line(shape), *_gathered(shape), library)
     # DeepSpeed creates its states before the first step.
-    settled = sum(
-        line.bytes for line in lines if line.key in {"optimizer states", "fp32 master weights"} and shape.sharding.startswith("fsdp")
-    )
+    settling = {"optimizer states", "fp32 master weights"} if shape.sharding.startswith("fsdp") else set()
+    settled = sum(line.bytes for line in lines if line.key in settling)
     sharded = divided(shape, "parameters") != 1
     # Copies from the host make the streams wait for each other, so that nothing is delayed.
     delayed = RECORD_STREAM if sharded and shape.sharding == "fsdp1" and not shape.offload else 1.0
@@ -106,11 +105,7 @@ def _cast_weights(shape: TrainingShape) -> tuple[MemoryLine, ...]:
 
 
 def _holds_inputs(shape: TrainingShape) -> bool:
-    """Return True if the reshard hooks of frozen flat-parameter units hold the input of every block and its gradient through the backward pass.
-
-    FSDP 1 registers a hook on the inputs of each frozen unit (`register_multi_grad_hook`). Under re-entrant checkpointing those inputs are
-    leaves, whose accumulators the hook keeps.
-    """
+    """Return True if hooks of frozen FSDP 1 units (`register_multi_grad_hook`) keep the inputs of all blocks: re-entry makes these leaves."""
     frozen = shape.sharding == "fsdp1" and shape.method is not Method.FULL
     return frozen and shape.reentrant and shape.checkpointing is Checkpointing.FULL
 
@@ -120,7 +115,7 @@ def _gathered(shape: TrainingShape) -> tuple[MemoryLine, ...]:
 
     FSDP 1 never frees its outermost unit, which holds head and embeddings, before the backward pass ends (`_post_forward_reshard`), and
     has the head's gradients whole until then. FSDP 2 keeps the joined buffer of a collective beside the weights copied from it until the next
-    one (`all_gather_state`). A block's gradients are whole twice: as computed, and joined for their reduction.
+    one (`all_gather_state`). A block's gradients are whole twice: as computed, and joined for their reduction; DeepSpeed joins them in its bucket.
     """
     share = divided(shape, "parameters")
     if share == 1:
@@ -144,7 +139,6 @@ def _gathered(shape: TrainingShape) -> tuple[MemoryLine, ...]:
     stream: Group = "framework" if shape.offload else "gathered"
     trained = 1 if shape.method is Method.FULL else 0
     whole, reduced = 0 if shape.loss in {"chunked", "streamed", "fused"} else 1, 0 if outermost or shape.sharding == "zero3" else 1
-    # DeepSpeed copies each gradient into a bucket as soon as it is there.
     of_block = block if shape.sharding == "zero3" else 2 * block
     of_head = f"{head:,} x {size:g} bytes x ({whole} + {reduced}/{share}): whole, and reduced"
     ahead = f"{blocks - block:,} x {each:g} bytes" + (f" x (1 + {shards}/{share})" if shards else "")
@@ -180,7 +174,7 @@ class StackedMemory:
 
     @property
     def needed_interval(self) -> tuple[int, int]:
-        """The 90% interval of the bytes of a device that are needed; without a chosen stack, from those of the leanest to room for the usual one."""
+        """The 90% interval of the needed bytes of a device; without a chosen stack, from those of the leanest to room for the usual one."""
         high = self.ledger.needed_high if len(self.ledgers) == 1 else self.ledger.fit_limits["fits"]
         return min(ledger.needed_low for ledger in self.ledgers.values()), high
 

@@ -99,13 +99,12 @@ def work_of_tokens(shape: TrainingShape) -> dict[Term, float]:
     again = 3 if shape.checkpointing is Checkpointing.NONE else 4
     elementwise = ((wide * model.hidden_size + 4 * inner) * again + 3 * model.vocabulary * 2) * BYTES[shape.activations]
     # Adapters: input cast and dropped out, output added, in their format, for each expert that a token is multiplied with.
-    read = 3 if shape.lora_dropout else 1
-    widths = sum((read * each.inputs + 2 * each.outputs) * each.active * each.times() for each in shape.adapted)
+    widths = sum(each.active * ((3 if shape.lora_dropout else 1) * each.inputs + 2 * each.outputs) * each.times() for each in shape.adapted)
     # An eager kernel writes and reads all scores: product, mask, softmax in fp32, cast.
     # Those by distance are gathered twice, scaled and added.
     positions = FAMILIES[model.family].relative_positions
-    gathered = shape.sequence_length + (2 * shape.sequence_length + positions if positions else 0)
-    scores = model.attention_heads * gathered * model.layers * 16.0 * passes if shape.attention == "eager" else 0.0
+    read = shape.sequence_length + (2 * shape.sequence_length + positions if positions else 0)
+    scores = model.attention_heads * read * model.layers * 16.0 * passes if shape.attention == "eager" else 0.0
     padded = shape.slots / shape.tokens
     return {
         "matmul": (ledger.executed - attention - narrow + idle) / shape.tokens,
