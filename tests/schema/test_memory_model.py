@@ -251,11 +251,9 @@ def test_full_fine_tuning_in_bf16_needs_four_copies_of_the_weights_and_a_fifth_t
 
 
 def test_four_bit_weights_cost_half_a_byte_and_their_scales_a_sixty_fourth() -> None:
-    double, single = (
-        estimate_memory(make_shape(method=Method.QLORA, parameters=Dtype.FP32, double_quantisation=double)) for double in (True, False)
-    )
+    double, single = (estimate_memory(make_shape(method=Method.QLORA, double_quantisation=both)) for both in (True, False))
     matrices = 8_030_261_248 - 2 * 128_256 * 4096 - 65 * 4096
-    assert line(double, "4-bit weights") == matrices / 2
+    assert line(double, "4-bit weights") == matrices / 2 == line(estimate_memory(make_shape(block_format=Dtype.INT8)), "int8 weights") / 2
     assert line(double, "4-bit scales") / matrices == pytest.approx(0.127 / 8, rel=0.01)
     assert line(single, "4-bit scales") / matrices == pytest.approx(0.5 / 8)
 

@@ -234,8 +234,9 @@ def step_on(card: AcceleratorCard, model: ModelCard, method: Method, length: int
 
     Devices without bf16, such as V100 and T4, compute in fp16; updates of fp16 weights underflow, so trained ones are in fp32.
     """
-    # The frozen weights of QLoRA are in 4 bits.
-    given = {name: value for name, value in asked.given.items() if (name, method) != ("block_format", Method.QLORA)}
+    # The frozen weights of QLoRA are in 4 bits, and trained ones are not in int8.
+    kept = method is Method.LORA or (method is Method.FULL and asked.given.get("block_format") is not Dtype.INT8)
+    given = {name: value for name, value in asked.given.items() if kept or name != "block_format"}
     bf16 = has_bf16(card)
     mixed = not bf16 and method is Method.FULL
     stored = Dtype.BF16 if bf16 else Dtype.FP32 if mixed else Dtype.FP16

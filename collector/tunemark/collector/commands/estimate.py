@@ -52,7 +52,7 @@ def estimate(
     *,
     accelerator: ui.Accelerators = None,
     devices: Annotated[int | None, ui.option("--devices", "Data-parallel devices. Default: 1, or as in -a '8 x H100'.")] = None,
-    sharding: Annotated[str | None, ui.option("--sharding", "ddp, zero1 to zero3, fsdp1 or fsdp2.")] = None,
+    sharding: Annotated[str | None, ui.option("--sharding", "ddp, zero1 to zero3, fsdp1, fsdp2 or fsdp-grad-op.")] = None,
     checkpointing: Annotated[
         str | None, ui.option("--checkpointing", "none, selective or full. Default: the stack's, or the fastest.")
     ] = None,

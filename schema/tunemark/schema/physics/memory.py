@@ -20,7 +20,7 @@ from tunemark.schema.physics.memory_states import (
 )
 from tunemark.schema.physics.stacks import STACKS, USUAL_STACK, on_stack
 from tunemark.schema.physics.training_shape import BYTES, TrainingShape
-from tunemark.schema.vocabulary import Checkpointing, Method, SoftwareLevel
+from tunemark.schema.vocabulary import Checkpointing, Dtype, Method, SoftwareLevel
 
 LIVE_PARAMETERS = 1_000_000_000
 """Default of DeepSpeed's `stage3_max_live_parameters`."""
@@ -79,10 +79,10 @@ def _activations(shape: TrainingShape) -> tuple[MemoryLine, ...]:
 
 
 def _dequantised(shape: TrainingShape) -> MemoryLine:
-    """Return the bytes of the largest matrix that a 4-bit product dequantises: bitsandbytes does one whole matrix at a time."""
+    """Return the bytes of the largest matrix that bitsandbytes dequantises at once: for any 4-bit product, for 8 bits in the backward pass."""
     widest = max(linear.inputs * linear.outputs for linear in block_linears(shape.model)) // shape.tensor_parallel
-    unpacked = 2 * widest if shape.method is Method.QLORA else 0
-    return MemoryLine("unpacked matrix", "activations", unpacked, f"{widest:,} x 2 bytes: the largest 4-bit matrix in bf16", BACKWARD)
+    unpacked = 2 * widest if shape.packed in {Dtype.NF4, Dtype.INT8} else 0
+    return MemoryLine("unpacked matrix", "activations", unpacked, f"{widest:,} x 2 bytes: the largest packed matrix in bf16", BACKWARD)
 
 
 def _cast_weights(shape: TrainingShape) -> tuple[MemoryLine, ...]:

@@ -263,13 +263,13 @@ def fp8_scales(card: ModelCard) -> int:
 
 def _narrow(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]:
     """Return the frozen weights of LoRA in fp8 or fp4 with their scales."""
-    if shape.packed not in {Dtype.FP8, Dtype.FP4}:
+    if shape.packed not in {Dtype.FP8, Dtype.FP4, Dtype.INT8}:
         return ()
     scales = weights.quantised // FP4_BLOCK if shape.packed is Dtype.FP4 else 4 * fp8_scales(shape.model) // shape.tensor_parallel
     size, name = BYTES[shape.packed], shape.packed.value
     return (
         MemoryLine(f"{name} weights", "model", int(weights.quantised * size), f"{weights.quantised:,} x {size:g} bytes"),
-        MemoryLine(f"{name} scales", "model", scales, f"one byte for {FP4_BLOCK} weights in fp4, 4 bytes for each output in fp8"),
+        MemoryLine(f"{name} scales", "model", scales, f"one byte for {FP4_BLOCK} weights in fp4, else 4 for each output"),
     )
 
 
@@ -284,9 +284,8 @@ def _gradients(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]
     here = numbers * each / share
     if (shape.offload and shape.sharding != "fsdp1") or (shape.optimizer_offload and share > 1):
         here, formula = 0.0, "(on the host)"
-    kept_between = shape.gradient_accumulation > 1 and not shape.offload
     # ZeRO 3 allocates its share with the optimizer and keeps it (`grad_partitions_flat_buffer`).
-    always = kept_between or (shape.sharding == "zero3" and not shape.offload)
+    always = (shape.gradient_accumulation > 1 or shape.sharding == "zero3") and not shape.offload
     return (
         MemoryLine("gradients", "training", int(here), formula, MOMENTS if always else LATE),
         *_buckets(shape, int(numbers * each)),

@@ -117,8 +117,8 @@ class TrainingShape:
     double_quantisation: bool = True
     """QLoRA: the block scales are quantised too."""
     block_format: Dtype | None = None
-    """Format below 16 bits in which the matrices of the blocks multiply: fp8 or fp4. Frozen ones (LoRA) are also stored in it, with a scale
-    per output in fp8 and per 16 weights in fp4; trained ones keep their format."""
+    """Format below 16 bits in which the matrices of the blocks multiply: fp8, fp4 or int8, which is bitsandbytes' `load_in_8bit`. Frozen ones
+    (LoRA) are also stored in it, with a scale per output and per 16 weights in fp4; trained ones keep their format."""
     optimizer: OptimizerKind = "adamw"
     """Determines which states are kept."""
     master_weights: bool = False
@@ -170,8 +170,8 @@ class TrainingShape:
         for field, value in (("parameters", self.parameters), ("activations", self.activations), ("autocast", self.autocast)):
             if value in {Dtype.NF4, Dtype.INT8, Dtype.FP4} or (value is Dtype.FP8 and field != "parameters"):
                 yield field, "must be fp32, bf16 or fp16; for 4-bit weights use qlora"
-        if self.block_format is not None and self.block_format not in {Dtype.FP8, Dtype.FP4}:
-            yield "block_format", "must be fp8 or fp4; wider products have the format of the activations"
+        if self.block_format not in {None, Dtype.FP8, Dtype.FP4, *((Dtype.INT8,) if self.method is Method.LORA else ())}:
+            yield "block_format", "must be fp8 or fp4, or with lora int8; wider products have the format of the activations"
         if self.block_format is not None and self.method is Method.QLORA:
             yield "block_format", "has no effect with qlora: its frozen weights are in 4 bits already"
         if self.autocast in {Dtype.FP32, Dtype.TF32}:

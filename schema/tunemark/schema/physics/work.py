@@ -56,7 +56,7 @@ def work_seconds(shape: TrainingShape, accelerator: AcceleratorCard) -> dict[Ter
 def limits_of(shape: TrainingShape, accelerator: AcceleratorCard) -> tuple[float, ...] | Missing:
     """Return FLOP/s or bytes per second of a device for each class of work.
 
-    Matrix products use the format of the activations, also in bitsandbytes' 4-bit layers unless configured otherwise. The default
+    Matrix products use the format of the activations, also in bitsandbytes' 4-bit and int8 layers unless configured otherwise. The default
     of `bnb_4bit_compute_dtype` is fp32; assuming it halves the errors of the QLoRA rows of held-out models.
     """
     computed = shape.autocast or shape.activations
@@ -65,7 +65,7 @@ def limits_of(shape: TrainingShape, accelerator: AcceleratorCard) -> tuple[float
     peak, bandwidth = accelerator.peak_tflops.get(computed, accelerator.peak_tflops.get(other)), accelerator.memory_bandwidth_gb_s
     if peak is None:
         return Missing(f"the card of {accelerator.name} has no dense peak for {computed.value}")
-    narrow = accelerator.peak_tflops.get(shape.block_format) if shape.block_format is not None else peak
+    narrow = peak if shape.block_format in {None, Dtype.INT8} else accelerator.peak_tflops.get(shape.block_format)
     if narrow is None:
         return Missing(f"the card of {accelerator.name} has no dense peak for {shape.block_format}")
     if bandwidth is None:
