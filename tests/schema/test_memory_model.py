@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
+from unittest.mock import patch
 
 import pytest
 from factories import FACTS
@@ -17,7 +18,7 @@ from tunemark.schema.physics.activations import block_activations
 from tunemark.schema.physics.architecture import count_parameters, group
 from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.physics.memory import estimate_memory
-from tunemark.schema.physics.memory_states import MemoryLedger, count_weights, state_lines
+from tunemark.schema.physics.memory_states import REDUCE_BUCKET, MemoryLedger, count_weights, state_lines
 from tunemark.schema.physics.stacks import on_stack
 from tunemark.schema.physics.training_shape import OptimizerKind, TrainingShape, shape_of_plan
 from tunemark.schema.records.submission import Submission
@@ -43,7 +44,7 @@ def saved_bytes(card: ModelCard, method: Method, attention: str, *, compiled: bo
     """Return the bytes per token that autograd saves in the second block of a small model in bf16, weights left out."""
     import torch
 
-    model = _build(card, method, attention)
+    model = _build(card, method, attention).train(attention == "eager")
     weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     block = next(module for name, module in model.named_modules() if f".{name}".endswith((".layers.1", ".h.1", ".layer.1")))
     if compiled:
@@ -59,7 +60,11 @@ def saved_bytes(card: ModelCard, method: Method, attention: str, *, compiled: bo
             seen[storage.data_ptr()] = (storage.nbytes(), tensor)
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+    def drop(values: Any, p: float, training: bool, *_: bool) -> Any:
+        # As on an accelerator, the mask has a byte per number.
+        return torch.native_dropout(values, p, train=True)[0] if training and p else values
+
+    with patch("torch.nn.functional.dropout", drop), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         loss = model(input_ids=torch.randint(1, card.vocabulary, (2, length)))
     del loss
     return sum(size for size, _ in seen.values()) / (2 * length)
@@ -79,7 +84,7 @@ def _build(card: ModelCard, method: Method, attention: str, experts: str = "eage
     if method is not Method.FULL:
         model = peft.get_peft_model(model, peft.LoraConfig(r=4, target_modules=targets or list(group(card, "all-linear"))))
         model.enable_input_require_grads()
-    # Dropout would add masks in another format than an accelerator's.
+    # Fused attention with dropout would keep its scores on a CPU.
     return model.eval()
 
 
@@ -110,8 +115,9 @@ IN_FULL = (
         *((family, Method.LORA, "sdpa", 64, 0.06) for family in WITH_ADAPTERS),
         # The scan of Mamba 2 is that of transformers' own code.
         *(("granitemoehybrid", method, "sdpa", length, 0.05) for method in (Method.FULL, Method.LORA) for length in (192, 512)),
-        # The scores are kept.
-        *((family, Method.FULL, "eager", 64, 0.15) for family in ("llama", "gemma2", "deberta-v2")),
+        # The scores are kept, and those that dropout leaves.
+        *((family, Method.FULL, "eager", 64, 0.15) for family in ("llama", "gemma2")),
+        *((family, Method.FULL, "eager", length, 0.08) for family in ("bert", "gpt2", "deberta-v2") for length in (64, 256)),
     ],
 )
 def test_the_activations_of_a_block_are_what_autograd_saves(
@@ -239,18 +245,15 @@ def test_the_peak_of_each_run_on_a_gpu_is_predicted_within_three_percent(path: P
 def test_full_fine_tuning_in_bf16_needs_four_copies_of_the_weights_and_a_fifth_to_update_them() -> None:
     ledger = estimate_memory(make_shape(method=Method.FULL, loss="fused"))
     weights = line(ledger, "weights")
-    assert weights == 2 * 8_030_261_248
-    assert line(ledger, "gradients") == line(ledger, "update workspace") == weights
+    assert line(ledger, "gradients") == line(ledger, "update workspace") == weights == 2 * 8_030_261_248
     assert line(ledger, "optimizer states") == 2 * weights
     assert ledger.peak_moment == "optimizer"
 
 
 def test_four_bit_weights_cost_half_a_byte_and_their_scales_a_sixty_fourth() -> None:
-    double, single = (
-        estimate_memory(make_shape(method=Method.QLORA, parameters=Dtype.FP32, double_quantisation=double)) for double in (True, False)
-    )
+    double, single = (estimate_memory(make_shape(method=Method.QLORA, double_quantisation=both)) for both in (True, False))
     matrices = 8_030_261_248 - 2 * 128_256 * 4096 - 65 * 4096
-    assert line(double, "4-bit weights") == matrices / 2
+    assert line(double, "4-bit weights") == matrices / 2 == line(estimate_memory(make_shape(block_format=Dtype.INT8)), "int8 weights") / 2
     assert line(double, "4-bit scales") / matrices == pytest.approx(0.127 / 8, rel=0.01)
     assert line(single, "4-bit scales") / matrices == pytest.approx(0.5 / 8)
 
@@ -262,7 +265,7 @@ def test_four_bit_weights_cost_half_a_byte_and_their_scales_a_sixty_fourth() -> 
         ("zero1", {"optimizer states"}),
         ("zero2", {"optimizer states", "gradients"}),
         ("zero3", {"optimizer states", "gradients", "weights"}),
-        ("fsdp2", {"optimizer states", "gradients", "weights"}),
+        *((fsdp, {"optimizer states", "gradients", "weights"}) for fsdp in ("fsdp2", "fsdp-grad-op")),
     ],
 )
 def test_each_strategy_divides_what_it_says(sharding: str, divided: set[str]) -> None:
@@ -277,11 +280,6 @@ def test_an_optimizer_in_the_backward_pass_keeps_the_gradient_of_one_matrix() ->
     assert line(ledger, "gradients") == 2 * 128_256 * 4096
 
 
-def test_offloaded_activations_leave_two_block_inputs_on_the_device() -> None:
-    offloaded = line(estimate_memory(make_shape(activation_offload=True)), "checkpointed activations")
-    assert offloaded == line(estimate_memory(make_shape()), "checkpointed activations") * 2 / 32
-
-
 def test_sharded_four_bit_weights_are_gathered_in_four_bits_and_their_scales_stay_whole() -> None:
     alone = estimate_memory(make_shape(method=Method.QLORA))
     qlora, lora = (estimate_memory(make_shape(method=method, sharding="fsdp2", world_size=4)) for method in (Method.QLORA, Method.LORA))
@@ -289,20 +287,25 @@ def test_sharded_four_bit_weights_are_gathered_in_four_bits_and_their_scales_sta
     assert line(qlora, "4-bit scales") == line(alone, "4-bit scales")
 
 
+def test_fsdp_that_keeps_gathered_weights_has_those_of_all_blocks_until_the_backward_pass() -> None:
+    kept, count = estimate_memory(make_shape(sharding="fsdp-grad-op", world_size=4)), count_parameters(FACTS.model("llama-3.1-8b"))
+    assert line(kept, "gathered blocks") // 2 + line(kept, "prefetched blocks") == 2 * (count.attention + count.feed_forward)
+
+
+def test_zero_3_with_its_states_on_the_host_reserves_what_a_document_prints() -> None:
+    # stas00/ml-engineering: 65,536 and 262,144 tokens on each of 8 H200, with Liger's kernels.
+    step = make_shape(method=Method.FULL, sharding="zero3", world_size=8, optimizer_offload=True, loss="fused", fused_blocks=True)
+    for length, gib in ((32_768, 37.5), (131_072, 124.5)):
+        assert estimate_memory(replace(step, sequence_length=length)).peak_reserved == pytest.approx(gib * GIB, rel=0.07)
+
+
 def test_states_settle_in_freed_blocks_where_the_first_update_creates_them_on_the_device() -> None:
     full = make_shape(method=Method.FULL, sharding="fsdp2", world_size=4, optimizer="adamw-fused")
     ledger, late = estimate_memory(full), estimate_memory(replace(full, micro_batch=16))
     assert ledger.settled == late.settled == line(ledger, "optimizer states")
     assert late.peak_reserved - replace(late, settled=0).peak_reserved == pytest.approx(late.settled * 0.5, abs=1)
-    assert {estimate_memory(replace(full, **away)).settled for away in ({"sharding": "zero3"}, {"offload": True}, {"sharding": "ddp"})} == {
-        0
-    }
-
-
-def test_trl_trains_with_frozen_weights_in_fp32_and_torchtune_with_all_in_bf16() -> None:
-    step = make_shape(method=Method.LORA)
-    weights = {name: line(estimate_memory(on_stack(step, name)), "weights") for name in ("trl", "torchtune")}
-    assert weights["trl"] == 2 * weights["torchtune"]
+    elsewhere = ({"sharding": "zero3"}, {"offload": True}, {"sharding": "ddp"})
+    assert not any(estimate_memory(replace(full, **away)).settled for away in elsewhere)
 
 
 def test_devices_without_bf16_train_on_a_stack_as_others_do() -> None:
@@ -348,11 +351,6 @@ def test_the_ledger_says_which_layers_have_adapters_and_how_many_of_them_are_exp
     assert make_shape("qwen3-30b-a3b", lora_targets=("attention",)).adapted == make_shape("qwen3-30b-a3b").adapted[:4]
 
 
-def test_a_product_in_fp4_holds_half_of_the_bytes_of_one_in_fp8() -> None:
-    fp8, fp4 = (estimate_memory(make_shape(block_format=narrow)) for narrow in (Dtype.FP8, Dtype.FP4))
-    assert 0 < line(fp4, "product in fp4") < line(fp8, "product in fp8")
-
-
 def test_a_verdict_follows_the_interval_of_the_estimate() -> None:
     ledger = estimate_memory(make_shape())
     assert ledger.needed_low < ledger.needed < ledger.needed_high
@@ -384,7 +382,7 @@ def test_more_work_never_needs_less_and_sharding_and_recomputation_never_more(sh
     ddp, zero1, zero2 = (
         estimate_memory(replace(shape, sharding=sharding, world_size=devices)).peak_allocated for sharding in ("ddp", "zero1", "zero2")
     )
-    assert zero2 <= zero1 <= ddp
+    assert zero2 <= zero1 <= ddp + 2 * REDUCE_BUCKET, "a bucket does not depend on the number of gradients"
     kept = {
         kind: sum(one.bytes for one in estimate_memory(replace(shape, checkpointing=kind)).lines if "activations" in one.key)
         for kind in Checkpointing

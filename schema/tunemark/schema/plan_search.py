@@ -77,10 +77,7 @@ class Candidate:
 
     def fit_on(self, memory_bytes: int) -> MemoryVerdict:
         """Return the verdict on a device of this memory."""
-        for verdict, least in memory_needed(self.shape, self.stack, self.fixed)[1]:
-            if memory_bytes >= least:
-                return verdict
-        return "no"
+        return next((verdict for verdict, least in memory_needed(self.shape, self.stack, self.fixed)[1] if memory_bytes >= least), "no")
 
     def on_one_machine(self, card: AcceleratorCard) -> "Candidate":
         """Return the plan on the devices of one machine."""
@@ -188,7 +185,7 @@ def plans_of(config: Combination, fixed: tuple[str, ...]) -> Iterable[TrainingSh
         full = ("zero1",) if step.method is Method.FULL else ()
         shardings = ("ddp", *full) if whole else ("ddp", *full, "fsdp1")
     # These belong to the sharding, and to the checkpointing, of the step.
-    bound = step.offload or step.optimizer_in_backward
+    bound = step.offload or step.optimizer_offload or step.optimizer_in_backward
     alone = (
         bound or step.tensor_parallel > 1 or "sharding" in fixed or "tensor_parallel" in fixed or not (whole or config.level == "vendor")
     )
@@ -237,8 +234,9 @@ def step_on(card: AcceleratorCard, model: ModelCard, method: Method, length: int
 
     Devices without bf16, such as V100 and T4, compute in fp16; updates of fp16 weights underflow, so trained ones are in fp32.
     """
-    # The frozen weights of QLoRA are in 4 bits.
-    given = {name: value for name, value in asked.given.items() if (name, method) != ("block_format", Method.QLORA)}
+    # The frozen weights of QLoRA are in 4 bits, and trained ones are not in int8.
+    kept = method is Method.LORA or (method is Method.FULL and asked.given.get("block_format") is not Dtype.INT8)
+    given = {name: value for name, value in asked.given.items() if kept or name != "block_format"}
     bf16 = has_bf16(card)
     mixed = not bf16 and method is Method.FULL
     stored = Dtype.BF16 if bf16 else Dtype.FP32 if mixed else Dtype.FP16

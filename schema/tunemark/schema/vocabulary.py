@@ -219,13 +219,13 @@ class WarningKind(StrEnum):
 
 SoftwareLevel = Literal["plain", "tuned", "vendor"]
 """How far a training loop is tuned: a general one, one with fused kernels or torch.compile, the device vendor's own."""
-Loss = Literal["plain", "upcast", "inplace", "chunked", "fused", "streamed"]
+Loss = Literal["plain", "upcast", "inplace", "shifted", "chunked", "fused", "streamed"]
 """Tensors that the loss keeps beside the logits.
 
 - `plain`: three in the format of the logits: log-probabilities, gradient of the picked ones, gradient of the logits.
 - `upcast`: those three in fp32, since transformers' loss casts first. The Trainer frees the logits before the backward pass; until January
   2025 its forward pass held a shifted copy instead (transformers, pull request 35646).
-- `inplace`: two in fp32; the gradient overwrites the log-probabilities, as in Triton kernels such as Unsloth's.
+- `inplace`: the cast to fp32, which its gradient overwrites, as in the kernels of Liger and Unsloth; `shifted`: and a shifted copy, until 2025.
 - `chunked`: the gradient, and without torch.compile the three in fp32 for one chunk at a time, as in torchtune's chunked cross-entropy; if
   the head is trained, its gradient so far and that of the chunk.
 - `fused`: the head and the loss in one kernel, as in Liger Kernel: never the whole logits, but as many chunks as the vocabulary is wider than

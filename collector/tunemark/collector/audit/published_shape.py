@@ -55,10 +55,11 @@ def published_shape(conditions: Conditions, facts: FactBase, convention: MemoryC
         "compiled": bool(settings.get("compile")),
         "optimizer_in_backward": bool(settings.get("optimizer_in_backward")),
         "activation_offload": bool(settings.get("activation_offload")),
-        "sharding": _sharding(settings.get("strategy"), replicas),
+        "sharding": _sharding(settings.get("sharding", settings.get("strategy")), replicas),
         "world_size": replicas,
         "tensor_parallel": ranks,
         "offload": bool(settings.get("fsdp_cpu_offload")),
+        "optimizer_offload": bool(settings.get("optimizer_offload")),
     }
     for lever in levers_of(conditions, convention) if convention else ():
         given |= {name: ENUMS[name](value) if name in ENUMS else value for name, value in lever.shape.items()}

@@ -52,7 +52,7 @@ def estimate(
     *,
     accelerator: ui.Accelerators = None,
     devices: Annotated[int | None, ui.option("--devices", "Data-parallel devices. Default: 1, or as in -a '8 x H100'.")] = None,
-    sharding: Annotated[str | None, ui.option("--sharding", "ddp, zero1 to zero3, fsdp1 or fsdp2.")] = None,
+    sharding: Annotated[str | None, ui.option("--sharding", "ddp, zero1 to zero3, fsdp1, fsdp2 or fsdp-grad-op.")] = None,
     checkpointing: Annotated[
         str | None, ui.option("--checkpointing", "none, selective or full. Default: the stack's, or the fastest.")
     ] = None,
@@ -212,7 +212,7 @@ def _print_memory(shown: Estimate, assumed: str) -> None:
     typer.echo("")
     print_table(["memory", "what", "when", "how"], lines, title=title)
     peaks = ", ".join(f"{moment} {gib(ledger.allocated_at(moment))}" for moment in MOMENTS)
-    reserved = f"With memory to spare, the allocator reserves {gib(ledger.peak_reserved)}, {interval(ledger.reserved_interval)}"
+    reserved = f"With memory to spare, the allocator reserves {gib(ledger.peak_reserved)}, {interval(shown.memory.reserved_interval)}"
     tell(f"Live tensors: {peaks}. {reserved}; nvidia-smi shows {gib(ledger.outside)} more.")
     if len(shown.memory.ledgers) > 1:
         by_stack = sorted((each.needed, name) for name, each in shown.memory.ledgers.items())

@@ -71,8 +71,6 @@ def compare_memory(submission: Submission, card: ModelCard | None) -> tuple[list
     device = submission.plan.device
     if card is None:
         return [], f"there is no card for the model {submission.plan.model.key}"
-    if device.offload == "optimizer":
-        return [], "the memory model does not cover optimizer states in host memory with parameters on the device"
     if device.pipeline_parallel > 1:
         return [], "the memory model does not cover pipeline stages"
     problem = shape_problem(submission.plan, card)

@@ -135,9 +135,14 @@ class _Parts:
         return self.product * inner_width(self.card, self.place) / self.shape.tensor_parallel
 
     @property
+    def at_once(self) -> bool:
+        """True if one product is that of all experts; else they run one after the other, each on its share of the tokens."""
+        return self.traits.every_expert or self.shape.fused_experts or self.shape.grouped_experts
+
+    @property
     def inner_at_once(self) -> float:
-        """The same while one expert runs, on its share of the tokens: they run one after the other, unless one product is that of all."""
-        if not self.mixed or self.traits.every_expert or self.shape.fused_experts:
+        """The same of the experts that run at once."""
+        if not self.mixed or self.at_once:
             return self.inner
         shared = self.product * self.card.intermediate_size * (self.card.shared_experts or 0) / self.shape.tensor_parallel
         return max(shared, (self.inner - shared) / (self.card.experts or 1))
@@ -241,8 +246,13 @@ class _Parts:
             return base + self.by_distance
         casts = 0 if self.attended == FP32 else self.attended
         capped = self.product if card.family == "gemma2" else 0
-        mask = MASK if self.traits.drops_out else 0
-        return base + heads * self.shape.sequence_length * (FP32 + casts + capped + mask)
+        each = self.dropped_out if self.traits.drops_out else FP32 + casts + capped
+        return base + heads * self.shape.sequence_length * each
+
+    @property
+    def dropped_out(self) -> float:
+        """Bytes per score of attention with dropout: the softmax, which autocast runs in fp32, the scores that are left, and the mask."""
+        return (FP32 if self.shape.autocast else self.attended) + self.attended + MASK
 
     @property
     def by_distance(self) -> float:
@@ -251,8 +261,7 @@ class _Parts:
         The tables of queries and keys are kept for each row, their input and two places for each pair of tokens for each micro-step.
         """
         shape, positions, ranks = self.shape, self.traits.relative_positions, self.shape.tensor_parallel
-        softmax = self.attended + (FP32 if shape.autocast else 0) + MASK
-        scores = self.card.attention_heads / ranks * (shape.sequence_length * softmax + 2 * positions * self.attended)
+        scores = self.card.attention_heads / ranks * (shape.sequence_length * self.dropped_out + 2 * positions * self.attended)
         once = positions * self.hidden + 2 * INDEX * shape.sequence_length**2
         return self.keys + scores + 2 * positions * self.queries / shape.sequence_length + once / shape.slots
 
@@ -352,10 +361,10 @@ class _Parts:
         """
         shape, ranks = self.shape, self.shape.tensor_parallel
         size, stored = BYTES[shape.adapter_products], BYTES[shape.adapters_at_work]
-        # Experts run one after the other, each on its share of the tokens.
         adapted = [linear for linear in self.adapted if linear.part != "attention"]
-        result = max((linear.outputs * linear.active / linear.copies for linear in adapted), default=0) / ranks
-        read = max((linear.inputs * linear.active / linear.copies for linear in adapted), default=0) / ranks
+        used = {linear.path: linear.active / (1 if self.at_once else linear.copies) for linear in adapted}
+        result = max((linear.outputs * used[linear.path] for linear in adapted), default=0) / ranks
+        read = max((linear.inputs * used[linear.path] for linear in adapted), default=0) / ranks
         last = any(linear.outputs == self.card.hidden_size for linear in adapted)
         copied = size * min(self.inner_at_once / self.product, read) if last else 0
         freed = self.inner_at_once if self.trained else copied
@@ -381,7 +390,8 @@ def stored_per_block(shape: TrainingShape, block: BlockActivations) -> tuple[int
 
 CHUNKS = 8
 """Chunks of torchtune's chunked cross-entropy."""
-COPIES: dict[str, tuple[float, float]] = {"plain": (3, 0), "upcast": (1, 3), "inplace": (1, 2), "chunked": (1 + 1 / CHUNKS, 3 / CHUNKS)}
+COPIES: dict[str, tuple[float, float]] = {"plain": (3, 0), "upcast": (1, 3), "inplace": (1, 1), "shifted": (1, 2)}
+COPIES |= {"chunked": (1 + 1 / CHUNKS, 3 / CHUNKS)}
 """Loss -> (tensors of the size of the logits in their own format, in fp32)."""
 
 
@@ -389,9 +399,8 @@ def head_line(shape: TrainingShape) -> MemoryLine:
     """Return the peak bytes of logits, their copies and their gradients; see `vocabulary.Loss`. Softly capped logits keep one more."""
     card, size = shape.model, BYTES[shape.logits]
     if shape.labels or FAMILIES[card.family].encoder:
-        return MemoryLine(
-            "logits and loss", "activations", int(16 * shape.slots * (shape.labels or 1)), "negligible: a classifier", ("loss",)
-        )
+        classes = 16 * shape.slots * (shape.labels or 1)
+        return MemoryLine("logits and loss", "activations", classes, "negligible: a classifier", ("loss",))
     width = card.vocabulary / shape.tensor_parallel
     if shape.loss in {"fused", "streamed"}:
         return _fused(shape, width, size)
@@ -405,13 +414,19 @@ def head_line(shape: TrainingShape) -> MemoryLine:
 
 
 def _fused(shape: TrainingShape, width: float, size: float) -> MemoryLine:
+    """Return the bytes of a head and loss that are computed for one chunk of the tokens after the other.
+
+    Liger Kernel (ead96b6, ops/fused_linear_cross_entropy.py) overwrites a chunk of logits with its gradient. It adds the gradient of a 16-bit
+    head up in its format, from a product in that format that is cast to fp32; that of an fp32 head in place.
+    """
     chunks = -(-int(width) // shape.model.hidden_size)
-    rows, kept = 2 ** (-(-shape.slots // chunks) - 1).bit_length(), float(FP32)
+    stored = BYTES[shape.parameters] if shape.sharding in {"single", "ddp"} else size
+    rows, each, kept = 2 ** (-(-shape.slots // chunks) - 1).bit_length(), size, stored if stored == FP32 else stored + size + FP32
     if shape.loss == "streamed":
-        rows, kept = min(shape.slots, max(1, LOSS_CHUNK // shape.model.vocabulary)), BYTES[shape.parameters]
+        rows, each, kept = min(shape.slots, max(1, LOSS_CHUNK // shape.model.vocabulary)), size + FP32, stored
     trained = kept * width * shape.model.hidden_size if shape.method is Method.FULL else 0
-    chunk = rows * width * (size + FP32) + shape.slots * shape.model.hidden_size * size
-    formula = f"{rows:,} rows x {width:,.0f} words x ({size:g} + {FP32}) bytes, gradients of the hidden states" + (
-        " and of the head" if trained else ""
+    chunk = rows * width * each + shape.slots * shape.model.hidden_size * size
+    formula = f"{rows:,} rows x {width:,.0f} words x {each:g} bytes, gradients of the hidden states" + (
+        f" and of the head, {kept:g} bytes a weight" if trained else ""
     )
     return MemoryLine("logits and loss", "activations", int(chunk + trained), formula, ("loss",))

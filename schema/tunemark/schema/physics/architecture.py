@@ -272,6 +272,10 @@ def block_linears(card: ModelCard) -> tuple[Linear, ...]:
     return _attention(card) + _feed_forward(card)
 
 
+JOINED = dict.fromkeys(("gate_proj", "up_proj", "w1", "w3"), "gate_up_proj") | {"w2": "down_proj"}
+"""Matrices of experts in transformers 4 -> what they are in transformers 5; peft 0.21 reads the old names so (`_convert_peft_config_moe`)."""
+
+
 @lru_cache(maxsize=256)
 def adapted_linears(card: ModelCard, targets: tuple[str, ...]) -> tuple[Linear, ...]:
     """Return the linear layers of the blocks that get an adapter. Names match as in peft: whole, or as the end of a dotted path; `attention` is a group.
@@ -281,6 +285,7 @@ def adapted_linears(card: ModelCard, targets: tuple[str, ...]) -> tuple[Linear, 
     linears, outside = block_linears(card), NAMES[card.family].outside
     targets = tuple(name for target in targets for name in (group(card, "attention") if target == "attention" else (target,)))
     names = sorted({end for linear in linears for end in endings(linear.path)})
+    targets = tuple(target if target in names else JOINED.get(target, target) for target in targets)
     for target in targets:
         if target in {*names, *_token_tables(card)}:
             continue

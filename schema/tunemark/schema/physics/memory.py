@@ -7,6 +7,7 @@ from tunemark.schema.formats import MIB
 from tunemark.schema.physics.activations import FP32, activations_by_kind, head_line, stored_per_block
 from tunemark.schema.physics.architecture import block_linears, count_parameters
 from tunemark.schema.physics.memory_states import (
+    BACKWARD,
     Group,
     MemoryLedger,
     MemoryLine,
@@ -19,7 +20,7 @@ from tunemark.schema.physics.memory_states import (
 )
 from tunemark.schema.physics.stacks import STACKS, USUAL_STACK, on_stack
 from tunemark.schema.physics.training_shape import BYTES, TrainingShape
-from tunemark.schema.vocabulary import Checkpointing, Method, SoftwareLevel
+from tunemark.schema.vocabulary import Checkpointing, Dtype, Method, SoftwareLevel
 
 LIVE_PARAMETERS = 1_000_000_000
 """Default of DeepSpeed's `stage3_max_live_parameters`."""
@@ -33,21 +34,19 @@ COLLECTIVES = 512 * MIB
 RECORD_STREAM = 1 / 0.93
 """Peak of FSDP 1 over that of FSDP 2, which does not delay the reuse of memory by `recordStream` (torchtitan, docs/fsdp.md: 7% less)."""
 
-LIBRARY = MemoryLine("matrix library", "framework", WORKSPACE, "workspaces of cuBLAS, 32 + 8 MiB")
 ALL_BUT_UPDATE: tuple[Moment, ...] = ("loss", "backward begins", "backward ends")
 BEFORE: tuple[Moment, ...] = ("loss", "backward begins")
-BACKWARD: tuple[Moment, ...] = ("backward begins", "backward ends")
 
 
 @lru_cache(maxsize=256)
 def estimate_memory(shape: TrainingShape) -> MemoryLedger:
     """Return the predicted memory of a training step on one device."""
     outside = CONTEXT + (COLLECTIVES if shape.world_size * shape.tensor_parallel > 1 else 0)
-    lines = (*state_lines(shape), *_activations(shape), head_line(shape), *_gathered(shape), LIBRARY)
+    library = MemoryLine("matrix library", "framework", WORKSPACE, "workspaces of cuBLAS, 32 + 8 MiB")
+    lines = (*state_lines(shape), *_activations(shape), head_line(shape), *_gathered(shape), library)
     # DeepSpeed creates its states before the first step.
-    settled = sum(
-        line.bytes for line in lines if line.key in {"optimizer states", "fp32 master weights"} and shape.sharding.startswith("fsdp")
-    )
+    settling = {"optimizer states", "fp32 master weights"} if shape.sharding.startswith("fsdp") else set()
+    settled = sum(line.bytes for line in lines if line.key in settling)
     sharded = divided(shape, "parameters") != 1
     # Copies from the host make the streams wait for each other, so that nothing is delayed.
     delayed = RECORD_STREAM if sharded and shape.sharding == "fsdp1" and not shape.offload else 1.0
@@ -75,26 +74,15 @@ def _activations(shape: TrainingShape) -> tuple[MemoryLine, ...]:
         MemoryLine("final norm", "activations", int(numbers * (4 + 2 * size) / shape.residual_share), norm, ("loss",)),
         MemoryLine("held by hooks", "activations", shape.model.layers * block.input if held else 0, hooks, ("backward ends",)),
         _dequantised(shape),
-        _narrow_product(shape),
         *_cast_weights(shape),
     )
 
 
 def _dequantised(shape: TrainingShape) -> MemoryLine:
-    """Return the bytes of the largest matrix that a 4-bit product dequantises: bitsandbytes does one whole matrix at a time."""
+    """Return the bytes of the largest matrix that bitsandbytes dequantises at once: for any 4-bit product, for 8 bits in the backward pass."""
     widest = max(linear.inputs * linear.outputs for linear in block_linears(shape.model)) // shape.tensor_parallel
-    unpacked = 2 * widest if shape.method is Method.QLORA else 0
-    return MemoryLine("unpacked matrix", "activations", unpacked, f"{widest:,} x 2 bytes: the largest 4-bit matrix in bf16", BACKWARD)
-
-
-def _narrow_product(shape: TrainingShape) -> MemoryLine:
-    """Return the bytes of a product in fp8 or fp4: the scaled input in both formats, and a transposed weight."""
-    name, narrow = shape.block_format or "", BYTES[shape.block_format] if shape.block_format else 0.0
-    widest = max(max(linear.inputs, linear.outputs) for linear in block_linears(shape.model)) // shape.tensor_parallel
-    matrix = max(linear.inputs * linear.outputs for linear in block_linears(shape.model)) // shape.tensor_parallel
-    size = BYTES[shape.activations] + narrow if narrow else 0.0
-    formula = f"{shape.slots:,} tokens x {widest:,} x {size:g} bytes, and the widest matrix, {matrix:,} x {narrow:g} bytes, transposed"
-    return MemoryLine(f"product in {name}", "activations", int(shape.slots * widest * size + matrix * narrow), formula, BACKWARD)
+    unpacked = 2 * widest if shape.packed in {Dtype.NF4, Dtype.INT8} else 0
+    return MemoryLine("unpacked matrix", "activations", unpacked, f"{widest:,} x 2 bytes: the largest packed matrix in bf16", BACKWARD)
 
 
 def _cast_weights(shape: TrainingShape) -> tuple[MemoryLine, ...]:
@@ -117,11 +105,7 @@ def _cast_weights(shape: TrainingShape) -> tuple[MemoryLine, ...]:
 
 
 def _holds_inputs(shape: TrainingShape) -> bool:
-    """Return True if the reshard hooks of frozen flat-parameter units hold the input of every block and its gradient through the backward pass.
-
-    FSDP 1 registers a hook on the inputs of each frozen unit (`register_multi_grad_hook`). Under re-entrant checkpointing those inputs are
-    leaves, whose accumulators the hook keeps.
-    """
+    """Return True if hooks of frozen FSDP 1 units (`register_multi_grad_hook`) keep the inputs of all blocks: re-entry makes these leaves."""
     frozen = shape.sharding == "fsdp1" and shape.method is not Method.FULL
     return frozen and shape.reentrant and shape.checkpointing is Checkpointing.FULL
 
@@ -131,7 +115,7 @@ def _gathered(shape: TrainingShape) -> tuple[MemoryLine, ...]:
 
     FSDP 1 never frees its outermost unit, which holds head and embeddings, before the backward pass ends (`_post_forward_reshard`), and
     has the head's gradients whole until then. FSDP 2 keeps the joined buffer of a collective beside the weights copied from it until the next
-    one (`all_gather_state`). A block's gradients are whole twice: as computed, and joined for their reduction.
+    one (`all_gather_state`). A block's gradients are whole twice: as computed, and joined for their reduction; DeepSpeed joins them in its bucket.
     """
     share = divided(shape, "parameters")
     if share == 1:
@@ -142,17 +126,20 @@ def _gathered(shape: TrainingShape) -> tuple[MemoryLine, ...]:
     block = max(each.inputs * each.outputs for each in block_linears(shape.model)) if shape.matrix_units else block_weights(shape)
     held: tuple[Moment, ...] = ALL_BUT_UPDATE if outermost else ("loss",)
     alive: tuple[Moment, ...] = BEFORE if outermost else ("loss",)
+    fetched: tuple[Moment, ...] = BEFORE if shape.sharding == "fsdp-grad-op" else ("backward begins",)
     each = BYTES[shape.packed] if shape.packed and shape.packs_experts else size
-    # DeepSpeed keeps gathered parameters up to this number.
-    blocks = min(shape.model.layers * block, max(2 * block, LIVE_PARAMETERS)) if shape.sharding == "zero3" else 2 * block
+    # DeepSpeed keeps gathered parameters up to this number, and FSDP without resharding all.
+    most = {"zero3": LIVE_PARAMETERS, "fsdp-grad-op": (count.attention + count.feed_forward) // shape.tensor_parallel}
+    blocks = min(shape.model.layers * block, max(2 * block, most.get(shape.sharding, 0)))
     # Offloaded shards are on the device too; FSDP 1 has them twice: as stored, and in the format in which they are gathered.
     shards = (2 if shape.sharding == "fsdp1" else 1) if shape.offload else 0
-    joined = 1 if shape.sharding == "fsdp2" else 0
+    joined = 1 if shape.sharding in {"fsdp2", "fsdp-grad-op"} else 0
     copies, by = 1 + joined + shards / share, f" x ({1 + joined} + {shards}/{share})" if shards or joined else ""
     # Copies from the host make the streams wait for each other.
     stream: Group = "framework" if shape.offload else "gathered"
     trained = 1 if shape.method is Method.FULL else 0
-    whole, reduced = 0 if shape.loss in {"chunked", "streamed"} else 1, 0 if outermost else 1
+    whole, reduced = 0 if shape.loss in {"chunked", "streamed", "fused"} else 1, 0 if outermost or shape.sharding == "zero3" else 1
+    of_block = block if shape.sharding == "zero3" else 2 * block
     of_head = f"{head:,} x {size:g} bytes x ({whole} + {reduced}/{share}): whole, and reduced"
     ahead = f"{blocks - block:,} x {each:g} bytes" + (f" x (1 + {shards}/{share})" if shards else "")
     waiting = count_weights(shape).trained * BYTES[shape.parameters] / share if shape.offload and shape.sharding == "fsdp1" else 0
@@ -160,9 +147,9 @@ def _gathered(shape: TrainingShape) -> tuple[MemoryLine, ...]:
     return (
         MemoryLine("gathered head", stream, int((head + table) * size * copies), f"{head + table:,} x {size:g} bytes{by}", held),
         MemoryLine("gradients of the head", "training", int(head * size * (whole + reduced / share) * trained), of_head, alive),
-        MemoryLine("gradients of a block", "training", int(2 * block * size * trained), f"{block:,} x 2 x {size:g} bytes", BACKWARD),
+        MemoryLine("gradients of a block", "training", int(of_block * size * trained), f"{of_block:,} x {size:g} bytes", BACKWARD),
         MemoryLine("gathered blocks", stream, int(block * each * copies), f"the block in use: {block:,} x {each:g} bytes{by}", BACKWARD),
-        MemoryLine("prefetched blocks", stream, int((blocks - block) * each * (copies - joined)), ahead, ("backward begins",)),
+        MemoryLine("prefetched blocks", stream, int((blocks - block) * each * (copies - joined)), ahead, fetched),
         MemoryLine("gradients on their way to the host", "training", int(waiting), late, BEFORE),
     )
 
@@ -187,8 +174,14 @@ class StackedMemory:
 
     @property
     def needed_interval(self) -> tuple[int, int]:
-        """The 90% interval of the bytes of a device that are needed with this stack."""
-        return self.ledger.needed_low, self.ledger.needed_high
+        """The 90% interval of the needed bytes of a device; without a chosen stack, from those of the leanest to room for the usual one."""
+        high = self.ledger.needed_high if len(self.ledgers) == 1 else self.ledger.fit_limits["fits"]
+        return min(ledger.needed_low for ledger in self.ledgers.values()), high
+
+    @property
+    def reserved_interval(self) -> tuple[int, int]:
+        """The same of the bytes that the allocator reserves with memory to spare."""
+        return min(ledger.reserved_interval[0] for ledger in self.ledgers.values()), self.ledger.reserved_interval[1]
 
 
 def memory_on(

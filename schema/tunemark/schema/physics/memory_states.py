@@ -13,6 +13,7 @@ Moment = Literal["loss", "backward begins", "backward ends", "optimizer"]
 MOMENTS: tuple[Moment, ...] = ("loss", "backward begins", "backward ends", "optimizer")
 """The moments at which memory can peak: logits; gradients of the last block; of the first block; optimizer update."""
 
+BACKWARD: tuple[Moment, ...] = ("backward begins", "backward ends")
 LATE: tuple[Moment, ...] = ("backward ends", "optimizer")
 
 MemoryVerdict = Literal["fits", "probably", "unsure", "no"]
@@ -130,10 +131,8 @@ class MemoryLedger:
     def fit_limits(self) -> dict[MemoryVerdict, int]:
         """The smallest memory of a device for each verdict other than `no`, in bytes, best first.
 
-        - `fits`: there is room for all that the allocator would reserve, and for the upper end of the interval.
-        - `probably`: the upper end of the interval fits.
-        - `unsure`: the lower end fits.
-        - `no`: not even that.
+        `fits` is room for all that the allocator would reserve and for the upper end of the interval, `probably` for that end, `unsure` for
+        the lower one.
         """
         fits = max(self.needed_high, self.peak_reserved + self.outside)
         return {"fits": fits, "probably": self.needed_high, "unsure": self.needed_low}
@@ -177,6 +176,7 @@ SHARDED: dict[str, frozenset[str]] = {
     "zero3": frozenset({"optimizer", "gradients", "parameters"}),
     "fsdp1": frozenset({"optimizer", "gradients", "parameters"}),
     "fsdp2": frozenset({"optimizer", "gradients", "parameters"}),
+    "fsdp-grad-op": frozenset({"optimizer", "gradients", "parameters"}),
 }
 """The states that each strategy divides over data-parallel devices (Rajbhandari et al. 2020, ZeRO)."""
 
@@ -229,8 +229,7 @@ def divided(shape: TrainingShape, what: str) -> int:
 def _model(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]:
     share, size = divided(shape, "parameters"), BYTES[shape.parameters]
     here = 0 if shape.offload and share > 1 else 1
-    by = f" / {share} devices" if share > 1 else ""
-    by = " (in host memory)" if not here else by
+    by = " (in host memory)" if not here else f" / {share} devices" if share > 1 else ""
     scale = 1 / NF4_BLOCK + 4 / (NF4_BLOCK * SCALES_BLOCK) if shape.double_quantisation else 4 / NF4_BLOCK
     scales = f"(1/{NF4_BLOCK} + 4/({NF4_BLOCK} x {SCALES_BLOCK}))" if shape.double_quantisation else f"4/{NF4_BLOCK}"
     adapter, four_bit = BYTES[shape.adapters], weights.quantised if shape.packed is Dtype.NF4 else 0
@@ -264,15 +263,13 @@ def fp8_scales(card: ModelCard) -> int:
 
 def _narrow(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]:
     """Return the frozen weights of LoRA in fp8 or fp4 with their scales."""
-    if shape.packed is Dtype.FP4:
-        formula = f"{weights.quantised:,} x (0.5 + 1/{FP4_BLOCK}) bytes"
-        return (MemoryLine("fp4 weights", "model", int(weights.quantised * (0.5 + 1 / FP4_BLOCK)), formula),)
-    if shape.packed is not Dtype.FP8:
+    if shape.packed not in {Dtype.FP8, Dtype.FP4, Dtype.INT8}:
         return ()
-    scales = fp8_scales(shape.model) // shape.tensor_parallel
+    scales = weights.quantised // FP4_BLOCK if shape.packed is Dtype.FP4 else 4 * fp8_scales(shape.model) // shape.tensor_parallel
+    size, name = BYTES[shape.packed], shape.packed.value
     return (
-        MemoryLine("fp8 weights", "model", weights.quantised, f"{weights.quantised:,} x 1 byte"),
-        MemoryLine("fp8 scales", "model", 4 * scales, f"{scales:,} outputs x 4 bytes"),
+        MemoryLine(f"{name} weights", "model", int(weights.quantised * size), f"{weights.quantised:,} x {size:g} bytes"),
+        MemoryLine(f"{name} scales", "model", scales, f"one byte for {FP4_BLOCK} weights in fp4, else 4 for each output"),
     )
 
 
@@ -282,27 +279,28 @@ def _gradients(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]
         one = int(widest * BYTES[shape.parameters])
         return (MemoryLine("gradients", "training", one, f"{widest:,} x {BYTES[shape.parameters]:g} bytes: one matrix", LATE),)
     share = divided(shape, "gradients")
-    size = weights.trained * BYTES[shape.parameters] + weights.adapters * BYTES[shape.adapters]
-    whole = f"{weights.trained:,} x {BYTES[shape.parameters]:g} bytes" if weights.trained else ""
-    adapters = f"{weights.adapters:,} x {BYTES[shape.adapters]:g} bytes" if weights.adapters else ""
-    formula = " + ".join(part for part in (whole, adapters) if part) + (f" / {share} devices" if share > 1 else "")
-    if shape.offload and shape.sharding != "fsdp1":
-        size, formula = 0.0, "(on the host)"
-    kept_between = shape.gradient_accumulation > 1 and not shape.offload
-    buckets, kind = _buckets(shape, int(size))
+    numbers, each = weights.trained or weights.adapters, BYTES[shape.parameters if weights.trained else shape.adapters]
+    formula = f"{numbers:,} x {each:g} bytes" + (f" / {share} devices" if share > 1 else "")
+    here = numbers * each / share
+    if (shape.offload and shape.sharding != "fsdp1") or (shape.optimizer_offload and share > 1):
+        here, formula = 0.0, "(on the host)"
+    # ZeRO 3 allocates its share with the optimizer and keeps it (`grad_partitions_flat_buffer`).
+    always = (shape.gradient_accumulation > 1 or shape.sharding == "zero3") and not shape.offload
     return (
-        MemoryLine("gradients", "training", int(size / share), formula, MOMENTS if kept_between else LATE),
-        MemoryLine("communication buckets", "training", buckets, kind, MOMENTS if shape.sharding == "ddp" else ("backward ends",)),
+        MemoryLine("gradients", "training", int(here), formula, MOMENTS if always else LATE),
+        *_buckets(shape, int(numbers * each)),
     )
 
 
-def _buckets(shape: TrainingShape, gradient_bytes: int) -> tuple[int, str]:
-    """Return the bytes of the buffers in which gradients are reduced, with the reason."""
+def _buckets(shape: TrainingShape, gradient_bytes: int) -> Iterator[MemoryLine]:
+    """Yield the buffers in which gradients are reduced. DeepSpeed 0.19.8 allocates a whole one, for good in ZeRO 3, which scatters a copy."""
     if shape.sharding == "ddp" and shape.world_size > 1:
-        return gradient_bytes, "a second copy of the gradients, as DDP keeps it by default"
-    if shape.sharding in {"zero1", "zero2"}:
-        return min(gradient_bytes, 2 * REDUCE_BUCKET * 2), f"2 buckets of {REDUCE_BUCKET:,} x 2 bytes, one filled while one is reduced"
-    return 0, ""
+        yield MemoryLine("communication buckets", "training", gradient_bytes, "a second copy of the gradients, as DDP keeps it by default")
+    elif shape.sharding.startswith("zero"):
+        bucket, formula = 2 * REDUCE_BUCKET, f"{REDUCE_BUCKET:,} x 2 bytes: reduce_bucket_size"
+        always = shape.sharding == "zero3"
+        yield MemoryLine("communication buckets", "training", bucket, formula, MOMENTS if always else BACKWARD)
+        yield MemoryLine("scattered bucket", "training", min(gradient_bytes, bucket) if always else 0, formula + ", copied", BACKWARD)
 
 
 def _widths(shape: TrainingShape) -> Iterator[int]:
@@ -314,7 +312,7 @@ def _widths(shape: TrainingShape) -> Iterator[int]:
 
 
 def _optimizer(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]:
-    if shape.offload or shape.optimizer.startswith("paged"):
+    if shape.offload or shape.optimizer_offload or shape.optimizer.startswith("paged"):
         # Paged states are managed memory outside the allocator, which moves to the host when the device is short.
         return ()
     share = divided(shape, "optimizer")
@@ -323,8 +321,7 @@ def _optimizer(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]
     master = 4 * numbers if shape.master_weights else 0
     trained = master or weights.trained * BYTES[shape.parameters] + weights.adapters * BYTES[shape.adapters]
     states: dict[str, tuple[float, str]] = {
-        "adamw": (2 * trained, f"two moments of {numbers:,} numbers, in their own format{by}"),
-        "adamw-fused": (2 * trained, f"two moments of {numbers:,} numbers, in their own format{by}"),
+        **dict.fromkeys(("adamw", "adamw-fused"), (2 * trained, f"two moments of {numbers:,} numbers, in their own format{by}")),
         "adamw-8bit": (2 * numbers * (1 + 4 / EIGHT_BIT_BLOCK), f"2 x {numbers:,} x (1 + 4/{EIGHT_BIT_BLOCK}) bytes{by}"),
         "sgd": (0, "no states without momentum"),
         "adafactor": (_factored(shape), f"4 bytes per row and column of each trained matrix{by}"),

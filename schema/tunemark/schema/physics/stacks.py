@@ -63,11 +63,11 @@ class Stack:
         return known and self.runs_on(vendor) and not words & set(self.without)
 
     def fields_for(self, shape: TrainingShape) -> Fields:
-        """Return the fields that it sets for a step. Adapters under ZeRO 1 and 2 have whole weights."""
+        """Return the fields that it sets for a step. Adapters under ZeRO 1 and 2 have whole weights; those on int8 are prepared as in QLoRA."""
         zero, sharded = shape.sharding.startswith("zero"), "parameters" in SHARDED[shape.sharding]
         trained = shape.method is Method.FULL
         kind = "zero" if zero and (trained or sharded) else "fsdp" if sharded else "whole"
-        words = ["", "full" if trained else "adapters", shape.method.value, kind]
+        words = ["", "full" if trained else "adapters", "qlora" if shape.block_format is Dtype.INT8 else shape.method.value, kind]
         found = {
             name: value
             for key, fields in self.fields.items()
@@ -156,7 +156,7 @@ _ALL = (
     Stack(
         "prime-rl",
         "prime-rl 559b447 (src/prime_rl/trainer/model.py): FSDP 2 with all weights in fp32, frozen ones included, gathered in bf16",
-        {"": FP32_SHARDS},
+        {"": FP32_SHARDS | {"grouped_experts": True}},
         vendors=GPUS,
         without=("qlora",),
     ),

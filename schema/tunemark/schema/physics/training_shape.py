@@ -44,7 +44,8 @@ BYTES: dict[Dtype, float] = {
 """Bytes per number. TF32 is a way to multiply numbers stored in 32 bits."""
 
 Attention = Literal["sdpa", "flash", "eager"]
-Sharding = Literal["single", "ddp", "zero1", "zero2", "zero3", "fsdp1", "fsdp2"]
+Sharding = Literal["single", "ddp", "zero1", "zero2", "zero3", "fsdp1", "fsdp2", "fsdp-grad-op"]
+"""`fsdp-grad-op` is FSDP that keeps gathered weights until their backward pass: SHARD_GRAD_OP, or `reshard_after_forward=False`."""
 OptimizerKind = Literal["adamw", "adamw-fused", "adamw-8bit", "paged-adamw", "paged-adamw-8bit", "sgd", "adafactor"]
 CHOICES = {
     "attention": get_args(Attention),
@@ -116,8 +117,8 @@ class TrainingShape:
     double_quantisation: bool = True
     """QLoRA: the block scales are quantised too."""
     block_format: Dtype | None = None
-    """Format below 16 bits in which the matrices of the blocks multiply: fp8 or fp4. Frozen ones (LoRA) are also stored in it, with a scale
-    per output in fp8 and per 16 weights in fp4; trained ones keep their format."""
+    """Format below 16 bits in which the matrices of the blocks multiply: fp8, fp4 or int8, which is bitsandbytes' `load_in_8bit`. Frozen ones
+    (LoRA) are also stored in it, with a scale per output and per 16 weights in fp4; trained ones keep their format."""
     optimizer: OptimizerKind = "adamw"
     """Determines which states are kept."""
     master_weights: bool = False
@@ -141,6 +142,8 @@ class TrainingShape:
     """The devices that share each matrix also share the residual stream, by tokens."""
     offload: bool = False
     """Parameters, gradients and optimizer states are kept in host memory."""
+    optimizer_offload: bool = False
+    """Optimizer states, master weights and the devices' shares of gradients are kept in host memory, as DeepSpeed can."""
 
     def __post_init__(self) -> None:
         """Raise TunemarkError for values that cannot be trained with."""
@@ -167,8 +170,8 @@ class TrainingShape:
         for field, value in (("parameters", self.parameters), ("activations", self.activations), ("autocast", self.autocast)):
             if value in {Dtype.NF4, Dtype.INT8, Dtype.FP4} or (value is Dtype.FP8 and field != "parameters"):
                 yield field, "must be fp32, bf16 or fp16; for 4-bit weights use qlora"
-        if self.block_format is not None and self.block_format not in {Dtype.FP8, Dtype.FP4}:
-            yield "block_format", "must be fp8 or fp4; wider products have the format of the activations"
+        if self.block_format not in {None, Dtype.FP8, Dtype.FP4, *((Dtype.INT8,) if self.method is Method.LORA else ())}:
+            yield "block_format", "must be fp8 or fp4, or with lora int8; wider products have the format of the activations"
         if self.block_format is not None and self.method is Method.QLORA:
             yield "block_format", "has no effect with qlora: its frozen weights are in 4 bits already"
         if self.autocast in {Dtype.FP32, Dtype.TF32}:
@@ -179,6 +182,8 @@ class TrainingShape:
     def _of_levers(self) -> Iterator[tuple[str, str]]:
         if self.offload and self.sharding == "single":
             yield "offload", "parameters are offloaded by a sharding strategy; choose fsdp1, fsdp2 or zero3"
+        if self.optimizer_offload and not self.sharding.startswith("zero"):
+            yield "optimizer_offload", "is DeepSpeed's; choose zero1 to zero3"
         if not 0 <= self.lora_dropout < 1:
             yield "lora_dropout", "must be at least 0 and below 1"
         if self.optimizer_in_backward and self.gradient_accumulation > 1:
@@ -311,7 +316,7 @@ def shape_of_plan(plan: Plan, card: ModelCard) -> TrainingShape:
 
     Raises TunemarkError if an adapter is requested on a layer that the model's family does not have.
     """
-    lora, settings = plan.lora, plan.model
+    lora, settings, deepspeed = plan.lora, plan.model, plan.device.strategy in DEEPSPEED
     return TrainingShape(
         card,
         plan.method,
@@ -323,11 +328,11 @@ def shape_of_plan(plan: Plan, card: ModelCard) -> TrainingShape:
         lora_targets=lora.target_modules if lora else (),
         lora_dropout=lora.dropout if lora else 0.0,
         checkpointing=settings.gradient_checkpointing,
-        attention=_attention(plan),
+        attention="eager" if settings.attention == "eager" else "flash" if settings.attention.startswith(("flash", VARLEN)) else "sdpa",
         fused_experts=plan.method is Method.QLORA,
         compiled=settings.compile != "none",
         fused_blocks=settings.fused_kernels == "liger",
-        loss=_loss(plan),
+        loss="fused" if settings.fused_kernels == "liger" else "streamed" if settings.loss == "chunked" else "upcast",
         parameters=plan.precision.parameters,
         activations=plan.precision.parameters,
         autocast=plan.precision.compute if plan.autocast else None,
@@ -335,13 +340,14 @@ def shape_of_plan(plan: Plan, card: ModelCard) -> TrainingShape:
         double_quantisation=plan.quantisation.double if plan.quantisation else True,
         block_format=Dtype.FP8 if settings.fp8_products else None,
         optimizer=_optimizer(plan),
-        master_weights=_master_weights(plan),
+        master_weights=plan.optimizer.master_weights or (deepspeed and plan.precision.parameters in {Dtype.BF16, Dtype.FP16}),
         cast_at_once=max(MASTER_CHUNK, card.vocabulary * card.hidden_size) if plan.optimizer.master_weights else 0,
         rounded_at_once=_rounded_at_once(plan),
         sharding=plan.device.strategy.value,
         world_size=plan.batch.data_parallel,
         tensor_parallel=plan.device.tensor_parallel,
         offload=plan.device.offload == "all",
+        optimizer_offload=plan.device.offload == "optimizer",
     )
 
 
@@ -373,16 +379,6 @@ def shape_problem(plan: Plan, card: ModelCard) -> str | None:
     return "its vocabulary was made of the training rows, and the record does not hold its size" if unlike_its_card else None
 
 
-def _attention(plan: Plan) -> Attention:
-    if plan.model.attention == "eager":
-        return "eager"
-    return "flash" if plan.model.attention.startswith(("flash", VARLEN)) else "sdpa"
-
-
-def _loss(plan: Plan) -> Loss:
-    return "fused" if plan.model.fused_kernels == "liger" else "streamed" if plan.model.loss == "chunked" else "upcast"
-
-
 def _optimizer(plan: Plan) -> OptimizerKind:
     kind = cast("OptimizerKind", plan.optimizer.name.replace("_", "-"))
     fused = plan.device.backend in FUSED_ADAMW or plan.optimizer_rounds_stochastically
@@ -393,8 +389,3 @@ def _rounded_at_once(plan: Plan) -> int:
     if not plan.optimizer_rounds_stochastically or plan.device.backend in COMPILED_UPDATE:
         return 0
     return ROUNDING_CHUNK if plan.device.backend in {Backend.CPU, Backend.FAKE} else DEVICE_ROUNDING_CHUNK
-
-
-def _master_weights(plan: Plan) -> bool:
-    deepspeed = plan.device.strategy in DEEPSPEED
-    return plan.optimizer.master_weights or (deepspeed and plan.precision.parameters in {Dtype.BF16, Dtype.FP16})

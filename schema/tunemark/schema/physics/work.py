@@ -56,7 +56,7 @@ def work_seconds(shape: TrainingShape, accelerator: AcceleratorCard) -> dict[Ter
 def limits_of(shape: TrainingShape, accelerator: AcceleratorCard) -> tuple[float, ...] | Missing:
     """Return FLOP/s or bytes per second of a device for each class of work.
 
-    Matrix products use the format of the activations, also in bitsandbytes' 4-bit layers unless configured otherwise. The default
+    Matrix products use the format of the activations, also in bitsandbytes' 4-bit and int8 layers unless configured otherwise. The default
     of `bnb_4bit_compute_dtype` is fp32; assuming it halves the errors of the QLoRA rows of held-out models.
     """
     computed = shape.autocast or shape.activations
@@ -65,7 +65,7 @@ def limits_of(shape: TrainingShape, accelerator: AcceleratorCard) -> tuple[float
     peak, bandwidth = accelerator.peak_tflops.get(computed, accelerator.peak_tflops.get(other)), accelerator.memory_bandwidth_gb_s
     if peak is None:
         return Missing(f"the card of {accelerator.name} has no dense peak for {computed.value}")
-    narrow = accelerator.peak_tflops.get(shape.block_format) if shape.block_format is not None else peak
+    narrow = peak if shape.block_format in {None, Dtype.INT8} else accelerator.peak_tflops.get(shape.block_format)
     if narrow is None:
         return Missing(f"the card of {accelerator.name} has no dense peak for {shape.block_format}")
     if bandwidth is None:
@@ -98,8 +98,8 @@ def work_of_tokens(shape: TrainingShape) -> dict[Term, float]:
     # What selective checkpointing does not keep is computed again, too.
     again = 3 if shape.checkpointing is Checkpointing.NONE else 4
     elementwise = ((wide * model.hidden_size + 4 * inner) * again + 3 * model.vocabulary * 2) * BYTES[shape.activations]
-    # Adapters: input cast and dropped out, output added, in their format.
-    widths = sum(((3 if shape.lora_dropout else 1) * each.inputs + 2 * each.outputs) * each.times() for each in shape.adapted)
+    # Adapters: input cast and dropped out, output added, in their format, for each expert that a token is multiplied with.
+    widths = sum(each.active * ((3 if shape.lora_dropout else 1) * each.inputs + 2 * each.outputs) * each.times() for each in shape.adapted)
     # An eager kernel writes and reads all scores: product, mask, softmax in fp32, cast.
     # Those by distance are gathered twice, scaled and added.
     positions = FAMILIES[model.family].relative_positions
@@ -123,7 +123,8 @@ def work_of_weights(shape: TrainingShape) -> dict[Term, float]:
     # Weights are read in the forward and backward pass and in recomputation. Each time, bitsandbytes expands a 4-bit layer.
     expanded = count * (BYTES[Dtype.NF4] + BYTES[shape.activations]) * uses if quantised else 0.0
     # Sharding gathers weights as they are stored for each use, or updated ones once (DDP gathers gradients); gradients are scattered in 16 bits.
-    gathers = uses if shape.sharding in {"zero3", "fsdp1", "fsdp2"} else int(shape.method is Method.FULL)
+    once = shape.method is Method.FULL or shape.sharding == "fsdp-grad-op"
+    gathers = uses if shape.sharding in {"zero3", "fsdp1", "fsdp2"} else int(once)
     exchanged = count * ((BYTES[Dtype.NF4] if quantised else 2.0) * gathers + 2.0 * (shape.method is Method.FULL))
     # Each product reads its weights. Full fine-tuning also adds up their gradients (one read, one write), and AdamW reads weight, gradient
     # and two moments and writes all but the gradient, of the device's own shard.
