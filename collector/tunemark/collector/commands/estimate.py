@@ -196,9 +196,12 @@ def _refuse_unused(method: Method, given: Mapping[str, object], epochs: int | No
 def _print_memory(shown: Estimate, assumed: str) -> None:
     """Print the memory of a plan line by line, with its peaks and with other software stacks."""
     shape, ledger, least_most = shown.memory.shape, shown.memory.ledger, shown.memory.needed_interval
+    # Without a chosen stack the interval begins at that of the leanest.
+    least = min(shown.memory.ledgers, key=lambda name: shown.memory.ledgers[name].needed_low)
+    leanest = f" (with {least})" if len(shown.memory.ledgers) > 1 else ""
 
     def interval(ends: Sequence[int]) -> str:
-        return f"90% interval {gib(ends[0])} to {gib(ends[1])}"
+        return f"90% interval {gib(ends[0])}{leanest} to {gib(ends[1])}"
 
     title = (
         f"Memory of {shape.micro_batch} x {shape.sequence_length} tokens per device, {assumed}: {gib(ledger.needed)} needed on each device, "
