@@ -15,7 +15,7 @@ insert into ranks (result_id, rank, own_work_s, behind, slowest, host_rss_bytes)
 -- Results of one model, so that there is every kind of evidence; the throughput model has its priors.
 delete from known_rates;
 insert into known_rates by name select *, '32 blocks of 4096/14336, 32/8 heads of 128' as architecture, false as encoder, 2048 as sequence_length,
-    '{H100}' as accelerator, 'NVIDIA' as vendor, 'NVIDIA Hopper' as generation, 'lora' as method, false as offload, 0 as experts, '' as block_format, false as suspicious, 'published' as trust
+    '{H100}' as accelerator, 'NVIDIA' as vendor, 'NVIDIA Hopper' as generation, 'lora' as method, false as offload, 0 as experts, 128256 as vocabulary, '' as block_format, false as suspicious, 'published' as trust
 from (values ('003-001', 1, 'plain', 5000.0), ('003-002', 8, 'plain', 38000.0), ('{MEASURED}', 1, 'tuned', 10000.0)) as made(result_id, devices, level, tokens_per_s);
 
 -- Three rules and three findings: new audit rules do not change the pages.

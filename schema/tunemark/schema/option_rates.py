@@ -95,6 +95,8 @@ class KnownRate:
     offload: bool = False
     experts: int = 0
     """Of each block of the model; 0 without a mixture."""
+    vocabulary: int = 0
+    """Of the model: rates of models with the same blocks and another vocabulary differ."""
     block_format: str = ""
     """Format below 16 bits in which its blocks multiply."""
     trust: str = "published"
@@ -272,7 +274,7 @@ def option_rates(
                 missing = f"{NO_ROOM}each device lacks {gib(plan.needed_bytes - card.usable_bytes)}{_where_it_ran(of_model, rate)}"
         if missing is None:
             estimate = predict(evidence.effects, combination_on(card, plan.shape, level, asked), plan.work)
-            rate = _with_speed(replace(rate, seen=(product_of(card), level == "vendor") in seen), estimate, direct, found)
+            rate = _with_speed(replace(rate, seen=(product_of(card), level == "vendor") in seen), estimate, direct, found, model.vocabulary)
         rates.append(rate if missing is None else replace(rate, reason=missing))
     return consistent(rates)
 
@@ -431,21 +433,23 @@ def _planned(rate: Rate, plan: Candidate, verdict: str, memory_bytes: int) -> Ra
     )
 
 
-def _with_speed(rate: Rate, estimate: LogPrediction | Missing, direct: Sequence[KnownRate], near: Sequence[KnownRate]) -> Rate:
+def _with_speed(
+    rate: Rate, estimate: LogPrediction | Missing, direct: Sequence[KnownRate], near: Sequence[KnownRate], vocabulary: int
+) -> Rate:
     """Return a rate with its prediction and the results that it rests on, or with the reason for which there is none."""
     if isinstance(estimate, Missing):
         return replace(rate, reason=estimate.reason)
     speed = interval_of(estimate, rate.devices)
     rate = replace(rate, tokens_per_s=speed.value, tokens_per_s_low=speed.low, tokens_per_s_high=speed.high, own_spread=estimate.own_spread)
-    return _cited(rate, direct, near)
+    return _cited(rate, direct, near, vocabulary)
 
 
-def _cited(rate: Rate, direct: Sequence[KnownRate], near: Sequence[KnownRate]) -> Rate:
+def _cited(rate: Rate, direct: Sequence[KnownRate], near: Sequence[KnownRate], vocabulary: int) -> Rate:
     """Return a rate with the results that it rests on, the direct ones if there are any, the most trusted first, and what those of its devices had."""
     rows = sorted(direct or near, key=lambda row: BEST_FIRST.index(row.trust))
     if not rows:
         return replace(rate, evidence="predicted")
     ids = tuple(row.result_id for row in rows[:MOST_CITED])
     rate = replace(rate, evidence="direct" if direct else "near", result_ids=ids, results=len(rows), trust=rows[0].trust)
-    speeds = [row.tokens_per_s for row in direct]
+    speeds = [row.tokens_per_s for row in direct if row.vocabulary == vocabulary]
     return replace(rate, measured_low=min(speeds), measured_high=max(speeds)) if speeds else rate

@@ -347,3 +347,11 @@ def predict(effects: Effects, config: Combination, work: Iterable[float] | None 
     own = effects.variance((name, weight) for name, weight in weights.items() if name.partition(": ")[0] in OWN_EFFECTS)
     every = effects.variance([*weights.items(), *of_factors])
     return LogPrediction(log_seconds, math.sqrt(every + ROW_VARIANCE), least, math.exp(QUANTILE * math.sqrt(own + ROW_VARIANCE)))
+
+
+def spread_of_ratio(effects: Effects, first: Combination, second: Combination) -> float:
+    """Return the factor from the ratio of two rates with the same software to an end of its 90% interval: effects that both have cancel."""
+    one, other = effects_of(first), effects_of(second)
+    apart = ((name, one.get(name, 0.0) - other.get(name, 0.0)) for name in dict.fromkeys([*one, *other]))
+    own = effects.variance((name, weight) for name, weight in apart if weight and name.partition(": ")[0] in OWN_EFFECTS)
+    return math.exp(QUANTILE * math.sqrt(own + 2 * ROW_VARIANCE))

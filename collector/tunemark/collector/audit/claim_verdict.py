@@ -127,10 +127,11 @@ def _best_reading(facts: FactBase, claim: ClaimText, known: Callable[[], KnownRa
 def _comparison(facts: FactBase, claim: ClaimText, known: Callable[[], KnownRates]) -> Judged:
     """Return the verdict on how many times as fast one accelerator is as another."""
     read, reason, place = compared(facts, claim, known())
-    verdict = {"within": PLAUSIBLE, "near": PLAUSIBLE, "outside": SUSPICIOUS}.get(place, NOT_JUDGED)
+    verdict = {"within": PLAUSIBLE, "near": AMBIGUOUS, "disputed": AMBIGUOUS, "outside": SUSPICIOUS}.get(place, NOT_JUDGED)
     if place == "near":
         reason += ", and a further result may lie beside it"
-    findings = (Finding(SUSPICIOUS, (CLAIM,), read, reason, ("tokens_per_s",), rule="predicted-rate"),) if verdict == SUSPICIOUS else ()
+    doubted = verdict in {SUSPICIOUS, AMBIGUOUS}
+    findings = (Finding(AuditVerdict(verdict), (CLAIM,), read, reason, ("tokens_per_s",), rule="predicted-rate"),) if doubted else ()
     return Judged(verdict=verdict, reason=reason, findings=findings, read=read, compared=bool(place))
 
 
@@ -247,7 +248,7 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
         return Predicted(reason=f"{MISFIT}{ending} by the memory model", verdict=SUSPICIOUS)
     if not rate:
         fitting = _fitting(claim, run, model, card, plan, fit)
-        alone = {each.kind for each in claim.figures} <= SETTINGS
+        alone = {each.kind for each in claim.figures} <= SETTINGS and not claim.says("comparison")
         if fitting and (memory or alone or fitting.verdict in {IMPOSSIBLE, SUSPICIOUS}):
             return fitting
     why = next((each.reason for each in rates if rate and each.reason), "it offloads to the host" if memory else "it states no tokens/s")

@@ -78,6 +78,7 @@ class Observed:
             tokens_per_s=self.tokens_per_s,
             offload=shape.offload,
             experts=experts,
+            vocabulary=shape.model.vocabulary,
             block_format=shape.block_format or "",
         )
 

@@ -845,6 +845,7 @@ create table known_rates (
     tokens_per_s double not null,
     offload boolean not null,
     experts integer not null,
+    vocabulary integer not null,
     block_format varchar not null,
     trust varchar not null,
     suspicious boolean not null
@@ -857,6 +858,7 @@ comment on column known_rates.level is 'How far the software is tuned: plain | t
 comment on column known_rates.tokens_per_s is 'Rate of all devices.';
 comment on column known_rates.offload is 'True if weights or states wait in the memory of the host.';
 comment on column known_rates.experts is 'Experts of each block of the model; 0 without a mixture.';
+comment on column known_rates.vocabulary is 'Words of the model: models with the same blocks may have another vocabulary.';
 comment on column known_rates.block_format is 'Format below 16 bits in which its blocks multiply; empty without one.';
 comment on column known_rates.suspicious is 'True if the audit calls the rate suspicious: it is then no evidence of an option.';
 
