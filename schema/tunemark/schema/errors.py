@@ -102,7 +102,7 @@ def _records_in(annotation: Any) -> Iterator[Any]:  # noqa: ANN401 - any type ex
         yield from _records_in(inner)
 
 
-MAX_LISTED = 12
+MAX_LISTED = 20
 """List all known words if there are at most this many and none is similar."""
 MIN_SIMILARITY = 0.5
 """Minimum difflib ratio of a suggestion."""

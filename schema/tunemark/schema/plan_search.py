@@ -16,7 +16,7 @@ from tunemark.schema.physics.stacks import FORMATS, STACKS, USUAL_STACK, on_stac
 from tunemark.schema.physics.training_shape import Sharding, TrainingShape
 from tunemark.schema.physics.work import TERMS, Missing, Term, limits_of, work_of_tokens, work_of_weights
 from tunemark.schema.throughput import Combination, Effects, factor_of, host_seconds
-from tunemark.schema.vocabulary import FITS, METHODS, Checkpointing, Dtype, Method, SoftwareLevel
+from tunemark.schema.vocabulary import FITS, METHODS, PURE_BF16, Checkpointing, Dtype, Method, SoftwareLevel
 
 USUAL_SLOTS, MOST_SLOTS = 4096, 16_384
 """Tokens of a micro-batch that keep an accelerator busy, and the most that a plan is looked for with."""
@@ -85,12 +85,17 @@ class Candidate:
         return self if self.shape.world_size <= workers else replace(self, shape=replace(self.shape, world_size=workers))
 
     def other_stacks(self, card: AcceleratorCard) -> tuple[str, ...]:
-        """Return the software stacks with which it is expected to run on an accelerator, the leanest first; the vendor's own if no other is one."""
+        """Return the software stacks with which it is expected to run on an accelerator, the leanest first; the vendor's own if no other is one.
+
+        For full fine-tuning transformers with weights as version 5 loads them comes first.
+        """
         running = [name for name, stack in STACKS.items() if stack.runs(self.shape, card.vendor)]
         needed = {name: memory_needed(self.shape, name, self.fixed) for name in running}
         fitting = [name for name in running if any(verdict in FITS and card.usable_bytes >= least for verdict, least in needed[name][1])]
         others = [name for name in fitting if name != USUAL_STACK["vendor"]]
-        return tuple(sorted(others or fitting, key=lambda name: needed[name][0]))
+        return tuple(
+            sorted(others or fitting, key=lambda name: (name != PURE_BF16 or self.shape.method is not Method.FULL, needed[name][0]))
+        )
 
     def seconds(self, limits: Iterable[float]) -> float:
         """Return device-seconds per token at the limits of a device, without the effects that are the same for all plans."""

@@ -19,10 +19,11 @@ from tunemark.schema.recommendation import (
     Rate,
     UnusedRate,
     Without,
+    in_order,
     preferred,
     recommend,
 )
-from tunemark.schema.vocabulary import METHODS
+from tunemark.schema.vocabulary import METHODS, PURE_BF16
 
 EVIDENCE = {
     "direct": "the same blocks, method, sequence length, accelerator and number of devices",
@@ -230,21 +231,27 @@ def needs(option: Option) -> list[str]:
 
 def with_stacks(stacks: Sequence[str]) -> str:
     """Return the software with which a plan fits where it does not fit with the usual one, in a sentence; empty without any."""
-    chosen = f"`tunemark recommend --stack {stacks[0]}` counts its memory" if stacks else ""
+    as_loaded = "weights in bf16, as transformers 5 loads them; " if stacks and stacks[0] == PURE_BF16 else ""
+    chosen = f"{as_loaded}`tunemark recommend --stack {stacks[0]}` counts its memory" if stacks else ""
     return f" With another software stack it fits: {_listed(list(stacks), STACKS_SHOWN)} ({chosen})." if stacks else ""
 
 
 def with_stack(question: Question, answer: Answer, offers: Iterable[Offer], rates_with: Callable[[str], Iterable[Rate]]) -> str:
-    """Return the answer with the software stack with which training fits, if it does not with the usual one on any hardware; empty for others.
+    """Return the answer with the software stack with which training fits where it does not with the usual one, if that changes the answer; else empty.
 
-    `rates_with` returns the rates with the memory of a stack.
+    It does if nothing fits with the usual one, or if full fine-tuning of weights in bf16 is better by the objective. `rates_with` returns the
+    rates with the memory of a stack.
     """
     stacks = [*(each.stacks for each in answer.too_large), *(each.rate.other_stacks for each in answer.may_exceed)]
     stack = next((names[0] for names in stacks if names), "")
-    if answer.best is not None or not stack:
+    best = answer.best
+    if not stack or (best is not None and stack != PURE_BF16):
         return ""
-    other = recommend(question, rates_with(stack), offers)
-    return f"With {stack}: {headline(question, other)}" if other.best is not None else ""
+    other = recommend(question, rates_with(stack), offers).best
+    if other is None or (best is not None and in_order([best, other], question.objective)[0] is best):
+        return ""
+    name = "hf-pure-bf16 (weights in bf16, as transformers 5 loads them)" if stack == PURE_BF16 else stack
+    return f"With {name}: {offered(question, other)}, {time_and_cost(other)}."
 
 
 def headline(question: Question, answer: Answer) -> str:

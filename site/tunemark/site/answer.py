@@ -72,7 +72,10 @@ def answer_html(
     if every:
         parts.append(_folded("Tight memory, or may exceed a limit", answer.may_exceed[:SHOWN], question))
         parts.append(_folded("Over a limit", answer.exceeding[:SHOWN], question))
-    lines = [_sentence(line) for line in (*words.changes(question, answer), words.with_tuned(question, answer, tuned, experts)) if line]
+    stacked = with_stack if answer.best is not None else ""
+    lines = [
+        _sentence(line) for line in (*words.changes(question, answer), stacked, words.with_tuned(question, answer, tuned, experts)) if line
+    ]
     parts.append(_list("What would change this answer", "what-would-change", lines))
     missing = (words.not_fitting(question, answer), words.unknown(answer), words.fill_gap(question, answer, cards), unused)
     parts.append(

@@ -12,6 +12,7 @@ from functools import cache
 from tunemark.collector.audit.bounds import utilisation, weight_bytes
 from tunemark.collector.audit.claim_checks import CLAIM, LOOSE, SLACK, findings_of_text
 from tunemark.collector.audit.claim_comparison import compared, is_comparison
+from tunemark.collector.audit.claim_mlperf import against_entries, is_of_mlperf
 from tunemark.collector.audit.claim_records import meanings, readings
 from tunemark.collector.audit.claim_text import PAIR, ClaimText
 from tunemark.collector.audit.evidence import AuditedResult, Evidence
@@ -92,10 +93,12 @@ def _best(verdicts: Iterable[Judged]) -> Judged:
 def _verdict(facts: FactBase, claim: ClaimText, one: ClaimText, known: Callable[[], KnownRates]) -> Judged:
     """Return the verdict on a claim and on it with one variant of its devices, with all findings on it and on its best reading."""
     (own, kept), other = findings_of_text(facts, claim, one), claim.other_work
-    one_each = (
-        [_comparison(facts, one, known)] if is_comparison(one) else [_best_reading(facts, each, known) for each in _of_each_device(one)]
-    )
-    best = min(one_each, key=lambda each: _place(each.verdict))
+    if is_of_mlperf(one):
+        best = _of_mlperf(one)
+    elif is_comparison(one):
+        best = _comparison(facts, one, known)
+    else:
+        best = min((_best_reading(facts, each, known) for each in _of_each_device(one)), key=lambda each: _place(each.verdict))
     if other:
         names = [*(each.name for each in claim.models), *(each[0].name for each in claim.devices)]
         reason = f"this is a claim about {other}, and only supervised training is judged"
@@ -133,6 +136,14 @@ def _comparison(facts: FactBase, claim: ClaimText, known: Callable[[], KnownRate
     doubted = verdict in {SUSPICIOUS, AMBIGUOUS}
     findings = (Finding(AuditVerdict(verdict), (CLAIM,), read, reason, ("tokens_per_s",), rule="predicted-rate"),) if doubted else ()
     return Judged(verdict=verdict, reason=reason, findings=findings, read=read, compared=bool(place))
+
+
+def _of_mlperf(claim: ClaimText) -> Judged:
+    """Return the verdict on the time of an entry of MLPerf."""
+    read, reason, among = against_entries(claim)
+    verdict = NOT_JUDGED if among is None else PLAUSIBLE if among else SUSPICIOUS
+    findings = () if among is not False else (Finding(SUSPICIOUS, (CLAIM,), read, reason, ("train_time_s",), rule="predicted-rate"),)
+    return Judged(verdict=verdict, reason=reason, findings=findings, read=read, compared=True)
 
 
 def _states_rate(claim: ClaimText) -> bool:

@@ -1,5 +1,6 @@
 """The command `estimate`: the memory of a training step, the accelerators it fits on, and the predicted time and cost of a job."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from typing import Annotated, Any, get_args
@@ -98,7 +99,7 @@ def estimate(
         "checkpointing": ui.chosen("--checkpointing", checkpointing, Checkpointing) if checkpointing else usual,
         "sharding": sharding,
         "lora_rank": rank,
-        "optimizer": None if optimizer == "adamw" else optimizer,
+        "optimizer": None if (kind := _as_in_transformers(optimizer)) == "adamw" else kind,
         "activations": given.get("parameters") and _property("parameters", given["parameters"]),
         **{name: _property(name, text) for name, text in given.items()},
     }
@@ -188,6 +189,11 @@ def _refuse_unused(method: Method, given: Mapping[str, object], epochs: int | No
     for name, number in (("--epochs", epochs), ("--usd-per-hour", usd_per_hour)):
         if number is not None and not sized:
             raise TunemarkError(name, number, "has no effect here: give the size of the data too, with --samples or --tokens")
+
+
+def _as_in_transformers(optimizer: str) -> str:
+    """Return the name of an optimizer for one of transformers, such as `adamw_torch_fused` or `paged_adamw_32bit`; others as they are."""
+    return re.sub("-(?:torch|bnb|hf|32bit)(?=-|$)", "", optimizer.lower().replace("_", "-"))
 
 
 # Tables for readers ---------------------------------------------------------------------------------

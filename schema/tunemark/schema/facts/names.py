@@ -35,6 +35,7 @@ ENCODER_DECODER = "it has an encoder and a decoder"
 NOT_MODELLED = {
     "deberta(?!-v3)|eurobert|neobert|albert|electra|nomic-embed|minilm": NO_DECODER,
     "whisper|(flan-|m|by)?t5|bart": ENCODER_DECODER,
+    r"gpt-?[45](\.\d)?(o|-(pro|mini|nano|codex))?|claude(-.*)?|gemini(-.*)?|grok-[345]": "its weights are not published, so that nobody else can train it",
     "kimi-linear": "most layers of this architecture use a linear attention of its own",
     "gemma-?3n": "this architecture has layers that share keys and values, and an embedding for each layer",
     r"deepseek-v(3[.-]?2|4)|glm-?5(\.\d)?|glm-moe-dsa|qwen-?3\.8-flash(-next)?|qwen-?4(-exp)?": "the attention of this architecture is sparse: the model chooses which tokens it reads",
@@ -143,10 +144,12 @@ def _other_sizes(cards: Iterable[ModelCard], name: str) -> list[str]:
         return "".join(word for word, each in zip(words, sizes, strict=True) if not each), size
 
     family, wanted = parts(name)
-    found = [
-        (start != family, abs(size - wanted), card.key) for card in cards for start, size in [parts(card.key)] if start.startswith(family)
-    ]
-    return [key for _, _, key in sorted(found)] if family and wanted else []
+    known = [(*parts(card.key), card.key) for card in cards]
+    exact = family
+    if not any(start.startswith(family) for start, *_ in known):
+        family = re.sub("[0-9.]+$", "", family)
+    found = sorted((start != exact, abs(size - wanted), key) for start, size, key in known if start.startswith(family))
+    return [key for _, _, key in found] if family and wanted else []
 
 
 def suggest_accelerator(name: str, cards: Mapping[str, AcceleratorCard], instances: Collection[str] = ()) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tunemark.schema.physics.memory_states import SHARDED
 from tunemark.schema.physics.training_shape import TrainingShape
-from tunemark.schema.vocabulary import Checkpointing, Dtype, Method, SoftwareLevel
+from tunemark.schema.vocabulary import PURE_BF16, Checkpointing, Dtype, Method, SoftwareLevel
 
 Fields = dict[str, Any]
 FORMATS = ("parameters", "activations", "autocast")
@@ -88,7 +88,7 @@ _ALL = (
         TRAINER | {"": {"reentrant": True} | FUSED},
     ),
     Stack(
-        "hf-pure-bf16",
+        PURE_BF16,
         f"transformers with weights loaded in bf16, which is the default from version 5, and without fp32 copies of trained weights. {KBIT}",
         {"": {"reentrant": True} | FUSED, "full zero": MASTER, "adapters whole": BF16_PRODUCTS, "qlora whole": AUTOCAST},
     ),
