@@ -53,8 +53,8 @@
     const offers = rate === 1 ? index.offers : index.offers.map((offer) => make(Offer, [], { ...offer, usd_per_hour: offer.usd_per_hour * rate }));
     const tuned = question.software === "plain" ? recommend(make(Question, [], { ...question, software: "tuned" }), rates, offers) : null;
     const page = index.models[model.key]?.name === model.name ? `models/${model.key}.html` : "", cards = index.workloads[model.key] ?? [];
-    const caution = cautions(model, question.sequence_length, question.tokens), unused = not_used(question, model.key, index.evidence.unused);
-    const answer = recommend(question, rates, offers), ratesWith = (stack) => rates_for(question, model, hardware, offers, index.evidence, stack);
+    const answer = recommend(question, rates, offers), caution = cautions(model, question.sequence_length, question.tokens), unused = not_used(question, model.key, index.evidence.unused);
+    const ratesWith = (stack) => ((rates.others ??= {})[stack] ??= rates_for(question, model, hardware, offers, index.evidence, stack)); // kept with the usual ones
     const html = answer_html(question, answer, tuned, index.names, cards, true, page, caution, unused, model.experts ?? null, with_stack(question, answer, offers, ratesWith));
     return code === "USD" ? html : html.replaceAll("$", `${code}\u00a0`);
   };
