@@ -67,7 +67,7 @@ def compared(facts: FactBase, claim: ClaimText, fitted: Evidence) -> tuple[str, 
     low, high = 1.0, 1.0
     of_prices = ""
     if of_cost and ratios:
-        prices, others = (_usd_per_hour(facts, card) for card in (first, second))
+        prices, others = (usd_per_hour(facts, card) for card in (first, second))
         if not prices or not others or len(claim.counts) > 1:
             return read, "the price book has no price of one of them" if not prices or not others else "their numbers differ", ""
         ratios = [(words, each.times(others[0] / prices[0])) for words, each in ratios]
@@ -104,7 +104,7 @@ def _distance(stated: Interval, ratio: Range) -> float:
     return max(math.log(stated.low / ratio.value), math.log(ratio.value / stated.high), 0.0)
 
 
-def _usd_per_hour(facts: FactBase, card: AcceleratorCard) -> list[float]:
+def usd_per_hour(facts: FactBase, card: AcceleratorCard) -> list[float]:
     """Return today's prices of one device on demand, the lowest first."""
     rows = (row for row in current_prices(facts.prices) if row.accelerator == card.key and row.kind == "on_demand")
     return sorted(row.usd_per_hour / row.accelerator_count for row in rows)

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from tunemark.collector.audit.bounds import utilisation, weight_bytes
-from tunemark.collector.audit.claim_checks import CLAIM, LOOSE, SLACK, findings_of_text
-from tunemark.collector.audit.claim_comparison import compared, is_comparison
+from tunemark.collector.audit.claim_checks import CHEAP, CLAIM, DEAR, LOOSE, SLACK, findings_of_text
+from tunemark.collector.audit.claim_comparison import compared, is_comparison, usd_per_hour
 from tunemark.collector.audit.claim_mlperf import against_entries, is_of_mlperf
 from tunemark.collector.audit.claim_records import meanings, readings
 from tunemark.collector.audit.claim_text import PAIR, ClaimText
@@ -24,7 +24,7 @@ from tunemark.collector.predict.estimate import range_of, read_evidence
 from tunemark.schema.facts.cards import APPLE, AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
-from tunemark.schema.formats import GIB, gib, significant
+from tunemark.schema.formats import GIB, HOUR_S, gib, significant, usd
 from tunemark.schema.option_rates import Evidence as KnownRates
 from tunemark.schema.option_rates import KnownRate, is_same_step, option_rates
 from tunemark.schema.physics.memory_states import MemoryVerdict
@@ -181,6 +181,8 @@ def _judged(facts: FactBase, claim: ClaimText, record: PublishedResult, known: C
         read[0] = read[0].replace("QLoRA", "LoRA on experts in 4 bits")
     if model and card and card.memory_gib:
         predicted = _predicted(claim, run, model, card, known())
+        if predicted.verdict == NOT_JUDGED and not _states_rate(claim):
+            predicted = _priced(facts, claim, run, model, card, known()) or predicted
     expected = {run.id: predicted.expected} if predicted.expected else {}
     findings = audit(Evidence((run,), (), facts, (record,), expected))
     verdict: str = min((*(each.verdict.value for each in findings), predicted.verdict), key=_place)
@@ -265,6 +267,28 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
     why = next((each.reason for each in rates if rate and each.reason), "it offloads to the host" if memory else "it states no tokens/s")
     reason = "; ".join(filter(None, (above, f"it is not compared with other results: {why}")))
     return Predicted(reason=reason, verdict=SUSPICIOUS if above else NOT_JUDGED)
+
+
+def _priced(
+    facts: FactBase, claim: ClaimText, run: AuditedResult, model: ModelCard, card: AcceleratorCard, fitted: KnownRates
+) -> Predicted | None:
+    """Compare a cost per token with list prices and the rates predicted; None if one of them is not known."""
+    costs, prices = claim.stated("cost_per_1m_tokens_usd"), usd_per_hour(facts, card)
+    rates = option_rates(
+        model, run.conditions.sequence_length or model.usual_length, [(card, run.devices)], fitted, asked=Asked(any_software=True)
+    )
+    known = [speed for each in rates if each.method == run.conditions.method and (speed := range_of(each))]
+    if not (costs and prices and known):
+        return None
+    low, high = (
+        price * run.devices / HOUR_S / rate * 1e6
+        for price, rate in ((prices[0], max(each.high for each in known)), (prices[-1], min(each.low for each in known)))
+    )
+    [stated, *_] = costs
+    side = "below" if stated.value.high < low else "above" if stated.value.low > high else "within"
+    reason = f"{stated.printed} is {side} {usd(low)} to {usd(high)} per 1M tokens, by list prices on demand and the rates predicted"
+    far = stated.value.high < CHEAP * low or stated.value.low > DEAR * high
+    return Predicted(reason=reason, verdict=PLAUSIBLE if side == "within" else SUSPICIOUS if far else AMBIGUOUS)
 
 
 def _accepted(claim: ClaimText, run: AuditedResult, model: ModelCard, fitted: KnownRates) -> list[KnownRate]:
