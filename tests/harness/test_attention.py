@@ -23,6 +23,7 @@ from tunemark.harness.worker.data import load_samples, pack, packed_tensors, pie
 from tunemark.harness.worker.levers import attention_kernel
 from tunemark.harness.worker.loop import accumulate_gradients
 from tunemark.harness.worker.models import build_model, packed_documents
+from tunemark.schema.physics import families as physics
 from tunemark.schema.vocabulary import Backend
 
 LENGTH, ROWS, WINDOW = 48, 3, 12
@@ -52,7 +53,7 @@ def case(facts, family, tmp_path):
     """Return plan, model with the masked attention of the family, and packed rows."""
     # Rows of at most one chunk: packing has no mask for chunks.
     card = tiny_card(family, window=LENGTH if family == "llama4_text" else WINDOW)
-    masked = "eager" if family == "gemma2" else "sdpa"
+    masked = "eager" if physics.FAMILIES[family].eager else "sdpa"
     plan = resolve("smoke-full", facts, make_machine(), Options(overrides=(*PACKED, f"model={card.key}", f"attention={masked}"))).plan
     model = build_model(plan, card, None, None, tmp_path, Cpu())
     rows = list(islice(pack(load_samples(plan, 256, None, None).training, LENGTH), ROWS))
@@ -103,6 +104,15 @@ def varlen_on_cpu(monkeypatch):
     real = levers.tells_groups()
     monkeypatch.setattr(levers, "tells_groups", lambda: real)
     monkeypatch.setattr(varlen, "varlen_attn", reference_varlen)
+
+
+STATELESS = [family for family, traits in physics.FAMILIES.items() if not traits.encoder and traits.limited == "window"]
+
+
+@pytest.mark.parametrize("family", [family for family in STATELESS if family in transformers.CONFIG_MAPPING])
+def test_the_masks_of_every_family_keep_packed_documents_apart(facts, tmp_path, family):
+    plan, model, rows = case(facts, family, tmp_path)
+    assert packed_documents(plan, model, packed_tensors(rows, plan.model.attention))["passed"]
 
 
 @pytest.mark.usefixtures("varlen_on_cpu")

@@ -167,14 +167,33 @@ def prepare_transformers(plan: Plan) -> None:
     PreTrainedModel.warn_if_padding_and_no_attention_mask = lambda *_: None
 
 
+def add_masks(plan: Plan, model: Any) -> None:  # noqa: ANN401 - a torch module
+    """Make the masks of packed rows before each forward pass: GPT-OSS, Falcon, and more models in transformers 4 ignore positions in theirs."""
+    from transformers.masking_utils import create_masks_for_generate  # noqa: PLC0415
+
+    whole = model.forward
+
+    @wraps(whole)
+    def forward(**tensors: Any) -> Any:  # noqa: ANN401 - transformers' signature
+        if (places := tensors.get("position_ids")) is not None and not tensors.keys() & {"attention_mask", "cu_seq_lens_q"}:
+            like = torch.empty((*places.shape, 0), dtype=model.dtype, device=places.device)
+            queries = torch.arange(places.shape[1], device=places.device)
+            masks = create_masks_for_generate(model.config, like, None, cache_position=queries, past_key_values=None, position_ids=places)
+            tensors["attention_mask"] = masks
+        return whole(**tensors)
+
+    # Llama 4 makes its own: before the forward pass, transformers 5.17 cannot make masks of chunks.
+    if plan.data.packing and plan.data.document_borders and getattr(model.config, "attention_chunk_size", None) is None:
+        model.forward = forward
+
+
 def needs_no_mask(padding_mask: Any, length: int, *others: int | None) -> bool:  # noqa: ANN401 - a tensor
     """Return True if the sdpa kernel can do without a mask: for rows without padding, and shorter than the window if there is one.
 
     The last of the others is the window. The rest are lengths and offsets of keys, which in training are those of queries.
     The functions of transformers 5.17 also return False in each compiled model, which then gets a mask of length x length.
     """
-    window = others[-1]
-    return padding_mask is None and (window is None or length < window)
+    return padding_mask is None and ((window := others[-1]) is None or length < window)
 
 
 def varlen_attention(
@@ -202,11 +221,9 @@ def varlen_attention(
         raise ValueError(msg)
     rows, heads, length, width = query.shape
     # (rows, heads, length, width) -> (rows x length, heads, width). Rotary embeddings leave queries and keys in fp32 under autocast.
-    laid = (part.to(value.dtype).transpose(1, 2).reshape(rows * length, part.shape[1], -1) for part in (query, key, value))
-    queries, keys, values = laid
+    queries, keys, values = (part.to(value.dtype).transpose(1, 2).reshape(rows * length, part.shape[1], -1) for part in (query, key, value))
     # Tokens that a token sees before and after itself; -1 stands for all.
-    limited = sliding_window is not None and sliding_window < max_length_q
-    window = (sliding_window - 1 if limited and sliding_window is not None else -1, 0)
+    window = (sliding_window - 1 if sliding_window is not None and sliding_window < max_length_q else -1, 0)
     # Before torch 2.12 the kernel takes fewer heads of keys without being told.
     grouped = {"enable_gqa": True} if queries.shape[1] != keys.shape[1] and tells_groups() else {}
     lengths, longest = cu_seq_lens_q, max_length_q
@@ -450,13 +467,11 @@ def watch_compute(model: Any, stack: list[Any], on_seen: Callable[[str], None]) 
 
 # The state of the compile cache on disk before the run (definitions#compile-overhead): cold, warm, or the reason why it is unknown
 
-UNCOUNTED = "the vendor's compiler counts no hits and misses of its cache"
-
 
 def cache_state(plan: Plan) -> dict[str, Any]:
     """Return the state for the log: `cold` when anything was compiled, `warm` if every graph came from the cache, `none` without any."""
     if plan.device.backend in NATIVE or (plan.device.backend is Backend.NEURON_XLA and compiled_graphs()):
-        return {"state": None, "reason": UNCOUNTED}
+        return {"state": None, "reason": "the vendor's compiler counts no hits and misses of its cache"}
     return {"state": torch_state(), "reason": None}
 
 
@@ -465,9 +480,7 @@ def torch_state() -> str:
     dynamo = sys.modules.get("torch._dynamo.utils")
     counters = dynamo.counters["inductor"] if dynamo else {}
     misses = counters.get("fxgraph_cache_miss", 0) + counters.get("fxgraph_cache_bypass", 0)
-    if misses:
-        return "cold"
-    if counters.get("fxgraph_cache_hit", 0):
+    if counters.get("fxgraph_cache_hit", 0) and not misses:
         return "warm"
     # With its cache turned off torch counts neither, and everything is compiled.
-    return "cold" if compiled_graphs() else "none"
+    return "cold" if misses or compiled_graphs() else "none"

@@ -186,16 +186,7 @@ def prepare(
 
     # The number format is known after the first step, the place of the states after training.
     watch_compute(engine.bare, blocks(engine.bare), log_compute)
-    return Trainer(
-        engine=engine,
-        scheduler=scheduler,
-        device=device,
-        log=log,
-        plan=plan,
-        stop=stop,
-        rank=rank_of_this_process(),
-        effective=settings,
-    )
+    return Trainer(engine, scheduler, device, log, plan, stop, rank=rank_of_this_process(), effective=settings)
 
 
 def train_between_probes(trainer: Trainer, batches: Iterator[MicroBatch]) -> Gradients:

@@ -15,7 +15,7 @@ from torch.nn.utils import skip_init
 
 from tunemark.harness.vendors.protocol import COMPLETE_INITIALISERS, DRAWN_ON_HOST, Device
 from tunemark.harness.worker.data import MicroBatch, to_device
-from tunemark.harness.worker.levers import fuse, is_fp8, layers_in_fp8, limit_sdpa, prepare_transformers, recompute, store_in_fp8
+from tunemark.harness.worker.levers import add_masks, fuse, is_fp8, layers_in_fp8, limit_sdpa, prepare_transformers, recompute, store_in_fp8
 from tunemark.schema.facts.any_model import SETTINGS, fields_of
 from tunemark.schema.facts.cards import STATE_SPACE, WITHOUT_WINDOW, ModelCard
 from tunemark.schema.physics.architecture import blocks_with_experts, mixer_of
@@ -133,6 +133,7 @@ def build_model(
         recompute(plan, model)
         if plan.lora is not None:
             model = add_adapters(plan, plan.lora, model)
+        add_masks(plan, model)
     return model.train()
 
 
@@ -220,13 +221,8 @@ def add_adapters(plan: Plan, lora: LoraSettings, model: Any) -> Any:  # noqa: AN
 
 def lora_keywords(lora: LoraSettings, task: str = "CAUSAL_LM") -> dict[str, Any]:
     """Return the keywords of peft's `LoraConfig`."""
-    return {
-        "r": lora.rank,
-        "lora_alpha": lora.alpha,
-        "lora_dropout": lora.dropout,
-        "target_modules": list(lora.target_modules),
-        "task_type": task,
-    }
+    names = {"r": lora.rank, "lora_alpha": lora.alpha, "lora_dropout": lora.dropout}
+    return names | {"target_modules": list(lora.target_modules), "task_type": task}
 
 
 def switch_to_evaluation(model: Any) -> None:  # noqa: ANN401 - a torch module
