@@ -95,13 +95,11 @@ def test_devices_in_the_name_stacks_and_settings_without_effect_on_the_rate_are_
     assert "TPU v6e" not in tunemark("estimate", "-m", "llama-3.1-8b", "--stack", "unsloth").out
 
 
-@pytest.mark.parametrize(
-    ("theirs", "ours"), [("adamw_torch_fused", "adamw-fused"), ("paged_adamw_32bit", "paged-adamw"), ("adamw_bnb_8bit", "adamw-8bit")]
-)
-def test_an_optimizer_may_have_its_name_in_transformers(tunemark, theirs, ours):
-    answers = [tunemark("estimate", "-m", "qwen3-8b", "--method", "full", "--optimizer", name).out for name in (theirs, ours)]
-    assert f"optimizer {ours}" in answers[0]
-    assert answers[0] == answers[1]
+@pytest.mark.parametrize("names", [("adamw_torch_fused", "adamw-fused"), ("paged_adamw_32bit", "paged-adamw")])
+def test_an_optimizer_may_have_its_name_in_transformers(tunemark, names):
+    theirs, ours = (tunemark("estimate", "-m", "qwen3-8b", "--method", "full", "--optimizer", name).out for name in names)
+    assert f"optimizer {names[1]}" in ours
+    assert theirs == ours
 
 
 @pytest.mark.parametrize(("claim", "verdict"), AS_TYPED["claims"])

@@ -33,7 +33,7 @@ def test_every_quantity_shows_any_value_and_a_dash_for_an_unknown_one(value: flo
 def test_near_words_are_suggested_and_few_ones_listed() -> None:
     assert did_you_mean("smoke-lorra", ["smoke-lora", "large"]) == "did you mean 'smoke-lora'?"
     assert did_you_mean("xyz", ["lora", "full"]) == "known: full, lora"
-    assert did_you_mean("xyz", [f"word{number}" for number in range(20)]) == "none of the 20 known names is similar"
+    assert did_you_mean("xyz", [f"word{number}" for number in range(30)]) == "none of the 30 known names is similar"
 
 
 def test_a_file_is_written_whole_and_a_failed_write_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
