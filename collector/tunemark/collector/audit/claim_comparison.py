@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 
 from tunemark.collector.audit.claim_text import PAIR, ClaimText
@@ -13,7 +14,7 @@ from tunemark.schema.formats import significant, usd
 from tunemark.schema.option_rates import Evidence, Plans, option_rates
 from tunemark.schema.plan_search import NODE, Asked, best_of, combination_on
 from tunemark.schema.recommendation import LEVELS
-from tunemark.schema.throughput import NOISE, Range, architecture_of, spread_of_ratio
+from tunemark.schema.throughput import QUANTILE, ROW_VARIANCE, Range, architecture_of, spread_of_ratio
 from tunemark.schema.vocabulary import METHODS
 
 USUAL_MODEL = "llama-3.1-8b"
@@ -26,6 +27,11 @@ WIDER = 2.576 / 1.645
 """Width in log space of a 99% interval in those of a 90% interval."""
 BY_RESULTS = "by accepted results"
 BASE_FIRST = re.compile(r"^\W*(?:compared|relative|against|unlike|versus|vs)\b", re.IGNORECASE)
+AGAINST = re.compile(
+    r"\b(?:than|vs|versus|over|against|as|of|compared|relative|beats?|outperforms?|outpaces?|ahead|matches|equals|to)\b|->", re.IGNORECASE
+)
+"""What stands between the names of two accelerators that are compared."""
+FROM_TO = re.compile(r"^\W*(?:to\b|->)", re.IGNORECASE)
 OF_SPEED = re.compile(r"\b(?:fast\w*|beats?|outperform\w*|slow\w*|speed\w*|quick\w*|throughput|tokens?/s\w*|performance)\b", re.IGNORECASE)
 OF_COST = re.compile(r"\b(?:cost\w*|cheap\w*|prices?|dollars?)\b|\$", re.IGNORECASE)
 OF_OTHERS = re.compile(r"\b(?:memory|vram|watts?|energy|efficien\w*|inference|serving)\b", re.IGNORECASE)
@@ -34,7 +40,8 @@ OF_OTHERS = re.compile(r"\b(?:memory|vram|watts?|energy|efficien\w*|inference|se
 def is_comparison(claim: ClaimText) -> bool:
     """Return True if a text compares the speed or the cost of two accelerators without a rate of each."""
     rates = any(claim.stated(f"{kind}{each}") for kind in ("tokens_per_s", "samples_per_s") for each in ("", "_each"))
-    return len(claim.devices) == PAIR and not rates and bool(_times(claim))
+    joined = AGAINST.search(claim.between) or BASE_FIRST.search(claim.text) or claim.says("equal_speed")
+    return len(claim.devices) == PAIR and len(claim.methods) < PAIR and bool(joined) and not rates and bool(_times(claim))
 
 
 def _times(claim: ClaimText) -> list[Interval]:
@@ -53,7 +60,9 @@ def compared(facts: FactBase, claim: ClaimText, fitted: Evidence) -> tuple[str, 
     That is `within` the 90% interval of one level of software, `near` within that of 99%, or `outside`; `disputed` if accepted results of the
     step on both say otherwise; "" if nothing is predicted.
     """
-    first, second = (variants[0] for variants in (reversed(claim.devices) if BASE_FIRST.search(claim.text) else claim.devices))
+    backwards = BASE_FIRST.search(claim.text) or FROM_TO.search(claim.between)
+    first, second = (variants[0] for variants in claim.devices[:: -1 if backwards else 1])
+    counts = claim.counts[:: -1 if backwards else 1]
     model = claim.models[0] if claim.models else facts.models[USUAL_MODEL]
     length = next((int(each.value) for each in claim.values("sequence_length")), model.usual_length)
     stated, of_cost = _times(claim)[0], bool(OF_COST.search(claim.text))
@@ -63,7 +72,9 @@ def compared(facts: FactBase, claim: ClaimText, fitted: Evidence) -> tuple[str, 
     if OF_OTHERS.search(claim.text) or not (of_cost or OF_SPEED.search(claim.text)):
         return read, "it compares something else than the speed or the cost of training", ""
     lengths = [length] if claim.values("sequence_length") else [length, *_lengths(model, (first, second), fitted)]
-    ratios = [ratio for each in dict.fromkeys(lengths) for ratio in _ratios(claim, model, each, (first, second), fitted)]
+    ratios = [
+        ratio for each in dict.fromkeys(lengths) for ratio in _ratios(replace(claim, counts=counts), model, each, (first, second), fitted)
+    ]
     low, high = 1.0, 1.0
     of_prices = ""
     if of_cost and ratios:
@@ -79,9 +90,10 @@ def compared(facts: FactBase, claim: ClaimText, fitted: Evidence) -> tuple[str, 
     words, likely = min(ratios, key=lambda ratio: _distance(stated, ratio[1]))
     what = f"trains {significant(likely.value)} times as much for a dollar" if of_cost else f"is {significant(likely.value)} times as fast"
     reason = f"{first.name} {what} as {second.name}, {significant(likely.low)} to {significant(likely.high)}, {words}{of_prices}"
-    results = [(why, ratio) for why, ratio in ratios if why.startswith(BY_RESULTS)]
-    # A further result differs from the accepted ones by the noise of both.
-    about = stated if 1.0 in {stated.low, stated.high} else stated.widened(NOISE * math.sqrt(2))
+    results = [(why, ratio) for why, ratio in ratios if why.startswith(BY_RESULTS) and not of_cost]
+    # The noise of two further results, at 90%.
+    noise = math.exp(QUANTILE * math.sqrt(2 * ROW_VARIANCE)) - 1
+    about = stated if 1.0 in {stated.low, stated.high} else stated.widened(noise)
     if results and not any(_overlap(about, ratio) for _, ratio in results):
         words, ratio = results[0]
         found = " to ".join(dict.fromkeys((significant(ratio.low), significant(ratio.high))))

@@ -76,6 +76,8 @@ class ClaimText:
     used_on: date | None
     memory_gib: float | None
     """Memory of a device without a name."""
+    between: str = ""
+    """The text between the names of the first two devices."""
     sized: bool = False
     """True if the model is one of a size alone."""
     figures: tuple[Stated, ...] = ()
@@ -137,7 +139,7 @@ def read_claim(facts: FactBase, text: str) -> ClaimText:
     text = words("coin_behind").sub(lambda match: f"{COINS.get(match[2][0].lower(), match[2])}{match[1]}", text)
     found, scan = _named(text), _Scan(text)
     models, memory = _models(facts, scan), scan.take(words("nameless"))
-    devices, counts, others = _devices(facts, scan)
+    (devices, counts, others), between = _devices(facts, scan)
     if memory and memory[1]:
         counts = (*counts, _count(memory[1]))
     used_on = _date(scan)
@@ -159,6 +161,7 @@ def read_claim(facts: FactBase, text: str) -> ClaimText:
         targets=",".join(dict.fromkeys(re.findall(r"\b(?:[qkvo]|gate|up|down)_proj\b", text))) or next(iter(found("targets")), None),
         used_on=used_on,
         memory_gib=float(memory[2]) if memory else None,
+        between=text[slice(*between)],
         figures=figures,
         left=tuple(match[0].strip(" ,") for match in words("unread").finditer(words("version").sub(" ", scan.rest))),
     )
@@ -234,8 +237,15 @@ def _variants(facts: FactBase, name: str, before: str, after: str) -> tuple[Acce
     return tuple({each.key: each for each in exact or variants}.values())
 
 
-def _devices(facts: FactBase, scan: _Scan) -> tuple[tuple[tuple[AcceleratorCard, ...], ...], tuple[int, ...], tuple[int, ...]]:
-    """Return the devices with their variants, and their numbers: beside their names, else those of GPUs in general, which else are others."""
+Devices = tuple[tuple[tuple[AcceleratorCard, ...], ...], tuple[int, ...], tuple[int, ...]]
+
+
+def _devices(facts: FactBase, scan: _Scan) -> tuple[Devices, tuple[int, int]]:
+    """Return the devices with their variants, their numbers, and the place between the first two.
+
+    Numbers stand beside the names; else they are those of GPUs in general, which else are others.
+    """
+    spans = list[tuple[int, int]]()
     found, counts, others = dict[int, tuple[AcceleratorCard, ...]](), list[int](), list[int]()
     nodes = words("nodes").search(scan.rest)
     for start, end in scan.runs():
@@ -252,6 +262,7 @@ def _devices(facts: FactBase, scan: _Scan) -> tuple[tuple[tuple[AcceleratorCard,
                 variants, until = tuple(sold), max(until, size.end())
             found[start] = variants
             scan.read(begin, end + until)
+            spans.append((begin, end + until))
     if between := scan.take(words("from_to")):
         counts = counts or [_count(between[1]), _count(between[2])]
     while match := scan.take(words("devices")):
@@ -264,7 +275,9 @@ def _devices(facts: FactBase, scan: _Scan) -> tuple[tuple[tuple[AcceleratorCard,
     if counts:
         scan.take(words("nodes"))
     devices = tuple({cards[0].key: cards for _, cards in sorted(found.items())}.values())
-    return devices, tuple(dict.fromkeys(counts)), tuple(each for each in dict.fromkeys(others) if each not in counts)
+    spans = sorted(spans)
+    named = (devices, tuple(dict.fromkeys(counts)), tuple(each for each in dict.fromkeys(others) if each not in counts))
+    return named, (spans[0][1], spans[1][0]) if len(spans) >= PAIR else (0, 0)
 
 
 def _beside(before: str, after: str, card: AcceleratorCard) -> tuple[list[int], int, int]:
