@@ -243,7 +243,7 @@ Devices = tuple[tuple[tuple[AcceleratorCard, ...], ...], tuple[int, ...], tuple[
 def _devices(facts: FactBase, scan: _Scan) -> tuple[Devices, tuple[int, int]]:
     """Return the devices with their variants, their numbers, and the place between the first two.
 
-    Numbers stand beside the names; else they are those of GPUs in general, which else are others.
+    Numbers are those next to the names, or else of GPUs in general; these else are others.
     """
     spans = list[tuple[int, int]]()
     found, counts, others = dict[int, tuple[AcceleratorCard, ...]](), list[int](), list[int]()
