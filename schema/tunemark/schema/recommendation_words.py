@@ -32,6 +32,8 @@ EVIDENCE = {
 KINDS_OF_EVIDENCE = {"direct": "results", "near": "similar results", "predicted": "prediction"}
 SHARDINGS = {"ddp": "DDP", "fsdp1": "FSDP", "fsdp2": "FSDP2", "zero1": "ZeRO-1", "zero2": "ZeRO-2", "zero3": "ZeRO-3"}
 SHARDINGS |= {"tp2": "two devices share each matrix", "tp4": "four devices share each matrix", "tp8": "eight devices share each matrix"}
+AS_LOADED = "weights in bf16, as transformers 5 loads them"
+"""Meaning of the stack `hf-pure-bf16` in a full fine-tuning."""
 LISTED = "on_demand"
 """Kind of price that is not named."""
 LIMITS = {"deadline": "the deadline", "budget": "the budget", "memory": "the memory of the device"}
@@ -231,7 +233,7 @@ def needs(option: Option) -> list[str]:
 
 def with_stacks(stacks: Sequence[str]) -> str:
     """Return the software with which a plan fits where it does not fit with the usual one, in a sentence; empty without any."""
-    as_loaded = "weights in bf16, as transformers 5 loads them; " if stacks and stacks[0] == PURE_BF16 else ""
+    as_loaded = f"{AS_LOADED}; " if stacks and stacks[0] == PURE_BF16 else ""
     chosen = f"{as_loaded}`tunemark recommend --stack {stacks[0]}` counts its memory" if stacks else ""
     return f" With another software stack it fits: {_listed(list(stacks), STACKS_SHOWN)} ({chosen})." if stacks else ""
 
@@ -250,7 +252,7 @@ def with_stack(question: Question, answer: Answer, offers: Iterable[Offer], rate
     other = recommend(question, rates_with(stack), offers).best
     if other is None or (best is not None and in_order([best, other], question.objective)[0] is best):
         return ""
-    name = "hf-pure-bf16 (weights in bf16, as transformers 5 loads them)" if stack == PURE_BF16 else stack
+    name = f"{stack} ({AS_LOADED})" if stack == PURE_BF16 else stack
     return f"With {name}: {offered(question, other)}, {time_and_cost(other)}."
 
 
