@@ -350,8 +350,20 @@ def predict(effects: Effects, config: Combination, work: Iterable[float] | None 
 
 
 def spread_of_ratio(effects: Effects, first: Combination, second: Combination) -> float:
-    """Return the factor from the ratio of two rates with the same software to an end of its 90% interval: effects that both have cancel."""
-    one, other = effects_of(first), effects_of(second)
+    """Return the factor from the ratio of two rates to an end of its 90% interval: effects that both have cancel."""
+    one, other = _weights_with_factors(effects, first), _weights_with_factors(effects, second)
     apart = ((name, one.get(name, 0.0) - other.get(name, 0.0)) for name in dict.fromkeys([*one, *other]))
-    own = effects.variance((name, weight) for name, weight in apart if weight and name.partition(": ")[0] in OWN_EFFECTS)
-    return math.exp(QUANTILE * math.sqrt(own + 2 * ROW_VARIANCE))
+    return math.exp(QUANTILE * math.sqrt(effects.variance((name, weight) for name, weight in apart if weight) + 2 * ROW_VARIANCE))
+
+
+def _weights_with_factors(effects: Effects, config: Combination) -> dict[str, float]:
+    """Return what the logarithm of a time depends on: the weight of each effect, and the share of the time that each factor multiplies."""
+    weights, limits = dict(effects_of(config)), limits_of(config.shape, config.accelerator)
+    if isinstance(limits, Missing):
+        return weights
+    amounts = work_of_tokens(config.shape) | work_of_weights(config.shape)
+    parts = {term: factor_of(effects, config, term) * amounts[term] / limit for term, limit in zip(TERMS, limits, strict=True)}
+    for term, part in parts.items():
+        for name in factors_of(config, term):
+            weights[name] = weights.get(name, 0.0) + part / sum(parts.values())
+    return weights

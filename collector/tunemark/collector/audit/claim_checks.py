@@ -70,7 +70,15 @@ def findings_of_text(facts: FactBase, claim: ClaimText, one: ClaimText) -> tuple
     checks = (calendar_facts, device_facts, limits, model_facts, orders, states, prices)
     found += [finding for check in checks for finding in check(facts, claim)]
     found += [] if claim.other_work else counted_twice(one)
-    return sorted(found, key=lambda each: WORST_FIRST[each.verdict]), next(kept, "")
+    return sorted(found, key=lambda each: WORST_FIRST[each.verdict]), next(kept, "") or next(_peak_kept(one), "")
+
+
+def _peak_kept(claim: ClaimText) -> Iterator[str]:
+    """Yield the dense peak that a text states as its card has it; without a model, FLOP/s are those of a peak."""
+    for stated in (*claim.stated("peak_flop_per_s"), *(() if claim.models else claim.stated("flop_per_s"))):
+        yield from (
+            f"the dense peak in {dtype} is {peak / 1e12:g} TFLOP/s" for dtype, peak in _peaks(claim) if _near(stated, SLACK / 5, peak)
+        )
 
 
 def _finding(verdict: AuditVerdict, claim: str, words: str, *quantities: str) -> Finding:

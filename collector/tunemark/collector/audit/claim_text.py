@@ -122,11 +122,12 @@ class ClaimText:
 @cache
 def words(name: str) -> re.Pattern[str]:
     """Return the pattern of a kind of words."""
-    return _pattern(CLAIMS["words"][name])
+    return pattern_of(CLAIMS["words"][name])
 
 
 @cache
-def _pattern(text: str) -> re.Pattern[str]:
+def pattern_of(text: str) -> re.Pattern[str]:
+    """Return a pattern of `claims.toml` with its parts."""
     for name, part in {**CLAIMS["parts"], "count": COUNT}.items():
         text = text.replace(f"{{{name}}}", part)
     return re.compile(text, re.IGNORECASE)
@@ -136,6 +137,7 @@ def read_claim(facts: FactBase, text: str) -> ClaimText:
     """Return the names, figures and words of a text."""
     text = re.sub(r"[\u2010-\u2015\u2212]", "-", text.replace("\N{MULTIPLICATION SIGN}", "x").replace("\N{NO-BREAK SPACE}", " "))
     text = re.sub(r"(?<![\w.])(\d{1,5}) ?[xX*] ?(?=[A-Za-z]{2}|[A-Za-z]\d|[3-5]0\d0\b)", r"\1 x ", " ".join(text.split()))
+    text = re.sub(r"(?<![\w.])(\d+(?:\.\d+)?) ?(?:cents?\b|¢)", lambda match: f"${float(match[1]) / 100:g}", text)
     text = words("coin_behind").sub(lambda match: f"{COINS.get(match[2][0].lower(), match[2])}{match[1]}", text)
     found, scan = _named(text), _Scan(text)
     models, memory = _models(facts, scan), scan.take(words("nameless"))
@@ -169,7 +171,7 @@ def read_claim(facts: FactBase, text: str) -> ClaimText:
 
 def _named(text: str) -> Callable[[str], list[str]]:
     """Return a function that gives the names of a table whose words are in a text."""
-    return lambda table: [name for name, pattern in CLAIMS[table].items() if _pattern(pattern).search(text)]
+    return lambda table: [name for name, pattern in CLAIMS[table].items() if pattern_of(pattern).search(text)]
 
 
 class _Scan:
@@ -312,7 +314,7 @@ def _figures(scan: _Scan, text: str) -> Iterator[Stated]:
     clear = text
     for kind, pattern in ((row["kind"], pattern) for row in CLAIMS["figures"] for pattern in row["patterns"]):
         place = 0
-        while match := _pattern(pattern).search(scan.rest, place):
+        while match := pattern_of(pattern).search(scan.rest, place):
             place, begin = match.end(), match.start()
             if stated := _stated(kind, match, text, clear):
                 least = words("least").search(scan.rest[:begin])
@@ -388,4 +390,5 @@ def _number(text: str) -> float | None:
 
 
 def _interval(printed: str, value: float) -> Interval:
-    return Interval.of(Claim(value=value, printed=printed))
+    # `Twice` is as precise as `2x`.
+    return Interval.of(Claim(value=value, printed=printed if re.search(r"\d", printed) else f"{value:g}"))

@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 
-from tunemark.collector.audit.bounds import utilisation, weight_bytes
-from tunemark.collector.audit.claim_checks import CHEAP, CLAIM, DEAR, LOOSE, SLACK, findings_of_text
-from tunemark.collector.audit.claim_comparison import compared, is_comparison, usd_per_hour
+from tunemark.collector.audit.bounds import dense_peak, flop_conventions, utilisation, weight_bytes
+from tunemark.collector.audit.claim_checks import CHEAP, CLAIM, DEAR, LOOSE, SLACK, changes, findings_of_text
+from tunemark.collector.audit.claim_comparison import changes_of, compared, is_comparison, usd_per_hour
 from tunemark.collector.audit.claim_mlperf import against_entries, is_of_mlperf
+from tunemark.collector.audit.claim_needs import against_model
 from tunemark.collector.audit.claim_records import meanings, readings
 from tunemark.collector.audit.claim_text import PAIR, ClaimText
+from tunemark.collector.audit.claim_ways import USUAL_DEVICES, compared_ways, ways_of
 from tunemark.collector.audit.evidence import AuditedResult, Evidence
 from tunemark.collector.audit.load import audited_record, load_evidence
 from tunemark.collector.audit.printed_figures import WORDS, narrow_format
@@ -28,7 +30,7 @@ from tunemark.schema.formats import GIB, HOUR_S, gib, significant, usd
 from tunemark.schema.option_rates import Evidence as KnownRates
 from tunemark.schema.option_rates import KnownRate, is_same_step, option_rates
 from tunemark.schema.physics.memory_states import MemoryVerdict
-from tunemark.schema.plan_search import Asked, Candidate, best_plan, step_on
+from tunemark.schema.plan_search import NODE, Asked, Candidate, best_plan, step_on
 from tunemark.schema.recommendation_words import asked_in_words
 from tunemark.schema.records.published import Claim, Conditions, PublishedResult
 from tunemark.schema.throughput import Range, architecture_of
@@ -44,6 +46,8 @@ ENDLESS = 1e15
 MISFIT = "a step of usual settings, without offload to the host, does not fit: "
 OUTSIDE = {"below": "padding, a slow link or other work in the same time", "above": "software that is faster than what results are of"}
 """What leaves a rate possible that is beside the interval predicted, but not beyond what the audit accepts."""
+RATIO = re.compile(r"\d ?(?:x\b|%|times\b)")
+"""How a number begins that compares something."""
 BY_PHYSICS = ("utilisation", "attainable")
 """Rules that compare a rate with the peak of its devices."""
 
@@ -59,16 +63,18 @@ class Judged:
     """Model, method and devices as they were read."""
     compared: bool = False
     """True if the reason is a comparison with what the models predict."""
+    left: tuple[str, ...] = ()
+    """Figures that were read and are not judged."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Predicted:
     """What the models of rates and memory say about one reading."""
 
     reason: str
+    verdict: str = NOT_JUDGED
     expected: tuple[float, Range] | None = None
     """Tokens/s as claimed and as predicted."""
-    verdict: str = NOT_JUDGED
     side: str = ""
     """Where the claimed rate lies: `within` the interval predicted, `below` or `above` it."""
 
@@ -96,9 +102,12 @@ def _verdict(facts: FactBase, claim: ClaimText, one: ClaimText, known: Callable[
     if is_of_mlperf(one):
         best = _of_mlperf(one)
     elif is_comparison(one):
-        best = _comparison(facts, one, known)
+        best = _comparison(*compared(facts, one, known()))
+    elif ways := ways_of(one):
+        best = _comparison(*compared_ways(facts, one, ways, known()))
     else:
         best = min((_best_reading(facts, each, known) for each in _of_each_device(one)), key=lambda each: _place(each.verdict))
+        best = replace(best, left=() if list(changes(claim)) else tuple(each.printed for each in changes_of(claim)))
     if other:
         names = [*(each.name for each in claim.models), *(each[0].name for each in claim.devices)]
         reason = f"this is a claim about {other}, and only supervised training is judged"
@@ -127,12 +136,11 @@ def _best_reading(facts: FactBase, claim: ClaimText, known: Callable[[], KnownRa
     return best
 
 
-def _comparison(facts: FactBase, claim: ClaimText, known: Callable[[], KnownRates]) -> Judged:
-    """Return the verdict on how many times as fast one accelerator is as another."""
-    read, reason, place = compared(facts, claim, known())
+def _comparison(read: str, reason: str, place: str) -> Judged:
+    """Return the verdict on how two accelerators, or two ways of training, compare."""
     verdict = {"within": PLAUSIBLE, "near": AMBIGUOUS, "disputed": AMBIGUOUS, "outside": SUSPICIOUS}.get(place, NOT_JUDGED)
     if place == "near":
-        reason += ", and a further result may lie beside it"
+        reason += "; that leaves the claim open"
     doubted = verdict in {SUSPICIOUS, AMBIGUOUS}
     findings = (Finding(AuditVerdict(verdict), (CLAIM,), read, reason, ("tokens_per_s",), rule="predicted-rate"),) if doubted else ()
     return Judged(verdict=verdict, reason=reason, findings=findings, read=read, compared=bool(place))
@@ -181,8 +189,10 @@ def _judged(facts: FactBase, claim: ClaimText, record: PublishedResult, known: C
         read[0] = read[0].replace("QLoRA", "LoRA on experts in 4 bits")
     if model and card and card.memory_gib:
         predicted = _predicted(claim, run, model, card, known())
-        if predicted.verdict == NOT_JUDGED and not _states_rate(claim):
-            predicted = _priced(facts, claim, run, model, card, known()) or predicted
+    elif model and not claim.devices and "peak_memory_bytes" in run.claims:
+        predicted = Predicted(*against_model(claim, run, model, facts.accelerators[USUAL_DEVICES[0]]))
+    if model and predicted.verdict == NOT_JUDGED and not _states_rate(claim):
+        predicted = _priced(facts, claim, run, model, [card] if card else [], known) or predicted
     expected = {run.id: predicted.expected} if predicted.expected else {}
     findings = audit(Evidence((run,), (), facts, (record,), expected))
     verdict: str = min((*(each.verdict.value for each in findings), predicted.verdict), key=_place)
@@ -224,6 +234,7 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
     plan, fit = best_plan(fitted.effects, card, step_on(card, model, method, length, run.devices, asked), "plain", asked)
     rates = [each for each in option_rates(model, length, [(card, run.devices)], fitted, asked=asked) if each.method == stated.method]
     known = {each.software: speed for each in rates if (speed := range_of(each))}
+    rate = rate or _rate_of_mfu(claim, run, model, card, list(known.values()))
     above = _above_bf16(run)
     if rate and known:
         # The software is not stated: it is taken to be of the level with the nearest rate.
@@ -261,7 +272,9 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
         return Predicted(reason=f"{MISFIT}{ending} by the memory model", verdict=SUSPICIOUS)
     if not rate:
         fitting = _fitting(claim, run, model, card, plan, fit)
-        alone = {each.kind for each in claim.figures} <= SETTINGS and not claim.says("comparison")
+        alone = (
+            {each.kind for each in claim.figures} <= SETTINGS and not claim.says("comparison") and not RATIO.search(" ".join(claim.left))
+        )
         if fitting and (memory or alone or fitting.verdict in {IMPOSSIBLE, SUSPICIOUS}):
             return fitting
     why = next((each.reason for each in rates if rate and each.reason), "it offloads to the host" if memory else "it states no tokens/s")
@@ -269,26 +282,42 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
     return Predicted(reason=reason, verdict=SUSPICIOUS if above else NOT_JUDGED)
 
 
-def _priced(
-    facts: FactBase, claim: ClaimText, run: AuditedResult, model: ModelCard, card: AcceleratorCard, fitted: KnownRates
-) -> Predicted | None:
-    """Compare a cost per token with list prices and the rates predicted; None if one of them is not known."""
-    costs, prices = claim.stated("cost_per_1m_tokens_usd"), usd_per_hour(facts, card)
-    rates = option_rates(
-        model, run.conditions.sequence_length or model.usual_length, [(card, run.devices)], fitted, asked=Asked(any_software=True)
-    )
-    known = [speed for each in rates if each.method == run.conditions.method and (speed := range_of(each))]
-    if not (costs and prices and known):
+def _rate_of_mfu(claim: ClaimText, run: AuditedResult, model: ModelCard, card: AcceleratorCard, known: Iterable[Range]) -> Claim | None:
+    """Return the rate of all devices that an MFU alone means, by the convention of counting FLOPs that agrees best with what is predicted."""
+    shares, peak = claim.stated("mfu"), dense_peak(card)
+    if not shares or not peak or not known or claim.says("recomputed"):
         return None
-    low, high = (
-        price * run.devices / HOUR_S / rate * 1e6
-        for price, rate in ((prices[0], max(each.high for each in known)), (prices[-1], min(each.low for each in known)))
-    )
+    fastest, achieved = max(each.value for each in known), shares[0].value.value * peak * run.devices
+    conventions = flop_conventions(model, run.conditions.method, run.conditions.sequence_length or model.usual_length)
+    counted = min(conventions, key=lambda each: abs(math.log(achieved / each / fastest)))
+    value = achieved / counted
+    return Claim(value=value, printed=f"{shares[0].printed}, {significant(value)} tokens/s at {counted / 1e9:.4g} GFLOP each,")
+
+
+def _priced(
+    facts: FactBase, claim: ClaimText, run: AuditedResult, model: ModelCard, cards: list[AcceleratorCard], known: Callable[[], KnownRates]
+) -> Predicted | None:
+    """Compare a cost per token, or of tokens, with list prices and the rates predicted: of the named device, else of any; None if one is not known."""
+    costs, tokens = claim.stated("cost_per_1m_tokens_usd"), claim.stated("tokens")
+    if not costs and tokens:
+        costs = [replace(each, value=each.value / tokens[0].value * 1e6) for each in claim.stated("cost_usd")]
+    usual = run.conditions.sequence_length or model.usual_length
+    priced = {card.key: card_prices for card in cards or facts.accelerators.values() if (card_prices := usd_per_hour(facts, card))}
+    if not costs or not priced:
+        return None
+    places = [(facts.accelerators[key], count) for key in priced for count in ([run.devices] if cards else (1, NODE))]
+    rates = option_rates(model, usual, places, known(), asked=Asked(any_software=True))
+    methods = claim.possible_methods if not cards else (run.conditions.method,)
+    speeds = [(priced[each.accelerator], each.devices, speed) for each in rates if each.method in methods and (speed := range_of(each))]
+    if not speeds:
+        return None
+    low = min(prices[0] * devices / HOUR_S / speed.high * 1e6 for prices, devices, speed in speeds)
+    high = max(prices[-1] * devices / HOUR_S / speed.low * 1e6 for prices, devices, speed in speeds)
     [stated, *_] = costs
     side = "below" if stated.value.high < low else "above" if stated.value.low > high else "within"
     reason = f"{stated.printed} is {side} {usd(low)} to {usd(high)} per 1M tokens, by list prices on demand and the rates predicted"
     far = stated.value.high < CHEAP * low or stated.value.low > DEAR * high
-    return Predicted(reason=reason, verdict=PLAUSIBLE if side == "within" else SUSPICIOUS if far else AMBIGUOUS)
+    return Predicted(reason, PLAUSIBLE if side == "within" else SUSPICIOUS if far else AMBIGUOUS)
 
 
 def _accepted(claim: ClaimText, run: AuditedResult, model: ModelCard, fitted: KnownRates) -> list[KnownRate]:

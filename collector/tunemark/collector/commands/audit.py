@@ -150,13 +150,14 @@ def judge(text: str, *, as_json: bool) -> None:
     named = claim.used_on or claim.formats or "attention" in text.lower() or claim.models
     if not (claim.figures or ((claim.models or claim.devices or claim.memory_gib) and named)):
         raise TunemarkError("claim", text, f"states nothing that can be judged; {EXAMPLE}")
-    judged, left = verdict_on(facts, claim, say), list(dict.fromkeys(claim.left))
+    judged = verdict_on(facts, claim, say)
+    left = list(dict.fromkeys((*judged.left, *claim.left)))
     if as_json:
         shown = [{"rule": each.rule} | asdict(each) for each in judged.findings]
         print_json({"verdict": judged.verdict, "reason": judged.reason, "read": judged.read, "not_judged": left, "findings": shown})
         return
     tell(f"{judged.verdict.capitalize()}: {judged.reason}.")
-    read = ", ".join(filter(None, (judged.read, *(each.printed for each in claim.figures))))
+    read = ", ".join(filter(None, (judged.read, *(each.printed for each in claim.figures if each.printed not in left))))
     unread = "" if claim.models or not claim.devices else " No model was read."
     print_paragraphs(("", f"Read as {read}.{unread}"), *([("", f"Not judged: {', '.join(left)}.")] if left else []))
     for finding in judged.findings:
