@@ -357,7 +357,7 @@ def spread_of_ratio(effects: Effects, first: Combination, second: Combination) -
 
 
 def _weights_with_factors(effects: Effects, config: Combination) -> dict[str, float]:
-    """Return what the logarithm of a time depends on: the weight of each effect, and the share of the time that each factor multiplies."""
+    """Return the weight of each effect on the logarithm of a time, and the share of the time that each factor multiplies."""
     weights, limits = dict(effects_of(config)), limits_of(config.shape, config.accelerator)
     if isinstance(limits, Missing):
         return weights

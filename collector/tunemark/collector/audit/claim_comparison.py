@@ -57,7 +57,7 @@ def changes_of(claim: ClaimText) -> list[Stated]:
 
 
 def ratio_of(change: Stated) -> Interval | None:
-    """Return how many times as fast, or as cheap, a change makes a step; None for a saving of all. `50% slower` is half the rate, or half more time."""
+    """Return the number of times that a change makes a step as fast, or as cheap; None for a saving of all. `50% slower` is half the rate, or half more time."""
     one, slower = Interval.exact(1.0), "slow" in change.printed.lower()
     if change.kind == "gained":
         return one + change.value
@@ -127,7 +127,7 @@ def compared(facts: FactBase, claim: ClaimText, fitted: Evidence) -> tuple[str, 
 
 
 def placed(stated: Interval, likely: Range, prices: tuple[float, float] = (1.0, 1.0)) -> str:
-    """Return where a stated ratio lies: `within` the 90% interval, `near` it, that is within that of 99%, or `outside`.
+    """Return the place of a stated ratio: `within` the 90% interval, `near` it, that is within that of 99%, or `outside`.
 
     The ratio of results may differ by the noise of two further ones. Words without a number, such as `faster`, are `near` if the middle of the
     interval says the opposite. `prices` are the factors by which other prices change it, the least and the most.

@@ -21,7 +21,7 @@ MOST_ROWS = 8
 
 
 def against_model(claim: ClaimText, run: AuditedResult, model: ModelCard, card: AcceleratorCard) -> tuple[str, str]:
-    """Return how a stated memory of each device compares with what the memory model predicts, and its verdict.
+    """Return a comparison of a stated memory of each device with that of the memory model, and its verdict.
 
     `card` is a usual device. What somebody needs is compared with the leanest settings, and what a run takes with all of them.
     """

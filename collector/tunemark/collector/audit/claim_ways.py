@@ -120,7 +120,7 @@ def _found(claim: ClaimText, patterns: dict[str, str], way: Callable[[str], Way]
 
 
 def _kind(claim: ClaimText, change: Stated) -> str:
-    """Return what a change is one of, `speed` or `memory`, by the words beside it in its clause; "" for other things."""
+    """Return the quantity that changes, `speed` or `memory`, by the words beside it in its clause; "" for other things."""
     behind = CLAUSE.split(claim.text[change.place + len(change.printed) :])[0][:24]
     before = CLAUSE.split(claim.text[: change.place])[-1][-40:]
     for words in (change.printed, behind, before):
@@ -131,7 +131,7 @@ def _kind(claim: ClaimText, change: Stated) -> str:
 
 
 def _ratios(claim: ClaimText, kind: str) -> list[Interval]:
-    """Return how many times as fast as the other, or less memory than the other, a text says that one way is."""
+    """Return the stated ratios of one way to the other: of speeds, or of memory, above 1 for less."""
     changes = [each for each in changes_of(claim) if _kind(claim, each) == kind]
     one = Interval.exact(1.0)
     if kind == "memory":
