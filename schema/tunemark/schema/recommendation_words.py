@@ -244,16 +244,36 @@ def with_stack(question: Question, answer: Answer, offers: Iterable[Offer], rate
     It does if nothing fits with the usual one, or if full fine-tuning of weights in bf16 is better by the objective. `rates_with` returns the
     rates with the memory of a stack.
     """
-    stacks = [*(each.stacks for each in answer.too_large), *(each.rate.other_stacks for each in answer.may_exceed)]
+    largest_last = sorted(answer.too_large, key=lambda each: each.devices)
+    stacks = [*(each.stacks for each in largest_last), *(each.rate.other_stacks for each in answer.may_exceed)]
     stack = next((names[0] for names in stacks if names), "")
-    best = answer.best
-    if not stack or (best is not None and stack != PURE_BF16):
+    best, offered_all = answer.best, list(offers)
+    if not stack:
+        room = "" if best is not None or answer.may_exceed else with_room(answer, offered_all)
+        return f"It fits on {room}, and its speed is not known." if room else ""
+    if best is not None and stack != PURE_BF16:
         return ""
-    other = recommend(question, rates_with(stack), offers).best
-    if other is None or (best is not None and in_order([best, other], question.objective)[0] is best):
-        return ""
+    answered = recommend(question, rates_with(stack), offered_all)
+    other = answered.best
     name = f"{stack} ({AS_LOADED})" if stack == PURE_BF16 else stack
+    if other is None:
+        room = with_room(answered, offered_all)
+        return f"With {name} it fits on {room}, and its speed is not known." if room else ""
+    if best is not None and in_order([best, other], question.objective)[0] is best:
+        return ""
     return f"With {name}: {offered(question, other)}, {time_and_cost(other)}."
+
+
+def with_room(answer: Answer, offers: Sequence[Offer]) -> str:
+    """Return the cheapest offers with enough memory whose speed is not known, each with its price by the hour; empty without any."""
+    rooms = {(each.accelerator, each.devices): each.room for each in answer.no_data if each.room}
+    fitting = [each for each in offers if (each.accelerator, each.devices) in rooms and each.kind == LISTED]
+    named: dict[str, str] = {}
+    for offer in sorted(fitting, key=lambda each: each.usd_per_hour):
+        name = f"{offer.name} {TIMES} {offer.devices}"
+        room = rooms[offer.accelerator, offer.devices]
+        named.setdefault(name, f"{name} ({room}; {offer.instance} at {offer.provider_name}, {usd(offer.usd_per_hour)}/h)")
+    return ", ".join(list(named.values())[:STACKS_SHOWN])
 
 
 def headline(question: Question, answer: Answer) -> str:
@@ -497,7 +517,7 @@ def unknown(answer: Answer) -> str:
         reasons.setdefault(reason, []).append(name)
     parts = [f"{_listed(names)} ({reason})" for reason, names in list(reasons.items())[:REASONS]]
     others = [name for names in list(reasons.values())[REASONS:] for name in names]
-    return f"No answer for {'; '.join(parts)}{f'; {_listed(others)} (other reasons)' if others else ''}." if parts else ""
+    return f"No answer for {'; '.join(parts)}{f'; {_listed(others)} (for other reasons: name one to see its own)' if others else ''}." if parts else ""
 
 
 def not_used(question: Question, model: str, unused: Iterable[UnusedRate]) -> str:
