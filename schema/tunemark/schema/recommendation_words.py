@@ -517,7 +517,11 @@ def unknown(answer: Answer) -> str:
         reasons.setdefault(reason, []).append(name)
     parts = [f"{_listed(names)} ({reason})" for reason, names in list(reasons.items())[:REASONS]]
     others = [name for names in list(reasons.values())[REASONS:] for name in names]
-    return f"No answer for {'; '.join(parts)}{f'; {_listed(others)} (for other reasons: name one to see its own)' if others else ''}." if parts else ""
+    return (
+        f"No answer for {'; '.join(parts)}{f'; {_listed(others)} (for other reasons: name one to see its own)' if others else ''}."
+        if parts
+        else ""
+    )
 
 
 def not_used(question: Question, model: str, unused: Iterable[UnusedRate]) -> str:

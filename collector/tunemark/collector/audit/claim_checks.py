@@ -70,15 +70,21 @@ def findings_of_text(facts: FactBase, claim: ClaimText, one: ClaimText) -> tuple
     checks = (calendar_facts, device_facts, limits, model_facts, orders, states, prices)
     found += [finding for check in checks for finding in check(facts, claim)]
     found += [] if claim.other_work else counted_twice(one)
-    return sorted(found, key=lambda each: WORST_FIRST[each.verdict]), next(kept, "") or next(_peak_kept(one), "")
+    return sorted(found, key=lambda each: WORST_FIRST[each.verdict]), next(kept, "") or ("" if claim.models else next(_facts_kept(facts, one), ""))
 
 
-def _peak_kept(claim: ClaimText) -> Iterator[str]:
-    """Yield the dense peak that a text states as its card has it; without a model, FLOP/s are those of a peak."""
+def _facts_kept(facts: FactBase, claim: ClaimText) -> Iterator[str]:
+    """Yield the dense peak, and then the prices, that a text states as the cards and the price book have them; without a model, FLOP/s are those of a peak."""
     for stated in (*claim.stated("peak_flop_per_s"), *(() if claim.models else claim.stated("flop_per_s"))):
         yield from (
             f"the dense peak in {dtype} is {peak / 1e12:g} TFLOP/s" for dtype, peak in _peaks(claim) if _near(stated, SLACK / 5, peak)
         )
+    count = max((*claim.counts, 1))
+    for stated in (*claim.stated("price_usd_per_hour_each"), *claim.stated("price_usd_per_hour")):
+        keys, number = {card.key for cards in claim.devices for card in cards}, 1 if stated.kind.endswith("each") else count
+        known = [number * row.usd_per_hour / row.accelerator_count for row in facts.prices if row.accelerator in keys]
+        if known and min(known) <= stated.value.value <= max(known):
+            yield f"{stated.printed} is within {usd(min(known))} to {usd(max(known))} of the price book"
 
 
 def _finding(verdict: AuditVerdict, claim: str, words: str, *quantities: str) -> Finding:
@@ -446,7 +452,7 @@ def states(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
         return
     wide = adam_bytes(mixed=claim.says("mixed"), wide_states=claim.says("wide_states"))
     each = 4 if "adam" not in optimizer or "paged" in optimizer else 6 if "8" in optimizer else wide
-    total, devices = count_parameters(claim.models[0]).total, max(claim.counts, default=0 if claim.says("many") else 1)
+    total, devices = int(claim.sized) or count_parameters(claim.models[0]).total, max(claim.counts, default=0 if claim.says("many") else 1)
     largest = sorted((card for variants in claim.devices for card in variants), key=lambda card: card.memory_gib or math.inf)[-1:]
     held = [(stated.printed, stated.value.high * GIB / GB) for stated in claim.stated("peak_memory_bytes")]
     for printed, memory in held or [(f"{card.memory_gib} GiB", (card.memory_gib or math.inf) * GIB) for card in largest]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
-from tunemark.collector.audit.claim_text import PAIR, ClaimText, Stated
+from tunemark.collector.audit.claim_text import CHANGES, PAIR, ClaimText, Stated
 from tunemark.collector.audit.interval import Interval
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, current_prices
 from tunemark.schema.facts.fact_base import FactBase
@@ -53,7 +53,7 @@ def _times(claim: ClaimText) -> list[Interval]:
 
 def changes_of(claim: ClaimText) -> list[Stated]:
     """Return the figures that compare one thing with another."""
-    return [each for kind in ("speedup", "gained", "saved") for each in claim.stated(kind)]
+    return [each for kind in CHANGES for each in claim.stated(kind)]
 
 
 def ratio_of(change: Stated) -> Interval | None:
@@ -100,13 +100,16 @@ def compared(facts: FactBase, claim: ClaimText, fitted: Evidence) -> tuple[str, 
     of_prices = ""
     if of_cost and ratios:
         prices, others = (usd_per_hour(facts, card) for card in (first, second))
+        stated_prices = (claim.values("price_usd_per_hour_each") or claim.values("price_usd_per_hour"))[:: -1 if backwards else 1]
+        if len(stated_prices) == PAIR:
+            prices, others = ([each.value] for each in stated_prices)
         if not prices or not others or len(claim.counts) > 1:
             without = " or ".join(card.name for card, known in ((first, prices), (second, others)) if not known)
             return read, f"the price book has no price on demand of {without}" if without else "their numbers differ", ""
         ratios = [replace(each, range=each.range.times(others[0] / prices[0])) for each in ratios]
         # Others may pay any of the known prices.
         low, high = prices[0] / prices[-1], others[-1] / others[0]
-        of_prices = f", at the lowest list prices on demand, {usd(prices[0])} and {usd(others[0])} an hour"
+        of_prices = f", at {'the stated' if len(stated_prices) == PAIR else 'the lowest list'} prices on demand, {usd(prices[0])} and {usd(others[0])} an hour"
     if not ratios:
         return read, "the model predicts no rate of the same step on both", ""
     nearest = {
@@ -183,11 +186,13 @@ class Side:
     level: SoftwareLevel
     given: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the step."""
+    loop: str = ""
+    """A training loop; see `Asked`."""
 
     @property
     def asked(self) -> Asked:
         """What is asked of its plan."""
-        return Asked(dict(self.given), any_software=True)
+        return Asked(dict(self.given), loop=self.loop, any_software=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +220,7 @@ def ratios_of(
     for pair in sides:
         found, steps = list[Rate](), list[Combination]()
         for side in pair:
-            key = (side.card.key, side.devices, side.level, *side.given.items())
+            key = (side.card.key, side.devices, side.level, side.loop, *side.given.items())
             if key not in known:
                 rates = option_rates(model, length, [(side.card, side.devices)], fitted, (side.level,), side.asked)
                 known[key] = {each.method: each for each in rates if each.tokens_per_s}
@@ -228,7 +233,7 @@ def ratios_of(
             spread, ratio = spread_of_ratio(fitted.effects, *steps), (one.tokens_per_s or 0.0) / (other.tokens_per_s or 1.0)
             yield Ratio(Range(ratio, ratio / spread, ratio * spread), words(*pair), pair[0].level)
             # Results ran with plans of their own.
-            own = any(side.given for side in pair)
+            own = any(side.given or side.loop for side in pair)
             if not own and one.measured_low and one.measured_high and other.measured_low and other.measured_high:
                 low, high = one.measured_low / other.measured_high, one.measured_high / other.measured_low
                 # Several results show how they differ; of a single one, that is the noise.

@@ -14,7 +14,7 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
-from tunemark.collector.audit.interval import UNIT_S, Interval, duration
+from tunemark.collector.audit.interval import APPROXIMATE, ROUGHLY, UNIT_S, Interval, duration
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.any_model import any_model
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
@@ -36,6 +36,8 @@ PAIR = 2
 """Figures before and after a change, or things that are compared."""
 RATES = ("tokens_per_s", "samples_per_s", "flop_per_s")
 """Figures of one device or of all."""
+CHANGES = ("speedup", "gained", "saved")
+"""Figures that compare one thing with another."""
 SHARES = ("mfu", "hfu", "saved", "gained", "scaling_efficiency", "trainable_share")
 READ = "\N{BULLET}"
 """Stands in place of what was read."""
@@ -78,8 +80,8 @@ class ClaimText:
     """Memory of a device without a name."""
     between: str = ""
     """The text between the names of the first two devices."""
-    sized: bool = False
-    """True if the model is one of a size alone."""
+    sized: float = 0.0
+    """Its parameters if the model is one of a size alone."""
     figures: tuple[Stated, ...] = ()
     left: tuple[str, ...] = ()
     """Numbers that were not understood, with the word after them."""
@@ -137,6 +139,9 @@ def read_claim(facts: FactBase, text: str) -> ClaimText:
     """Return the names, figures and words of a text."""
     text = re.sub(r"[\u2010-\u2015\u2212]", "-", text.replace("\N{MULTIPLICATION SIGN}", "x").replace("\N{NO-BREAK SPACE}", " "))
     text = re.sub(r"(?<![\w.])(\d{1,5}) ?[xX*] ?(?=[A-Za-z]{2}|[A-Za-z]\d|[3-5]0\d0\b)", r"\1 x ", " ".join(text.split()))
+    text = re.sub(
+        r"\b(t)era[ -]?(flop)|\b(p)eta[ -]?(flop)", lambda match: "".join(filter(None, match.groups())).upper(), text, flags=re.IGNORECASE
+    )
     text = re.sub(r"(?<![\w.])(\d+(?:\.\d+)?) ?(?:cents?\b|¢)", lambda match: f"${float(match[1]) / 100:g}", text)
     text = words("coin_behind").sub(lambda match: f"{COINS.get(match[2][0].lower(), match[2])}{match[1]}", text)
     found, scan = _named(text), _Scan(text)
@@ -154,7 +159,7 @@ def read_claim(facts: FactBase, text: str) -> ClaimText:
     return ClaimText(
         text=text,
         models=models or sized,
-        sized=bool(sized),
+        sized=(_number(size[1]) or 0.0) if size and sized else 0.0,
         devices=devices,
         counts=counts,
         other_counts=others,
@@ -227,7 +232,7 @@ def _variants(facts: FactBase, name: str, before: str, after: str) -> tuple[Acce
     number_alone = re.fullmatch(r"\d0[5-9]0", name) and (alone or words("number_before").search(before))
     card = facts.recognise_accelerator(name)
     named = card or number_alone or (re.search(r"\d", bare) and re.search(r"[A-Za-z]", bare))
-    if not named or re.search(r"\b(?:gpus?|chips?)\b", name, re.IGNORECASE):
+    if not named or re.search(r"\b(?:gpus?|chips?|hbm\d?e?|gddr\d?x?)\b", name, re.IGNORECASE):
         return ()
     variants = [facts.accelerators[key] for key in facts.variants_of(name)]
     # None of several memories may be the usual one.
@@ -364,6 +369,8 @@ def _stated(kind: str, match: re.Match[str], text: str, clear: str) -> Stated | 
     alone = words("each").search(match[0]) or (beside and not whole)
     either = kind in RATES and not (alone or whole) and bool(words("each").search(f"{near} {READ} {behind}"))
     amount = _in_unit(kind, _interval(number, value), match.groupdict())
+    if kind in CHANGES and APPROXIMATE.search(f"{before[-12:]}{match[0]}".rpartition(number)[0]):
+        amount = amount.widened(ROUGHLY - 1)
     if kind in {"cost_usd", "train_time_s"} and words("at_most").search(before):
         amount = replace(amount, low=0.0)
     return Stated(f"{kind}_each" if kind in RATES and alone else kind, amount, text[start:end].strip(" ,"), start, either)

@@ -16,7 +16,7 @@ from tunemark.collector.audit.claim_mlperf import against_entries, is_of_mlperf
 from tunemark.collector.audit.claim_needs import against_model
 from tunemark.collector.audit.claim_records import meanings, readings
 from tunemark.collector.audit.claim_text import PAIR, ClaimText
-from tunemark.collector.audit.claim_ways import USUAL_DEVICES, compared_ways, ways_of
+from tunemark.collector.audit.claim_ways import USUAL_DEVICES, compared_ways, methods_in_order, ways_of
 from tunemark.collector.audit.evidence import AuditedResult, Evidence
 from tunemark.collector.audit.load import audited_record, load_evidence
 from tunemark.collector.audit.printed_figures import WORDS, narrow_format
@@ -31,7 +31,7 @@ from tunemark.schema.option_rates import Evidence as KnownRates
 from tunemark.schema.option_rates import KnownRate, is_same_step, option_rates
 from tunemark.schema.physics.memory_states import MemoryVerdict
 from tunemark.schema.plan_search import NODE, Asked, Candidate, best_plan, step_on
-from tunemark.schema.recommendation_words import asked_in_words
+from tunemark.schema.recommendation_words import asked_in_words, tokens_in_words
 from tunemark.schema.records.published import Claim, Conditions, PublishedResult
 from tunemark.schema.throughput import Range, architecture_of
 from tunemark.schema.vocabulary import FITS, AuditVerdict, Dtype, Method
@@ -106,7 +106,7 @@ def _verdict(facts: FactBase, claim: ClaimText, one: ClaimText, known: Callable[
     elif ways := ways_of(one):
         best = _comparison(*compared_ways(facts, one, ways, known()))
     else:
-        best = min((_best_reading(facts, each, known) for each in _of_each_device(one)), key=lambda each: _place(each.verdict))
+        best = min((_best_reading(facts, each, known) for each in _of_each(one)), key=lambda each: _place(each.verdict))
         best = replace(best, left=() if list(changes(claim)) else tuple(each.printed for each in changes_of(claim)))
     if other:
         names = [*(each.name for each in claim.models), *(each[0].name for each in claim.devices)]
@@ -159,13 +159,18 @@ def _states_rate(claim: ClaimText) -> bool:
     return bool(claim.models and (claim.stated("tokens_per_s") or claim.stated("tokens_per_s_each")))
 
 
-def _of_each_device(claim: ClaimText) -> list[ClaimText]:
-    """Return a claim about two devices with a rate each as two claims, in the order of the text."""
-    for kind in ("tokens_per_s", "tokens_per_s_each"):
-        rates = claim.stated(kind)
-        if len(rates) == len(claim.devices) == PAIR and max(len(claim.models), len(claim.methods), len(claim.counts)) < PAIR:
-            others = tuple(each for each in claim.figures if each.kind != kind)
-            return [replace(claim, devices=(each,), figures=(*others, rate)) for each, rate in zip(claim.devices, rates, strict=True)]
+def _of_each(claim: ClaimText) -> list[ClaimText]:
+    """Return a claim about two devices, or two methods, with a rate or a memory each as two claims, in the order of the text."""
+    methods = methods_in_order(claim)
+    for kind in ("tokens_per_s", "tokens_per_s_each", "peak_memory_bytes"):
+        figures = claim.stated(kind)
+        others = tuple(each for each in claim.figures if each.kind != kind)
+        numbers = (len(claim.devices), len(methods))
+        if len(figures) != PAIR or PAIR not in numbers or max(len(claim.models), min(numbers), len(claim.counts)) >= PAIR:
+            continue
+        if len(claim.devices) == PAIR:
+            return [replace(claim, devices=(each,), figures=(*others, own)) for each, own in zip(claim.devices, figures, strict=True)]
+        return [replace(claim, methods=(each,), figures=(*others, own)) for each, own in zip(methods, figures, strict=True)]
     return [claim]
 
 
@@ -277,7 +282,10 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
         )
         if fitting and (memory or alone or fitting.verdict in {IMPOSSIBLE, SUSPICIOUS}):
             return fitting
-    why = next((each.reason for each in rates if rate and each.reason), "it offloads to the host" if memory else "it states no tokens/s")
+    unstated = (
+        "the tokens of a sample are not stated" if claim.stated("samples") and claim.stated("train_time_s") else "it states no tokens/s"
+    )
+    why = next((each.reason for each in rates if rate and each.reason), "it offloads to the host" if memory else unstated)
     reason = "; ".join(filter(None, (above, f"it is not compared with other results: {why}")))
     return Predicted(reason=reason, verdict=SUSPICIOUS if above else NOT_JUDGED)
 
@@ -299,8 +307,8 @@ def _priced(
 ) -> Predicted | None:
     """Compare a cost per token, or of tokens, with list prices and the rates predicted: of the named device, else of any; None if one is not known."""
     costs, tokens = claim.stated("cost_per_1m_tokens_usd"), claim.stated("tokens")
-    if not costs and tokens:
-        costs = [replace(each, value=each.value / tokens[0].value * 1e6) for each in claim.stated("cost_usd")]
+    size = 1e6 if costs or not tokens else tokens[0].value.value
+    costs = costs or (claim.stated("cost_usd") if tokens else [])
     usual = run.conditions.sequence_length or model.usual_length
     priced = {card.key: card_prices for card in cards or facts.accelerators.values() if (card_prices := usd_per_hour(facts, card))}
     if not costs or not priced:
@@ -311,11 +319,11 @@ def _priced(
     speeds = [(priced[each.accelerator], each.devices, speed) for each in rates if each.method in methods and (speed := range_of(each))]
     if not speeds:
         return None
-    low = min(prices[0] * devices / HOUR_S / speed.high * 1e6 for prices, devices, speed in speeds)
-    high = max(prices[-1] * devices / HOUR_S / speed.low * 1e6 for prices, devices, speed in speeds)
+    low = min(prices[0] * devices / HOUR_S / speed.high * size for prices, devices, speed in speeds)
+    high = max(prices[-1] * devices / HOUR_S / speed.low * size for prices, devices, speed in speeds)
     [stated, *_] = costs
     side = "below" if stated.value.high < low else "above" if stated.value.low > high else "within"
-    reason = f"{stated.printed} is {side} {usd(low)} to {usd(high)} per 1M tokens, by list prices on demand and the rates predicted"
+    reason = f"{stated.printed} is {side} {usd(low)} to {usd(high)} for {tokens_in_words(size)}, by list prices on demand and the rates predicted"
     far = stated.value.high < CHEAP * low or stated.value.low > DEAR * high
     return Predicted(reason, PLAUSIBLE if side == "within" else SUSPICIOUS if far else AMBIGUOUS)
 

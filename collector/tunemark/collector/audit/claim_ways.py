@@ -4,8 +4,8 @@ Both ways are of the same model on the same device. Rates are those predicted, a
 text leaves open: only what holds in none of them is doubted.
 """
 
-import math
 import re
+import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -54,7 +54,9 @@ PLAIN = ("hf", "trl", "llama-factory")
 """Software stacks whose speed is that of plain software."""
 OF_MEMORY = re.compile(r"\b(?:memory|v?ram)\b", re.IGNORECASE)
 LESS_MEMORY = re.compile(r"\b(?:less|lower|smaller|fewer|saves?|reduces?)\b[^.;,]{0,16}\b(?:memory|v?ram)\b", re.IGNORECASE)
-HALF_MEMORY = re.compile(r"\b(?:half|halves?)\b[^.;,]{0,16}\b(?:memory|v?ram)\b", re.IGNORECASE)
+HALF_MEMORY = re.compile(
+    r"\bhal(?:f|ves?)\b[^.;,]{0,16}\b(?:memory|v?ram)\b|\b(?:memory|v?ram)\b[^.;,]{0,24}\bhal(?:f|ves?)\b", re.IGNORECASE
+)
 MORE = re.compile(r"\b(?:more|higher)\b", re.IGNORECASE)
 CLAUSE = re.compile(r"[.;,]| and | with | while ")
 
@@ -98,7 +100,7 @@ def ways_of(claim: ClaimText) -> tuple[Way, Way] | None:
     if rates or is_comparison(claim) or len(claim.devices) >= PAIR or not any(_ratios(claim, kind) for kind in ("speed", "memory")):
         return None
     stacks = {name: pattern for name, pattern in CLAIMS["ways"].items() if name in STACKS}
-    methods = _found(claim, {name: CLAIMS["methods"][name] for name in METHODS}, lambda name: Way(METHODS[name], method=Method(name)))
+    methods = _methods(claim)
     software = _found(claim, stacks, _software)
     for found in (methods, software):
         if len(found) == PAIR:
@@ -107,10 +109,21 @@ def ways_of(claim: ClaimText) -> tuple[Way, Way] | None:
             if AGAINST.search(between) or BASE_FIRST.search(claim.text):
                 return (second, first) if BASE_FIRST.search(claim.text) or FROM_TO.search(between) else (first, second)
     for kind, usual in USUAL.items():
+        if kind != "software" and len({match[0].lower() for match in pattern_of(CLAIMS["ways"][kind]).finditer(claim.text)}) > 1:
+            return None  # of two versions, or two words
         named = software if kind == "software" else _found(claim, {kind: CLAIMS["ways"][kind]}, NAMED.__getitem__)
         if named and named[0][2] != usual:
             return named[0][2], usual
     return None
+
+
+def _methods(claim: ClaimText) -> list[tuple[int, int, Way]]:
+    return _found(claim, {name: CLAIMS["methods"][name] for name in METHODS}, lambda name: Way(METHODS[name], method=Method(name)))
+
+
+def methods_in_order(claim: ClaimText) -> list[Method]:
+    """Return the methods that a text names, in its order."""
+    return [way.method for _, _, way in _methods(claim) if way.method]
 
 
 def _found(claim: ClaimText, patterns: dict[str, str], way: Callable[[str], Way]) -> list[tuple[int, int, Way]]:
@@ -167,7 +180,7 @@ def _reason(kind: str, ways: tuple[Way, Way], words: str, likely: Range) -> str:
     ends = f"{significant(likely.low)} to {significant(likely.high)}"
     if kind == "speed":
         return f"{ways[0].name} is {significant(likely.value)} times as fast as {ways[1].name}, {ends}, {words}"
-    return f"{ways[1].name} needs {ends} times the memory of {ways[0].name}, {words}"
+    return f"{ways[1].name} usually needs {significant(likely.value)} times the memory of {ways[0].name}, {ends} {words}"
 
 
 def _steps(claim: ClaimText, ways: tuple[Way, Way]) -> Iterator[tuple[Method, Method]]:
@@ -181,11 +194,14 @@ def _by_rates(
 ) -> Iterator[tuple[str, Range]]:
     """Yield the ratio of the rates of both ways with its basis, for each device, method and level of software; of results alone if there are any."""
     length, devices = next((int(each.value) for each in claim.values("sequence_length")), model.usual_length), (*claim.counts, 1)[0]
-    if ways[0].level == ways[1].level is not None:
-        return  # nothing tells tuned loops apart
+    # Loops of one level differ as loops do that no result is of.
+    loops = [way.stack or "" for way in ways] if ways[0].level == ways[1].level else ["", ""]
     levels = [(ways[0].level, ways[1].level)] if ways[0].level and ways[1].level else [(level, level) for level in OPEN_LEVELS]
     sides = (
-        (Side(card, devices, methods[0], pair[0], ways[0].given), Side(card, devices, methods[1], pair[1], ways[1].given))
+        (
+            Side(card, devices, methods[0], pair[0], ways[0].given, loops[0]),
+            Side(card, devices, methods[1], pair[1], ways[1].given, loops[1]),
+        )
         for card, pair, methods in product(cards, levels, dict.fromkeys(_steps(claim, ways)))
     )
 
@@ -218,5 +234,7 @@ def _by_memory(claim: ClaimText, ways: tuple[Way, Way], model: ModelCard, cards:
             found += [needed[1] / needed[0]] if len(needed) == PAIR else []
     if found:
         low, high = min(found) * (1 - GB_OR_GIB), max(found) * (1 + GB_OR_GIB)
-        settings = "in usual settings" if claim.values("sequence_length") else f"with {lengths[0]:,} to {lengths[-1]:,} tokens in a row"
-        yield f"by the memory model, {settings}", Range(math.sqrt(low * high), low, high)
+        yield (
+            f"by the memory model, with {' to '.join(dict.fromkeys(f'{each:,}' for each in (lengths[0], lengths[-1])))} tokens in a row",
+            Range(statistics.median(found), low, high),
+        )
