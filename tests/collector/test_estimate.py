@@ -28,13 +28,13 @@ def test_each_line_has_its_formula_and_each_accelerator_its_margin(tunemark: Tun
     done = tunemark(*BASE, "--stack", "hf", "-a", "nvidia-rtx-4090", "-a", "A100 80GB")
     assert done.code == 0
     assert "8,030,261,248 x 2 bytes" in done.out
-    assert "needed on each device" in done.out
+    assert "needed: a device must have it" in done.out
     large, small = (line for line in done.out.splitlines() if "micro-batch 2, checkpointing full" in line)
     assert re.search(r"RTX 4090 +no +47\.9 GiB of 23\.6 GiB ", small)
     assert re.search(r"A100 .+ fits +47\.9 GiB of 79\.1 GiB +[\d,]+ +[\d,]+ to [\d,]+ ", large), (
         "without the size of the data there is a rate"
     )
-    assert done.out.index("A100") < done.out.index("needed on each device"), "the answer stands before the memory"
+    assert done.out.index("A100") < done.out.index("needed: a device must have it"), "the answer stands before the memory"
     assert "each device lacks 24.3 GiB" in done.out
 
 

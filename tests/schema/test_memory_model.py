@@ -17,7 +17,7 @@ from tunemark.schema.formats import GIB
 from tunemark.schema.physics.activations import block_activations
 from tunemark.schema.physics.architecture import count_parameters, group
 from tunemark.schema.physics.families import FAMILIES
-from tunemark.schema.physics.memory import estimate_memory
+from tunemark.schema.physics.memory import estimate_memory, memory_on
 from tunemark.schema.physics.memory_states import REDUCE_BUCKET, MemoryLedger, count_weights, state_lines
 from tunemark.schema.physics.stacks import on_stack
 from tunemark.schema.physics.training_shape import OptimizerKind, TrainingShape, shape_of_plan
@@ -341,6 +341,15 @@ def test_adapters_are_those_that_published_notebooks_print() -> None:
     assert shape.adapter_weights == 3_981_312
     assert ledger.fit_on(15 * GIB) == "fits"
     assert ledger.reserved_interval[0] < 12.975 * GIB < ledger.reserved_interval[1]
+
+
+def test_a_driver_shows_more_than_is_needed_up_to_the_memory_of_the_device_where_rows_vary() -> None:
+    memory = memory_on(make_shape("llama-3.1-8b", micro_batch=4, checkpointing=Checkpointing.FULL), "hf")
+    room, short = (memory.measured_as(size * GIB) for size in (80, 30))
+    (allocated, *_), (reserved, _, most), (shown, _, shown_at_most) = room.values()
+    assert allocated < reserved < shown < most < shown_at_most
+    assert most - reserved > line(memory.ledger, "checkpointed activations"), "blocks of one length seldom fit another"
+    assert short["nvidia-smi or rocm-smi"][2] == 30 * GIB
 
 
 def test_the_ledger_says_which_layers_have_adapters_and_how_many_of_them_are_experts() -> None:

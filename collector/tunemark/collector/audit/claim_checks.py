@@ -70,7 +70,9 @@ def findings_of_text(facts: FactBase, claim: ClaimText, one: ClaimText) -> tuple
     checks = (calendar_facts, device_facts, limits, model_facts, orders, states, prices)
     found += [finding for check in checks for finding in check(facts, claim)]
     found += [] if claim.other_work else counted_twice(one)
-    return sorted(found, key=lambda each: WORST_FIRST[each.verdict]), next(kept, "") or ("" if claim.models else next(_facts_kept(facts, one), ""))
+    return sorted(found, key=lambda each: WORST_FIRST[each.verdict]), next(kept, "") or (
+        "" if claim.models else next(_facts_kept(facts, one), "")
+    )
 
 
 def _facts_kept(facts: FactBase, claim: ClaimText) -> Iterator[str]:

@@ -133,7 +133,7 @@ def estimate(
             )
     memory, shape = shown.memory, shown.memory.shape
     settled = f"attention {shape.attention}, loss {shape.loss}, optimizer {shape.optimizer}, checkpointing {shape.checkpointing.value}"
-    answer = {"plan_on": shown.accelerator} | _memory_json(memory)
+    answer = {"plan_on": shown.accelerator} | _memory_json(memory, shown.memory_bytes)
     answer |= {"assumes": f"the stack {memory.stack} with {settled}", "warnings": warnings, "tokens": size}
     answer |= {"software": software, "label": "predicted", "level": LEVEL, "accelerators": [_estimate_json(each) for each in found]}
     if as_json:
@@ -200,29 +200,27 @@ def _as_in_transformers(optimizer: str) -> str:
 
 
 def _print_memory(shown: Estimate, assumed: str) -> None:
-    """Print the memory of a plan line by line, with its peaks and with other software stacks."""
-    shape, ledger, least_most = shown.memory.shape, shown.memory.ledger, shown.memory.needed_interval
-    # Without a chosen stack the interval begins at that of the leanest.
+    """Print the memory of a plan as it is measured, line by line, and with other software stacks."""
+    shape, ledger = shown.memory.shape, shown.memory.ledger
+    # Without a chosen stack the intervals begin at that of the leanest.
     least = min(shown.memory.ledgers, key=lambda name: shown.memory.ledgers[name].needed_low)
     leanest = f" (with {least})" if len(shown.memory.ledgers) > 1 else ""
-
-    def interval(ends: Sequence[int]) -> str:
-        return f"90% interval {gib(ends[0])}{leanest} to {gib(ends[1])}"
-
-    title = (
-        f"Memory of {shape.micro_batch} x {shape.sequence_length} tokens per device, {assumed}: {gib(ledger.needed)} needed on each device, "
-        f"{interval(least_most)}: the peak ({ledger.peak_moment}) and {gib(ledger.outside)} outside the allocator."
+    measured = {"needed: a device must have it": (ledger.needed, *shown.memory.needed_interval)} | shown.memory.measured_as(
+        shown.memory_bytes
     )
+    rows = [(name, gib(value), f"{gib(low)}{leanest} to {gib(high)}") for name, (value, low, high) in measured.items()]
+    typer.echo("")
+    title = f"Memory of {shape.micro_batch} x {shape.sequence_length} tokens per device, {assumed}. With rows of varied lengths, what is reserved nears the upper ends."
+    print_table(["memory of each device", "predicted", "90% interval"], rows, title=title)
     always = len(MOMENTS)
     lines = [
         (gib(line.bytes), line.key, "always" if len(line.moments) == always else ", ".join(line.moments), line.formula)
         for line in ledger.lines
     ]
     typer.echo("")
-    print_table(["memory", "what", "when", "how"], lines, title=title)
     peaks = ", ".join(f"{moment} {gib(ledger.allocated_at(moment))}" for moment in MOMENTS)
-    reserved = f"With memory to spare, the allocator reserves {gib(ledger.peak_reserved)}, {interval(shown.memory.reserved_interval)}"
-    tell(f"Live tensors: {peaks}. {reserved}; nvidia-smi shows {gib(ledger.outside)} more.")
+    outside = f"needed is the largest of these with {gib(ledger.outside)} outside the allocator"
+    print_table(["memory", "what", "when", "how"], lines, title=f"Live tensors: {peaks}; {outside}.")
     if len(shown.memory.ledgers) > 1:
         by_stack = sorted((each.needed, name) for name, each in shown.memory.ledgers.items())
         tell(f"Needed by software stack: {', '.join(f'{name} {gib(needed)}' for needed, name in by_stack)}.")
@@ -286,7 +284,7 @@ def _with_interval(figure: Range | None, show: Any) -> tuple[str, str]:  # noqa:
     return ("", "") if figure is None else (show(figure.value), f"{show(figure.low)} to {show(figure.high)}")
 
 
-def _memory_json(memory: StackedMemory) -> dict[str, Any]:
+def _memory_json(memory: StackedMemory, device_bytes: int) -> dict[str, Any]:
     shape, ledger = memory.shape, memory.ledger
     settings = {field.name: getattr(shape, field.name) for field in fields(shape)}
     return {
@@ -294,6 +292,7 @@ def _memory_json(memory: StackedMemory) -> dict[str, Any]:
         "lines": [asdict(line) for line in ledger.lines],
         "allocated_bytes": {moment: ledger.allocated_at(moment) for moment in MOMENTS},
         **columns_of("memory", memory),
+        "measured_as": {name: {"bytes": value, "interval": ends} for name, (value, *ends) in memory.measured_as(device_bytes).items()},
         "stacks": {
             name: {"needed_bytes": each.needed, "peak_allocated_bytes": each.peak_allocated} for name, each in memory.ledgers.items()
         },

@@ -178,10 +178,21 @@ class StackedMemory:
         high = self.ledger.needed_high if len(self.ledgers) == 1 else self.ledger.fit_limits["fits"]
         return min(ledger.needed_low for ledger in self.ledgers.values()), high
 
-    @property
-    def reserved_interval(self) -> tuple[int, int]:
-        """The same of the bytes that the allocator reserves with memory to spare."""
-        return min(ledger.reserved_interval[0] for ledger in self.ledgers.values()), self.ledger.reserved_interval[1]
+    def measured_as(self, device_bytes: int) -> dict[str, tuple[int, int, int]]:
+        """Return the bytes on a device that each way to measure shows, with the ends of the 90% interval: the peaks of torch, and what the driver says.
+
+        What is reserved is more than needed, up to the memory of the device, and most with rows of varied lengths.
+        """
+        ledger, leanest, outside = self.ledger, self.ledgers.values(), self.ledger.outside
+        least = min(each.reserved_interval[0] for each in leanest)
+        reserved = ledger.reserved_on(device_bytes)
+        most = max(reserved, min(ledger.reserved_interval[1], device_bytes - outside))
+        allocated = min(each.needed_low - each.outside for each in leanest), int(ledger.peak_allocated * ledger.error[1])
+        return {
+            "torch.cuda.max_memory_allocated": (ledger.peak_allocated, *allocated),
+            "torch.cuda.max_memory_reserved": (reserved, least, most),
+            "nvidia-smi or rocm-smi": (reserved + outside, least + outside, most + outside),
+        }
 
 
 def memory_on(

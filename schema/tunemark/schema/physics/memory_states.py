@@ -112,9 +112,12 @@ class MemoryLedger:
 
     @property
     def reserved_interval(self) -> tuple[int, int]:
-        """90% interval of `peak_reserved`."""
+        """90% interval of `peak_reserved`. Its upper end is that of rows with varied lengths: blocks of one length seldom fit another."""
         low, high = self.reserved_error
-        return int(self.peak_reserved * low), int(self.peak_reserved * high)
+        recomputed = any(line.key == "one block, recomputed" for line in self.lines)
+        by_rows = sum(line.bytes for line in self.lines if line.group == "activations" and self.peak_moment in line.moments)
+        varied = self.peak_reserved + (VARIED_ROWS[recomputed] - 1) * by_rows
+        return int(self.peak_reserved * low), int(max(self.peak_reserved * high, varied))
 
     @property
     def needed_low(self) -> int:
@@ -142,6 +145,12 @@ class MemoryLedger:
         return next((verdict for verdict, least in self.fit_limits.items() if device_bytes >= least), "no")
 
 
+VARIED_ROWS = {True: 2.3, False: 1.5}
+"""Reserved bytes of activations over those with rows of one length, at the upper end, with and without recomputed blocks.
+
+By the rules of torch's allocator (512-byte sizes, segments of 2 and 20 MiB, best fit, splits), applied to the tensors of 40 steps of three
+models with rows of three distributions of lengths: median 1.3 and 1.2, and 2.3 and 1.5 in nine of ten. A longest batch that comes first adds nothing.
+"""
 NOT_REUSED = 0.5
 """Share of the tensors that are not alive at the peak for which the caching allocator reserves memory beside the peak's.
 
