@@ -207,7 +207,7 @@ def test_missing_data_is_listed_by_reason() -> None:
     missing += [Without(f"b{number}", f"B{number}", "lora", 1, f"reason {number}") for number in range(7)]
     assert words.unknown(Answer(no_data=tuple(missing))) == (
         "No answer for A0, A1, A2, A3, A4, A5 and 2 more (one reason); B0 (reason 0); B1 (reason 1); "
-        "B2 (reason 2); B3 (reason 3); B4 (reason 4); B5, B6 (other reasons)."
+        "B2 (reason 2); B3 (reason 3); B4 (reason 4); B5, B6 (for other reasons: name one to see its own)."
     )
 
 

@@ -1,7 +1,7 @@
 """The command `estimate`: the memory of a training step, the accelerators it fits on, and the predicted time and cost of a job."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from typing import Annotated, Any, get_args
 
@@ -140,7 +140,9 @@ def estimate(
         print_json(answer)
         return
     typer.echo(f"{asked_in_words(card, method_used, size, length)}\n")
+    known = any(each.tokens_per_s for each in found)
     title = f"Predicted for {software} software, with an interval of {LEVEL:.0%}: training alone, without start, evaluation and saving."
+    title = title if known else f"No speed is predicted for {software} software."
     _print_answer(found, title)
     if other := next((each.with_stack for each in found if each.with_stack and each.tuned and each.tuned.tokens_per_s), None):
         tell(f"`--stack {other} --software tuned` shows the memory, the speed and with --tokens the time and cost with {other}.")
@@ -255,7 +257,7 @@ def _print_answer(found: Sequence[Estimate], title: str) -> None:
             _tuned(each.tuned),
             *((*job, each.no_price or _offer(each)) if sized else ()),
             each.plan,
-            each.rate.reason or "; ".join(filter(None, (*_ran(each.rate), *(_ran(each.tuned, "tuned ") if each.tuned else ()), unseen))),
+            each.rate.reason or "; ".join(filter(None, (*_ran(each.rate), *_others(each), unseen))),
         )
         rows.append(row)
     columns = ["accelerator", "fits", "needs", "tokens/s", "90% interval", "tuned", *(JOB if sized else ()), "plan", "evidence"]
@@ -273,6 +275,14 @@ def _ran(rate: Rate, software: str = "") -> list[str]:
     if software and rate.evidence not in PROVEN:
         return []
     return [f"{software}{ui.cited(rate)}{f' at {measured_rates(rate)} tokens/s' if rate.measured_low else ''}"]
+
+
+def _others(each: Estimate) -> Iterator[str]:
+    """Yield the results with tuned software, and with the vendor's, that another `--software` predicts from."""
+    if each.tuned:
+        yield from _ran(each.tuned, f"{each.tuned.software} ")
+    if each.vendor and each.vendor is not each.tuned:
+        yield from (f"{words} (--software vendor)" for words in _ran(each.vendor, "vendor "))
 
 
 def _hardware(each: Estimate) -> str:
@@ -301,10 +311,10 @@ def _memory_json(memory: StackedMemory, device_bytes: int) -> dict[str, Any]:
 
 def _estimate_json(found: Estimate) -> dict[str, Any]:
     shape, needed = found.memory.shape, found.memory.ledger.needed
-    own = {field.name: getattr(found, field.name) for field in fields(found) if field.name not in {"memory", "rate", "tuned"}}
+    own = {field.name: getattr(found, field.name) for field in fields(found) if field.name not in {"memory", "rate", "tuned", "vendor"}}
     memory = {"needed_bytes": needed, "margin_bytes": found.memory_bytes - needed, "needed_interval_bytes": found.memory.needed_interval}
     plan = {"micro_batch": shape.micro_batch, "checkpointing": shape.checkpointing.value, "sharding": division_of(shape)}
     rate = {"no_data": found.rate.reason, "evidence": found.rate.evidence, "result_ids": found.rate.result_ids}
-    own |= {f"{other.software}_tokens_per_s": range_of(other) for other in filter(None, [found.tuned])}
+    own |= {f"{other.software}_tokens_per_s": range_of(other) for other in filter(None, [found.tuned, found.vendor])}
     ranges = {name: asdict(value) for name, value in own.items() if isinstance(value, Range)}
     return own | ranges | memory | plan | rate

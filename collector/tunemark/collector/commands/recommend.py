@@ -218,14 +218,18 @@ def _not_offered(
             continue
         if card.key not in rented:
             why = f"no provider of the price book rents {card.name}"
-        elif count is None:
+        elif count is None and numbers:
             continue
         else:
-            why = f"no offer that the question allows has {count} x {card.name}" + (
-                f" (they have {', '.join(map(str, numbers))})" if numbers else ""
-            )
+            have = f" (they have {', '.join(map(str, numbers))})" if numbers else ""
+            kinds = "" if numbers else f" (--kind {' or '.join(sorted(_kinds_of(facts, card)))} has some)"
+            why = f"no offer that the question allows has {f'{count} x ' if count else ''}{card.name}{have}{kinds}"
         say(f"tunemark: {ui.ACCELERATOR}: {why}; its time is given as your own")
         yield card, count
+
+
+def _kinds_of(facts: FactBase, card: AcceleratorCard) -> set[str]:
+    return {row.kind.value.replace("_", "-") for row in facts.prices if row.accelerator == card.key}
 
 
 SIGNS = {"$": "USD", "US$": "USD", "DOLLARS": "USD", "DOLLAR": "USD", "€": "EUR", "EURO": "EUR", "EUROS": "EUR", "£": "GBP"}
@@ -333,7 +337,10 @@ def _print(card: ModelCard, question: Question, answer: Answer, others: Iterable
         ("Over a limit", answer.exceeding),
     ):
         if options:
-            _print_options(question, f"{title}: {min(SHOWN, len(options))} of {len(options)}", options[:SHOWN], sign)
+            # Of each named accelerator, the first option is shown.
+            named = [next((each for each in options if each.offer.accelerator == key), None) for key in question.accelerators]
+            listed = [*options[:SHOWN], *(each for each in named if each and each not in options[:SHOWN])]
+            _print_options(question, f"{title}: {len(listed)} of {len(options)}", listed, sign)
     shown = list(filter(None, (words.ORDER if answer.ranked else "", *remarks)))
     for line in ("", *shown) if shown else ():
         tell(line.replace("$", sign))

@@ -175,6 +175,8 @@ class Estimate:
     """Predicted rate of all devices."""
     tuned: Rate | None = None
     """Its speed with tuned software, or the vendor's if no tuned rate is known, for comparison."""
+    vendor: Rate | None = None
+    """Its speed with the vendor's software, if results of this step on these devices have it and nothing else is asked for."""
     unseen: tuple[str, ...] = ()
     """Properties that no result has; each makes the interval wider."""
     seconds: Range | None = None
@@ -193,7 +195,8 @@ class Estimate:
         """The plan in words."""
         shape = self.memory.shape
         division = "" if shape.world_size == shape.tensor_parallel == 1 else f", {division_of(shape)}"
-        return f"micro-batch {shape.micro_batch}, checkpointing {shape.checkpointing.value}{division}"
+        stored = f", frozen weights in {shape.block_format.value}" if shape.block_format and shape.method is Method.LORA else ""
+        return f"micro-batch {shape.micro_batch}, checkpointing {shape.checkpointing.value}{division}{stored}"
 
 
 def estimates(
@@ -253,6 +256,7 @@ def estimates(
             rate,
             speed,
             of_vendor if level != "vendor" and tuned.tokens_per_s is None and of_vendor.tokens_per_s else tuned,
+            of_vendor if level != "vendor" and of_vendor.measured_low else None,
             unseen(evidence.results, card, model, level),
             seconds,
             usd,

@@ -23,6 +23,7 @@ from tunemark.schema.facts.names import (
     COUNTED,
     MACHINE,
     MODELS_APART,
+    TPU_SLICE,
     VARIANT,
     cpu_name,
     key_of_model,
@@ -171,7 +172,11 @@ class FactBase:
         """
         card = self.find_model(name)
         if card is None:
-            raise TunemarkError("model", name, f"not in data/models; {suggest_card(name, self.models.values())}")
+            raise TunemarkError(
+                "model",
+                name,
+                f"not in data/models; {suggest_card(name, self.models.values())}; a config.json of the hub, or a size such as 8B, works too",
+            )
         return card
 
     def find_model(self, name: str) -> ModelCard | None:
@@ -210,6 +215,9 @@ class FactBase:
 
     def counted(self, name: str, option: str = "accelerator") -> tuple[int | None, str]:
         """Return the number of devices in a name such as `8 x H100` or `H100:8`, None without one, and the name of the accelerator."""
+        if slice_of := TPU_SLICE.fullmatch(name.strip()):
+            # Slices of v4 and v5p are named after their cores, of which a chip has two.
+            return int(slice_of[2]) // (2 if slice_of[1].lower() in {"v4", "v5p"} else 1) or 1, f"TPU {slice_of[1]}"
         parts = None if self.sharing_name(name) else COUNTED.fullmatch(MACHINE.sub(" ", name).strip(" ()"))
         if parts is None:
             return None, name

@@ -17,6 +17,8 @@ VARIANT = re.compile(
 MEMORY = re.compile(r"\b(\d{1,5})[\s-]?(?:gb|gib)\b")
 COUNTED = re.compile(r"(?:(\d{1,4})\s*[x\xd7*]\s*(?=\S))?(.+?)(?:(?:(?<=[\s\d])[x\xd7*]|:)\s*(\d{1,4}))?", re.IGNORECASE)
 """A number of devices before the name of an accelerator, as in `8 x H100`, or after it, as in `H100:8`."""
+TPU_SLICE = re.compile(r"(?:cloud |google )?(?:tpu[ -]?)?(v\d[ep]?)(?:litepod|pod)?-(\d{1,4})", re.IGNORECASE)
+"""A slice of a TPU by its name in Google Cloud, such as `v5e-8`."""
 MACHINE = re.compile(r"\b(mac ?book (pro|air)|mac (studio|mini|pro)|imac|nvl\d+|free|(google )?colab( pro)?|kaggle)\b", re.IGNORECASE)
 """Machines that an accelerator is built into, or where it is used."""
 DEVICE_WORD = re.compile(r"(?:rtx|gtx|rx)(?=\d)|\d{4}(?=ti|super|xtx?|ada|laptop)|ti(?=super)|[0-9a-z]+")
