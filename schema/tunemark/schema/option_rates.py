@@ -193,14 +193,15 @@ def rates_for(
     evidence: Evidence,
     stack: str | None = None,
 ) -> list[Rate]:
-    """Return the rates of a model that answer a question, on the hardware of the offers that it allows. `cards` are accelerators by key.
+    """Return the rates of a model that answer a question, on the hardware of the offers that it allows, with all software; with a stack, only with that asked for.
 
-    Raises TunemarkError for rows that the model cannot read.
+    `cards` are accelerators by key. Raises TunemarkError for rows that the model cannot read.
     """
     cautions(model, question.sequence_length)
     places = [(cards[key], devices) for key, devices in places_of(question, offers)]
     # Without one, only the usual stack counts: hardware on which another one alone would fit is not an option.
-    return option_rates(model, question.sequence_length, places, evidence, asked=Asked(stack=stack or ""))
+    software = [level for level in LEVELS if stack is None or level == question.software]
+    return option_rates(model, question.sequence_length, places, evidence, software, Asked(stack=stack or ""))
 
 
 @dataclass(frozen=True, slots=True)

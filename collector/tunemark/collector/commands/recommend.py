@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from math import inf
-from typing import Annotated, get_args
+from typing import Annotated
 
 import typer
 
@@ -24,6 +24,7 @@ from tunemark.schema.recommendation import (
     ALL_METHODS,
     ANY,
     COMPANIES,
+    LEVELS,
     OBJECTIVES,
     OWN,
     TRUSTS,
@@ -37,7 +38,6 @@ from tunemark.schema.recommendation import (
     provider_name,
 )
 from tunemark.schema.recommendation import recommend as best_options
-from tunemark.schema.vocabulary import SoftwareLevel
 from tunemark.terminal import AsJson, print_json, print_table, say, tell
 
 Counted = tuple[AcceleratorCard, int | None]
@@ -117,7 +117,7 @@ def recommend(
         ui.training_method(method, (*ALL_METHODS, ANY), card, model),
         size,
         length,
-        ui.chosen("--software", software, get_args(SoftwareLevel)),
+        ui.chosen("--software", software, LEVELS),
         ui.chosen("--objective", objective, OBJECTIVES),
         None if deadline is None else ui.parse_seconds("--deadline", deadline),
         None if budget is None else _amount("--budget", budget, money),
@@ -137,11 +137,12 @@ def recommend(
     asked = {(card.key, count) for card, count in (*named, *((card, count or 1) for (card, count), _ in machines))}
     counted = {each.key for card, count in named if count for each in (card, *variants.get(card.key, ()))}
 
-    def rates_with(stack: str | None) -> list[Rate]:
-        rates = rates_for(question, card, cards, offers, evidence, stack)
+    def rates_with(stack: str | None, level: str = question.software) -> list[Rate]:
+        rates = rates_for(replace(question, software=level), card, cards, offers, evidence, stack)
         return [each for each in rates if each.accelerator not in counted or (each.accelerator, each.devices) in asked]
 
-    rates = rates_with(stack and ui.chosen("--stack", stack, STACKS))
+    chosen_stack = stack and ui.chosen("--stack", stack, STACKS)
+    rates = [rate for each in (LEVELS if chosen_stack else LEVELS[:1]) for rate in rates_with(chosen_stack, each)]
     answer = best_options(question, rates, offers)
     stacked = "" if stack else recommendation_words.with_stack(question, answer, offers, rates_with)
     tuned = best_options(replace(question, software="tuned"), rates, offers) if question.software == "plain" else None

@@ -54,7 +54,7 @@
     const tuned = question.software === "plain" ? recommend(make(Question, [], { ...question, software: "tuned" }), rates, offers) : null;
     const page = index.models[model.key]?.name === model.name ? `models/${model.key}.html` : "", cards = index.workloads[model.key] ?? [];
     const answer = recommend(question, rates, offers), caution = cautions(model, question.sequence_length, question.tokens), unused = not_used(question, model.key, index.evidence.unused);
-    const ratesWith = (stack) => ((rates.others ??= {})[stack] ??= rates_for(question, model, hardware, offers, index.evidence, stack)); // kept with the usual ones
+    const ratesWith = (stack) => ((rates.others ??= {})[`${stack} ${question.software}`] ??= rates_for(question, model, hardware, offers, index.evidence, stack)); // kept with the usual ones
     const html = answer_html(question, answer, tuned, index.names, cards, true, page, caution, unused, model.experts ?? null, with_stack(question, answer, offers, ratesWith));
     return code === "USD" ? html : html.replaceAll("$", `${code}\u00a0`);
   };
