@@ -104,7 +104,9 @@ def estimate(
         **{name: _property(name, text) for name, text in given.items()},
     }
     length = ui.row_length(card, sequence_length)
-    warnings = list(filter(None, [cautions(card, length)]))
+    in_fp32 = fields_of_step.get("parameters") is Dtype.FP32 and not fields_of_step.get("autocast")
+    slow = "weights in fp32 also multiply in fp32: --set autocast=bf16 is mixed precision" if in_fp32 else ""
+    warnings = list(filter(None, [cautions(card, length), slow]))
     for warning in warnings:
         say(f"tunemark: warning: {warning}")
     runs_on = software_stack.runs_on if software_stack else lambda _: True
@@ -257,7 +259,7 @@ def _print_answer(found: Sequence[Estimate], title: str) -> None:
             _tuned(each.tuned),
             *((*job, each.no_price or _offer(each)) if sized else ()),
             each.plan,
-            each.rate.reason or "; ".join(filter(None, (*_ran(each.rate), *_others(each), unseen))),
+            _without_rate(each) if each.rate.reason else "; ".join(filter(None, (*_ran(each.rate), *_others(each), unseen))),
         )
         rows.append(row)
     columns = ["accelerator", "fits", "needs", "tokens/s", "90% interval", "tuned", *(JOB if sized else ()), "plan", "evidence"]
@@ -275,6 +277,12 @@ def _ran(rate: Rate, software: str = "") -> list[str]:
     if software and rate.evidence not in PROVEN:
         return []
     return [f"{software}{ui.cited(rate)}{f' at {measured_rates(rate)} tokens/s' if rate.measured_low else ''}"]
+
+
+def _without_rate(each: Estimate) -> str:
+    """Return the reason for which no rate is known, and the software with which one is."""
+    other = each.tuned.software if each.tuned and each.tuned.tokens_per_s else ""
+    return f"{each.rate.reason}{f'; --software {other} has a rate' if other else ''}"
 
 
 def _others(each: Estimate) -> Iterator[str]:

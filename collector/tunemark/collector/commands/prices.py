@@ -1,7 +1,7 @@
 """The command `prices`: the price of an instance or accelerator on a day."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Annotated, Any
 
@@ -58,7 +58,7 @@ def prices(
         print_json(rows)
         return
     columns = {name: heading for name, heading in COLUMNS.items() if name in rows[0]}
-    print_table(list(columns.values()), [[row[name] for name in columns] for row in rows])
+    print_table(list(columns.values()), [[ROUNDED.get(name, lambda value: value)(row[name]) for name in columns] for row in rows])
     for remark in remarks(rows, day, datetime.now(tz=UTC).date()):
         say(remark)
 
@@ -67,6 +67,12 @@ def prices(
 
 CATALOGUE = re.compile(r"\b(v\d+)\b")
 EACH = "usd_per_accelerator_hour"
+ROUNDED: dict[str, Callable[[Any], Any]] = {
+    EACH: lambda each: round(each, 4),
+    "owned_usd_per_hour": lambda each: round(each, 3),
+    "owned_break_even_hours_per_year": lambda hours: hours and round(hours),
+}
+"""Column of the table -> its figures with as many digits as a reader needs."""
 COLUMNS = {
     "provider": "provider",
     "instance": "instance",

@@ -50,6 +50,8 @@ class Stack:
     """True if it recomputes the blocks by default."""
     families: tuple[str, ...] = ()
     """Families of models that it has of its own; empty if it takes those of transformers, or most of them."""
+    any_dense: bool = False
+    """True if these are families of mixtures, and it takes any model without experts."""
 
     def runs_on(self, vendor: str) -> bool:
         """Return True if people run it on the devices of a vendor."""
@@ -59,7 +61,7 @@ class Stack:
         """Return True if it runs a step on the devices of a vendor."""
         words = {shape.method.value, "fsdp" if "parameters" in SHARDED[shape.sharding] else "whole"}
         words |= {str(shape.parameters), str(shape.autocast)}
-        known = not self.families or shape.model.family in self.families
+        known = not self.families or shape.model.family in self.families or (self.any_dense and not shape.model.experts)
         return known and self.runs_on(vendor) and not words & set(self.without)
 
     def fields_for(self, shape: TrainingShape) -> Fields:
@@ -97,6 +99,7 @@ _ALL = (
         "the Trainer with transformers 4 (models/*/modeling_*.py): experts are matrices of their own, which bitsandbytes quantises; otherwise as hf",
         TRAINER | {"": {"reentrant": True}},
         families=("mixtral", "qwen3_moe", "qwen3_next", "deepseek_v2", "deepseek_v3", "glm4_moe", "minimax_m2"),
+        any_dense=True,
     ),
     Stack(
         "hf-liger",
