@@ -143,6 +143,8 @@ def _gathered(shape: TrainingShape) -> tuple[MemoryLine, ...]:
     of_head = f"{head:,} x {size:g} bytes x ({whole} + {reduced}/{share}): whole, and reduced"
     ahead = f"{blocks - block:,} x {each:g} bytes" + (f" x (1 + {shards}/{share})" if shards else "")
     waiting = count_weights(shape).trained * BYTES[shape.parameters] / share if shape.offload and shape.sharding == "fsdp1" else 0
+    unreduced = count_weights(shape).trained if shape.keeps_whole_gradients else 0
+    until_last = f"{unreduced:,} x {size:g} bytes: not reduced before the last micro-step"
     late = "the device's share of all gradients: copies to the host are slower than the backward pass"
     return (
         MemoryLine("gathered head", stream, int((head + table) * size * copies), f"{head + table:,} x {size:g} bytes{by}", held),
@@ -150,6 +152,7 @@ def _gathered(shape: TrainingShape) -> tuple[MemoryLine, ...]:
         MemoryLine("gradients of a block", "training", int(of_block * size * trained), f"{of_block:,} x {size:g} bytes", BACKWARD),
         MemoryLine("gathered blocks", stream, int(block * each * copies), f"the block in use: {block:,} x {each:g} bytes{by}", BACKWARD),
         MemoryLine("prefetched blocks", stream, int((blocks - block) * each * (copies - joined)), ahead, fetched),
+        MemoryLine("unreduced gradients", "training", int(unreduced * size), until_last, ALL_BUT_UPDATE),
         MemoryLine("gradients on their way to the host", "training", int(waiting), late, BEFORE),
     )
 

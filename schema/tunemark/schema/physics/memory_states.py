@@ -296,7 +296,9 @@ def _gradients(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]
     # ZeRO 3 allocates its share with the optimizer and keeps it (`grad_partitions_flat_buffer`).
     always = (shape.gradient_accumulation > 1 or shape.sharding == "zero3") and not shape.offload
     return (
-        MemoryLine("gradients", "training", int(here), formula, MOMENTS if always else LATE),
+        MemoryLine(
+            "gradients", "training", int(here), formula, ("optimizer",) if shape.keeps_whole_gradients else MOMENTS if always else LATE
+        ),
         *_buckets(shape, int(numbers * each)),
     )
 

@@ -19,6 +19,8 @@ BF16_PRODUCTS: Fields = {"autocast": Dtype.BF16}
 """Products in bf16 under autocast, with weights in bf16: the Trainer's `bf16`. Adapters are in fp32, and multiply in bf16."""
 FP32_SHARDS: Fields = {"parameters": Dtype.FP32}
 """Weights in fp32, gathered in bf16."""
+NO_SYNC: Fields = {"defers_reduction": True}
+"""As transformers' Trainer accumulates gradients (`sync_context` in trainer.py of 5.23), in each stack that is built on it."""
 MASTER: Fields = {"master_weights": True}
 FUSED: Fields = {"fused_experts": True}
 """Experts as transformers 5 has them. Unsloth (unsloth-zoo 527) and axolotl (its pull request 3439) quantise them in QLoRA."""
@@ -26,7 +28,7 @@ TRAINER = {
     "adapters whole": BF16_PRODUCTS,
     "qlora whole": AUTOCAST,
     "full whole": AUTOCAST,
-    "full fsdp": FP32_SHARDS,
+    "full fsdp": FP32_SHARDS | NO_SYNC,
     "full zero": MASTER,
 }
 """Of transformers' Trainer in mixed precision, whatever its version."""
@@ -92,7 +94,7 @@ _ALL = (
     Stack(
         PURE_BF16,
         f"transformers with weights loaded in bf16, which is the default from version 5, and without fp32 copies of trained weights. {KBIT}",
-        {"": {"reentrant": True} | FUSED, "full zero": MASTER, "adapters whole": BF16_PRODUCTS, "qlora whole": AUTOCAST},
+        {"": {"reentrant": True} | FUSED | NO_SYNC, "full zero": MASTER, "adapters whole": BF16_PRODUCTS, "qlora whole": AUTOCAST},
     ),
     Stack(
         "transformers-4",
@@ -112,13 +114,19 @@ _ALL = (
         "trl",
         "TRL f2cd577 (create_model_from_path in trainer/utils.py, trainer/sft_trainer.py): loads weights in fp32, frozen ones included, unless a "
         "dtype is given, with products in bf16; a loss that never holds all logits; adapters of quantised models in bf16",
-        {"": {"loss": "fused"} | FUSED, "whole": AUTOCAST, "fsdp": FP32_SHARDS, "full zero": MASTER, "qlora": {"adapters": Dtype.BF16}},
+        {
+            "": {"loss": "fused"} | FUSED,
+            "whole": AUTOCAST,
+            "fsdp": FP32_SHARDS | NO_SYNC,
+            "full zero": MASTER,
+            "qlora": {"adapters": Dtype.BF16},
+        },
         checkpoints=True,
     ),
     Stack(
         "fms",
         "fms-acceleration (source 010): frozen weights and norms of QLoRA stay in bf16; shards of full fine-tuning as in accelerate",
-        {"": {"reentrant": True}, "full fsdp": FP32_SHARDS, "full zero": MASTER, "adapters whole": BF16_PRODUCTS, "qlora": FUSED},
+        {"": {"reentrant": True}, "full fsdp": FP32_SHARDS | NO_SYNC, "full zero": MASTER, "adapters whole": BF16_PRODUCTS, "qlora": FUSED},
         vendors=GPUS,
     ),
     Stack(
@@ -133,14 +141,14 @@ _ALL = (
         "axolotl",
         "axolotl 067b021 (loaders/model.py): loads weights in bf16 and converts norms and embeddings to it; checkpoints without re-entry. "
         "Shards as in accelerate",
-        {"full fsdp": FP32_SHARDS, "full zero": MASTER, "adapters whole": BF16_PRODUCTS, "lora": FUSED, "full": FUSED},
+        {"full fsdp": FP32_SHARDS | NO_SYNC, "full zero": MASTER, "adapters whole": BF16_PRODUCTS, "lora": FUSED, "full": FUSED},
         vendors=GPUS,
     ),
     Stack(
         "llama-factory",
         "LLaMA-Factory (_setup_full_tuning in model/adapter.py): casts trained weights to fp32 unless pure_bf16 is set; quantised models keep "
         "norms in bf16; checkpoints re-entrantly",
-        {"": {"reentrant": True} | FUSED, "full whole": AUTOCAST, "full fsdp": FP32_SHARDS, "full zero": MASTER}
+        {"": {"reentrant": True} | FUSED, "full whole": AUTOCAST, "full fsdp": FP32_SHARDS | NO_SYNC, "full zero": MASTER}
         | {"adapters whole": BF16_PRODUCTS},
         vendors=GPUS,
         checkpoints=True,

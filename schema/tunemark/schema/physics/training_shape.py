@@ -99,6 +99,8 @@ class TrainingShape:
     fused_experts: bool = False
     """Experts are one parameter, multiplied at once, as in transformers 5. peft 0.21 gives their gate and up matrices, which are one, an adapter
     of twice the rank, and multiplies with the sum of weights and adapters (`_convert_peft_config_moe`, `ParamWrapper`)."""
+    defers_reduction: bool = False
+    """Gradients of FSDP are reduced after the last micro-step alone, and whole until then (`no_sync` of accelerate, in transformers' Trainer)."""
     compiled: bool = False
     """torch.compile: element-wise results are recomputed in fused kernels instead of kept."""
     fused_blocks: bool = False
@@ -205,6 +207,11 @@ class TrainingShape:
     def packs_experts(self) -> bool:
         """False if experts of QLoRA stay as they are loaded: bitsandbytes quantises matrices of linear layers, no other parameters."""
         return not (self.method is Method.QLORA and self.fused_experts and self.model.experts)
+
+    @property
+    def keeps_whole_gradients(self) -> bool:
+        """True if the gradients of FSDP are whole until the last micro-step."""
+        return self.defers_reduction and self.gradient_accumulation > 1 and self.sharding.startswith("fsdp")
 
     @property
     def products(self) -> Dtype:
