@@ -80,11 +80,16 @@ class ClaimText:
     """Memory of a device without a name."""
     between: str = ""
     """The text between the names of the first two devices."""
-    sized: float = 0.0
-    """Its parameters if the model is one of a size alone."""
+    sizes: tuple[float, ...] = ()
+    """The parameters of each model if these are models of a size alone."""
     figures: tuple[Stated, ...] = ()
     left: tuple[str, ...] = ()
     """Numbers that were not understood, with the word after them."""
+
+    @property
+    def sized(self) -> float:
+        """The parameters of the first model if it is one of a size alone; else 0."""
+        return self.sizes[0] if self.sizes else 0.0
 
     def says(self, *kinds: str) -> bool:
         """Return True if one of the words of some kinds is in the text."""
@@ -151,15 +156,15 @@ def read_claim(facts: FactBase, text: str) -> ClaimText:
         counts = (*counts, _count(memory[1]))
     used_on = _date(scan)
     figures = tuple(sorted(_of_rows(list(_figures(scan, text))), key=lambda each: each.place))
-    size, sized = None if models else words("size_of_model").search(text), tuple[ModelCard, ...]()
-    if size is not None:
+    sized = dict[float, ModelCard]()
+    for size in () if models else words("size_of_model").finditer(text):
         # No known model may have about this size.
         with suppress(TunemarkError):
-            sized = (any_model(facts, size[1]),)
+            sized[_number(size[1]) or 0.0] = any_model(facts, size[1])
     return ClaimText(
         text=text,
-        models=models or sized,
-        sized=(_number(size[1]) or 0.0) if size and sized else 0.0,
+        models=models or tuple(sized.values()),
+        sizes=tuple(sized),
         devices=devices,
         counts=counts,
         other_counts=others,
@@ -352,7 +357,7 @@ def _stated(kind: str, match: re.Match[str], text: str, clear: str) -> Stated | 
     number, before, after = match["n"].strip(), text[max(0, start - 40) : start], text[end : end + 24]
     if kind == "train_time_s" and not match.groupdict().get("t"):
         # `5:03h` is in hours and minutes, and a bare number in seconds.
-        number = re.sub(r"^\d+:\d\d$", r"\g<0>:00", re.sub(r"^[\d.]+$", r"\g<0> s", number))
+        number = re.sub(r"^\d+:\d\d$", r"0:\g<0>" if "min" in match[0].lower() else r"\g<0>:00", re.sub(r"^[\d.]+$", r"\g<0> s", number))
         value = duration(number.rstrip(", ").replace(",", "").replace("-", " "))
     elif kind == "sequence_length" and re.fullmatch(r"\d+ ?k", number, re.IGNORECASE):
         value = 1024.0 * int(number[:-1])

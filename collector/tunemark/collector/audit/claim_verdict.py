@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 from tunemark.collector.audit.bounds import dense_peak, flop_conventions, utilisation, weight_bytes
 from tunemark.collector.audit.claim_checks import CHEAP, CLAIM, DEAR, LOOSE, SLACK, changes, findings_of_text
@@ -160,17 +161,18 @@ def _states_rate(claim: ClaimText) -> bool:
 
 
 def _of_each(claim: ClaimText) -> list[ClaimText]:
-    """Return a claim about two devices, or two methods, with a rate or a memory each as two claims, in the order of the text."""
-    methods = methods_in_order(claim)
+    """Return a claim about two devices, methods or models, with a rate or a memory each, as two claims in the order of the text."""
+    several: dict[str, list[dict[str, Any]]] = {
+        "devices": [{"devices": (each,)} for each in claim.devices],
+        "methods": [{"methods": (each,)} for each in methods_in_order(claim)],
+        "models": [{"models": (each,), "sizes": claim.sizes[place : place + 1]} for place, each in enumerate(claim.models)],
+    }
+    pairs = [each for each in several.values() if len(each) >= PAIR]
     for kind in ("tokens_per_s", "tokens_per_s_each", "peak_memory_bytes"):
         figures = claim.stated(kind)
-        others = tuple(each for each in claim.figures if each.kind != kind)
-        numbers = (len(claim.devices), len(methods))
-        if len(figures) != PAIR or PAIR not in numbers or max(len(claim.models), min(numbers), len(claim.counts)) >= PAIR:
-            continue
-        if len(claim.devices) == PAIR:
-            return [replace(claim, devices=(each,), figures=(*others, own)) for each, own in zip(claim.devices, figures, strict=True)]
-        return [replace(claim, methods=(each,), figures=(*others, own)) for each, own in zip(methods, figures, strict=True)]
+        if len(figures) == PAIR and len(pairs) == 1 and len(pairs[0]) == PAIR and len(claim.counts) < PAIR:
+            others = tuple(each for each in claim.figures if each.kind != kind)
+            return [replace(claim, **one, figures=(*others, own)) for one, own in zip(pairs[0], figures, strict=True)]
     return [claim]
 
 
@@ -292,14 +294,16 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
 
 def _rate_of_mfu(claim: ClaimText, run: AuditedResult, model: ModelCard, card: AcceleratorCard, known: Iterable[Range]) -> Claim | None:
     """Return the rate of all devices that an MFU alone means, by the convention of counting FLOPs that agrees best with what is predicted."""
-    shares, peak = claim.stated("mfu"), dense_peak(card)
-    if not shares or not peak or not known or claim.says("recomputed"):
+    peak = dense_peak(card) or 0.0
+    reached = [(each, each.value.value * peak * run.devices) for each in claim.stated("mfu")]
+    reached += [(each, each.value.value * run.devices) for each in claim.stated("flop_per_s_each")]
+    if not reached or not peak or not known or claim.says("recomputed"):
         return None
-    fastest, achieved = max(each.value for each in known), shares[0].value.value * peak * run.devices
+    [(stated, achieved), *_], fastest = reached, max(each.value for each in known)
     conventions = flop_conventions(model, run.conditions.method, run.conditions.sequence_length or model.usual_length)
     counted = min(conventions, key=lambda each: abs(math.log(achieved / each / fastest)))
     value = achieved / counted
-    return Claim(value=value, printed=f"{shares[0].printed}, {significant(value)} tokens/s at {counted / 1e9:.4g} GFLOP each,")
+    return Claim(value=value, printed=f"{stated.printed}, {significant(value)} tokens/s at {counted / 1e9:.4g} GFLOP each,")
 
 
 def _priced(

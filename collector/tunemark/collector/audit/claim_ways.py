@@ -40,7 +40,7 @@ from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.stacks import STACKS, USUAL_STACK, on_stack
 from tunemark.schema.plan_search import Asked, step_on
 from tunemark.schema.throughput import Range
-from tunemark.schema.vocabulary import METHODS, Checkpointing, Method, SoftwareLevel
+from tunemark.schema.vocabulary import METHODS, Checkpointing, Dtype, Method, SoftwareLevel
 
 USUAL_DEVICES = ("nvidia-h100-80gb-sxm", "nvidia-a100-80gb-sxm", "nvidia-rtx-4090", "nvidia-t4")
 """Devices of a comparison that names none."""
@@ -86,12 +86,18 @@ USUAL = {
     "software": _software(USUAL_STACK["plain"]),
     "flash": Way("eager attention", given={"attention": "eager"}),
     "checkpointing": Way("keeping activations", given={"checkpointing": Checkpointing.NONE}),
+    "compile": Way("eager execution", stack="hf", level="plain"),
+    "fp8": Way("bf16"),
 }
 """Kind of way -> the one that a text means which names no other."""
 NAMED = {
     "flash": Way("FlashAttention", given={"attention": "sdpa"}),
     "checkpointing": Way("gradient checkpointing", given={"checkpointing": Checkpointing.FULL}),
+    "compile": Way("torch.compile", stack="hf", level="tuned", given={"compiled": True}),
+    "fp8": Way("fp8", given={"block_format": Dtype.FP8}),
 }
+ADAPTED = {Method.LORA: Method.FULL, Method.QLORA: Method.LORA}
+"""Method that a text is about -> the one that it saves something of, if no other is named."""
 
 
 def ways_of(claim: ClaimText) -> tuple[Way, Way] | None:
@@ -114,6 +120,10 @@ def ways_of(claim: ClaimText) -> tuple[Way, Way] | None:
         named = software if kind == "software" else _found(claim, {kind: CLAIMS["ways"][kind]}, NAMED.__getitem__)
         if named and named[0][2] != usual:
             return named[0][2], usual
+    # Of a method that is the subject of a sentence.
+    subject = [way for begin, _, way in methods if not claim.text[:begin].strip() or claim.text[:begin].rstrip()[-1] in ".;:,"]
+    if len(methods) == len(subject) == 1 and (other := ADAPTED.get(subject[0].method or Method.FULL)):
+        return subject[0], Way(METHODS[other], method=other)
     return None
 
 

@@ -15,10 +15,13 @@ from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.facts.names import agrees
 from tunemark.schema.formats import GIB
 from tunemark.schema.physics.families import FAMILIES
+from tunemark.schema.plan_search import NODE
 from tunemark.schema.records.claims import Advice, Device
 from tunemark.schema.records.published import Statement
 from tunemark.schema.vocabulary import AuditVerdict, Dtype
 
+WHOLE_MACHINE = 2.0
+"""Power of a machine at most, in that of its accelerators: a DGX H100 takes 10.2 kW with eight of 700 W, and its fans and links are counted."""
 PERFORMANCE_STATE = re.compile(r"/\s*(P(?:[2-9]|1[0-5]))\b")
 """Performance states of NVIDIA devices, P0 to P15 from fastest to idle (nvidia-smi's manual)."""
 INSTANCE = re.compile(r"\b[a-z]{1,3}\d[a-z0-9]*(?:-[a-z0-9]+)?[.-]\d*x?large\b", re.IGNORECASE)
@@ -153,8 +156,11 @@ def _unlike(evidence: Evidence, result: AuditedResult, own: AcceleratorCard) -> 
     power, limit = result.interval("power_w") or (energy / time if energy and time else None), (own.tdp_w or 0) * result.devices
     if power and limit and power.low > limit * (1 + DATA_TOLERANCE):
         words = f"a mean of {power.value:,.0f} W, but {result.devices} x {own.name} take {limit:,.0f} W: a limit was raised, or more was measured"
-        names = ("power_w", "energy_j", "train_time_s")
-        yield Finding(SUSPICIOUS, (result.id,), result.printed(*names), words, names[:2], ("accelerator",))
+        names, verdict = (
+            ("power_w", "energy_j", "train_time_s"),
+            AMBIGUOUS if result.devices >= NODE and power.low <= WHOLE_MACHINE * limit else SUSPICIOUS,
+        )
+        yield Finding(verdict, (result.id,), result.printed(*names), words, names[:2], ("accelerator",))
     if state := PERFORMANCE_STATE.search(result.labels.get("accelerator", "")):
         words = f"the device is {own.name}; {state[1]} is a performance state, which nvidia-smi shows next to the name of an idle device"
         yield Finding(SUSPICIOUS, (result.id,), f"device {result.labels['accelerator']!r}", words, conditions=("accelerator",))
