@@ -225,7 +225,8 @@ def _variants(facts: FactBase, name: str, before: str, after: str) -> tuple[Acce
     number_alone = re.fullmatch(r"\d0[5-9]0", name) and (alone or words("number_before").search(before))
     card = facts.recognise_accelerator(name)
     named = card or number_alone or (re.search(r"\d", bare) and re.search(r"[A-Za-z]", bare))
-    if not named or re.search(r"\b(?:gpus?|chips?)\b", name, re.IGNORECASE):
+    # Without a card of this name, looking it up would search for similar names, of which a sentence has hundreds.
+    if not named or re.search(r"\b(?:gpus?|chips?)\b", name, re.IGNORECASE) or not (card or facts.sharing_name(name)):
         return ()
     variants = [facts.accelerators[key] for key in facts.variants_of(name)]
     # None of several memories may be the usual one.
