@@ -140,6 +140,16 @@ def copy_data(root: Path, *folders: str) -> Path:
     return root
 
 
+def link_facts(data: Path, *left_out: str, models: Iterable[str] = ()) -> None:
+    """Link the facts of this checkout into a new folder; of models those of workload cards and some others, since a site plans for each of them."""
+    (data / "models").mkdir(parents=True)
+    for facts in (CHECKOUT / "data").iterdir():
+        if facts.name not in {"converted", "models", "published", *left_out}:
+            (data / facts.name).symlink_to(facts)
+    for key in {*(card.model for card in FACTS.workloads.values()), *models}:
+        (data / "models" / f"{key}.toml").symlink_to(CHECKOUT / "data" / "models" / f"{key}.toml")
+
+
 @cache
 def calibration_of_checkout() -> Calibration:
     """Return the calibration rows of this checkout, computed once."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from factories import assert_golden
+from factories import assert_golden, link_facts
 from fixture_database import AB, MEASURED, ROOT
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,10 +42,7 @@ Findings = dict[str, list[tuple[str, set[str]]]]
 def fill(folder: Path) -> None:
     """Collect a checkout with few documents and one MLPerf round."""
     checkout = folder / "checkout"
-    (checkout / "data" / "published").mkdir(parents=True)
-    for facts in (ROOT / "data").iterdir():
-        if facts.name not in {"converted", "published"}:
-            (checkout / "data" / facts.name).symlink_to(facts)
+    link_facts(checkout / "data", models=("llama-3.2-3b", "llama-3.1-405b"))
     for source in PUBLISHED:
         shutil.copytree(ROOT / "data" / "published" / source, checkout / "data" / "published" / source)
     for round_ in ROUNDS:
