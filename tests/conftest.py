@@ -96,6 +96,25 @@ def make_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callab
 
 
 @pytest.fixture(scope="session")
+def few_documents(make_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
+    """Return a checkout with a few documents and one round of MLPerf: all of them take seconds to audit."""
+    from factories import link_facts
+
+    def fill(checkout: Path) -> None:
+        link_facts(checkout / "data", models=("llama-3.2-3b", "llama-3.1-405b", "llama-3.3-70b"))
+        for source in (*(f"published/{number}" for number in ("000", "001", "002", "003", "004", "017", "021")), "converted/mlperf/v4.0"):
+            shutil.copytree(ROOT / "data" / source, checkout / "data" / source)
+
+    return make_once("few_documents", fill)
+
+
+@pytest.fixture
+def beside_few_documents(monkeypatch: pytest.MonkeyPatch, few_documents: Path) -> None:
+    """Commands compare with the results of a few documents."""
+    monkeypatch.setenv("TUNEMARK_ROOT", str(few_documents))
+
+
+@pytest.fixture(scope="session")
 def whole_database(make_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
     """Return the path of the database of the committed data."""
     from tunemark.collector.store.loading import collect

@@ -12,6 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback
 
 from tunemark import TunemarkCallback
 
+pytestmark = pytest.mark.usefixtures("beside_few_documents")
 TOKENS = 16
 
 

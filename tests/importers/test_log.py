@@ -18,8 +18,10 @@ from tunemark.collector.importers.log_formats import read_log
 from tunemark.collector.importers.own_log import OwnLog, Stated, record_of
 from tunemark.collector.importers.printed_log import read_printed_log
 from tunemark.schema.errors import TunemarkError
+from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.records.reading import read_record
 
+pytestmark = pytest.mark.usefixtures("beside_few_documents")
 DATA = Path(__file__).with_name("data")
 LOGS = DATA / "own-logs"
 H100: Stated = dict(  # noqa: C408 - keywords
@@ -91,10 +93,10 @@ def test_each_log_gives_its_conditions_figures_status_and_problems(tmp_path: Pat
     assert_golden(FOLDER / "log.txt", "\n".join(lines).replace(f"{tmp_path}/", "").replace(f"{LOGS}/", "") + "\n")
 
 
-def test_the_judgement_has_rate_utilisation_prediction_and_neighbours_without_the_record_itself(tmp_path: Path):
+def test_the_judgement_has_rate_utilisation_prediction_and_neighbours_without_the_record_itself(tmp_path: Path, few_documents: Path):
     path = state_in(tmp_path, log_history=[FINAL | {"num_input_tokens_seen": 163_840, "train_samples_per_second": 4.0}])
     result = record_of(read_one(path), H100, FACTS, "999-001")
-    judged = judge(result, "tuned", FACTS)
+    judged = judge(result, "tuned", FactBase.of_root(few_documents))
     assert judged["derived"]["tokens_per_s"]["value"] == 163_840 / 20
     mfu = judged["derived"]["mfu"]["value"]
     assert 0.2 < mfu < 0.5

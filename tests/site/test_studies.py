@@ -11,8 +11,8 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from factories import assert_golden, link_facts
-from fixture_database import AB, MEASURED, ROOT
+from factories import assert_golden
+from fixture_database import AB, MEASURED
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,8 +28,6 @@ from tunemark.site.render import markdown
 from tunemark.site.sql_page import LEAST, OPEN_FINDINGS, Runner, page_files
 from tunemark.site.text import escape
 
-PUBLISHED = ("000", "001", "002", "003", "004", "017", "021")
-ROUNDS = ("v4.0",)
 AS_OF = date(2026, 11, 22)
 GOLDEN = Path(__file__).parent / "golden"
 FINDING = re.compile(r'<div class="tm-study-finding">\n<p>(.*?)</p>(.*?)</div>', re.DOTALL)
@@ -39,21 +37,10 @@ Findings = dict[str, list[tuple[str, set[str]]]]
 """The findings of each study, as text with its citations."""
 
 
-def fill(folder: Path) -> None:
-    """Collect a checkout with few documents and one MLPerf round."""
-    checkout = folder / "checkout"
-    link_facts(checkout / "data", models=("llama-3.2-3b", "llama-3.1-405b"))
-    for source in PUBLISHED:
-        shutil.copytree(ROOT / "data" / "published" / source, checkout / "data" / "published" / source)
-    for round_ in ROUNDS:
-        shutil.copytree(ROOT / "data" / "converted" / "mlperf" / round_, checkout / "data" / "converted" / "mlperf" / round_)
-    collect(checkout, folder / "studies.duckdb", as_of=AS_OF)
-
-
 @pytest.fixture(scope="session")
-def documents(make_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
+def documents(few_documents: Path, make_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
     """Return the database of a few real documents."""
-    return make_once("study_documents", fill) / "studies.duckdb"
+    return make_once("study_documents", lambda folder: collect(few_documents, folder / "studies.duckdb", as_of=AS_OF)) / "studies.duckdb"
 
 
 @pytest.fixture(scope="module")
