@@ -24,29 +24,14 @@ from tunemark.schema.records.reading import read_record
 pytestmark = pytest.mark.usefixtures("beside_few_documents")
 DATA = Path(__file__).with_name("data")
 LOGS = DATA / "own-logs"
-H100: Stated = dict(  # noqa: C408 - keywords
-    model="llama-3.1-8b",
-    method="lora",
-    accelerator="nvidia-h100-80gb-sxm",
-    devices=1,
-    micro_batch=2,
-    gradient_accumulation=4,
-    sequence_length=2048,
-    packing=True,
-    precision="bf16",
-)
+H100: Stated = {"model": "llama-3.1-8b", "method": "lora", "accelerator": "nvidia-h100-80gb-sxm", "devices": 1, "micro_batch": 2}
+H100 |= {"gradient_accumulation": 4, "sequence_length": 2048, "packing": True, "precision": "bf16"}
 CONDITIONS = (
     *("--method", "lora", "--model", "llama-3.1-8b", "--accelerator", "1 x H100", "--micro-batch", 2),
     *("--seq", "2k", "--set", "packing=true", "--set", "gradient_accumulation=4", "--set", "precision=bf16", "--set", "checkpointing=full"),
 )
-FINAL = {
-    "step": 10,
-    "epoch": 1.0,
-    "train_loss": 1.5,
-    "train_runtime": 20.0,
-    "train_samples_per_second": 4.0,
-    "num_input_tokens_seen": 40_000,
-}
+FINAL = {"step": 10, "epoch": 1.0, "train_loss": 1.5, "train_runtime": 20.0}
+FINAL |= {"train_samples_per_second": 4.0, "num_input_tokens_seen": 40_000}
 
 
 def state_in(folder: Path, **changes: Any) -> Path:
