@@ -22,7 +22,7 @@ from tunemark.schema.statistics.intervals import share_error
 from tunemark.site import functions, heads, share, studies
 from tunemark.site.database import Database
 from tunemark.site.page import Page
-from tunemark.site.pages import STUDY_DEFAULTS, other_pages
+from tunemark.site.pages import FOLDER, STUDY_DEFAULTS, runner
 from tunemark.site.records import Catalogue
 from tunemark.site.render import markdown
 from tunemark.site.sql_page import LEAST, OPEN_FINDINGS, Runner, page_files
@@ -52,7 +52,10 @@ def catalogue(documents: Path) -> Catalogue:
 @pytest.fixture(scope="module")
 def shown(catalogue: Catalogue) -> dict[str, Page]:
     """Return the studies of the few documents and their index by path."""
-    return {page.path: page for page in other_pages(catalogue) if page.path.startswith("studies/")}
+    listed, made = list[Page](), runner(catalogue)
+    for file in [*page_files(resources.files(studies), **STUDY_DEFAULTS), *(each for each in page_files(FOLDER) if each.name == "studies")]:
+        listed += made.family(file, listed_pages=listed)
+    return {page.path: page for page in listed if page.path.startswith("studies/")}
 
 
 @pytest.fixture(scope="module")
