@@ -218,7 +218,7 @@ def _models(facts: FactBase, scan: _Scan) -> tuple[ModelCard, ...]:
 
 
 def _variants(facts: FactBase, name: str, before: str, after: str) -> tuple[AcceleratorCard, ...]:
-    """Return the cards that a name of a device may mean, the usual one first; none for words that name no device, to which no similar name is sought."""
+    """Return the cards that a name of a device may mean, the usual one first; none, without a search for similar names, for words that name no device."""
     name = re.sub(r"\b(\d{2,3})GB?\b", r"\1GB", re.sub(r"(?<=[\dA-Za-z])s\b", "", name), flags=re.IGNORECASE)
     bare = re.sub(r"\b\d+ ?GB\b", "", name)
     alone = words("number_alone").search(before) and words("number_behind").match(after)
