@@ -13,6 +13,7 @@ from filelock import FileLock
 from hypothesis import settings
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+ROOT = Path(__file__).parents[1]
 settings.register_profile("any machine", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("any machine")
 # Hundreds of processes import the same modules, and pytest rewrites the same assertions: compiled files are kept, even where the caller keeps none.
@@ -31,12 +32,28 @@ def environment_restored() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _git_is_asked_once() -> Iterator[None]:
-    """Scripted runs are assembled by the hundred, and each asks git four times for the state of the same source."""
+def _what_stays_is_read_once() -> Iterator[None]:
+    """Commands by the hundred run in this process, and each asks git for the state of the source, reads all cards and hashes all results.
+
+    A card of the same content is the same object, which nobody can change.
+    """
+    from tunemark.collector.predict import estimate
     from tunemark.harness.run import record
+    from tunemark.schema.facts import fact_base
+
+    read, hashed, cards = fact_base.read_facts, estimate.inputs_sha256, {}
+    hashed_once = cache(lambda: hashed(ROOT))
+
+    def read_once(path, kind):
+        place = (path.read_bytes() if path.is_file() else path, kind)
+        if place not in cards:
+            cards[place] = read(path, kind)
+        return cards[place]
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(record, "_git", cache(record._git))
+        patched.setattr(fact_base, "read_facts", read_once)
+        patched.setattr(estimate, "inputs_sha256", lambda root: hashed_once() if root == ROOT else hashed(root))
         yield
 
 
@@ -79,11 +96,30 @@ def make_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callab
 
 
 @pytest.fixture(scope="session")
+def few_documents(make_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
+    """Return a checkout with a few documents and one round of MLPerf: all of them take seconds to audit."""
+    from factories import link_facts
+
+    def fill(checkout: Path) -> None:
+        link_facts(checkout / "data")
+        for source in (*(f"published/{number}" for number in ("000", "001", "002", "003", "004", "017", "021")), "converted/mlperf/v4.0"):
+            shutil.copytree(ROOT / "data" / source, checkout / "data" / source)
+
+    return make_once("few_documents", fill)
+
+
+@pytest.fixture
+def beside_few_documents(monkeypatch: pytest.MonkeyPatch, few_documents: Path) -> None:
+    """Commands compare with the results of a few documents."""
+    monkeypatch.setenv("TUNEMARK_ROOT", str(few_documents))
+
+
+@pytest.fixture(scope="session")
 def whole_database(make_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
     """Return the path of the database of the committed data."""
     from tunemark.collector.store.loading import collect
 
-    return make_once("whole_database", lambda folder: collect(Path(__file__).parents[1], folder / "tunemark.duckdb")) / "tunemark.duckdb"
+    return make_once("whole_database", lambda folder: collect(ROOT, folder / "tunemark.duckdb")) / "tunemark.duckdb"
 
 
 @pytest.fixture(scope="session")
@@ -91,8 +127,7 @@ def whole_site(whole_database: Path, make_once: Callable[[str, Callable[[Path], 
     """Return the folder that holds `docs` and `site` of the committed data, built strictly."""
     from tunemark.site.build import build_site
 
-    configuration = Path(__file__).parents[1] / "mkdocs.yml"
-    return make_once("whole_site", lambda out: build_site(whole_database, out, configuration, strict=True, progress=lambda _: None))
+    return make_once("whole_site", lambda out: build_site(whole_database, out, ROOT / "mkdocs.yml", strict=True, progress=lambda _: None))
 
 
 def pytest_xdist_auto_num_workers() -> int:

@@ -129,15 +129,30 @@ def make_published(**overrides: Any) -> PublishedResult:
     return PublishedResult.model_validate_json(json.dumps(with_overrides(content, overrides)))
 
 
-FACT_FOLDERS = ("accelerators", "known", "models", "workloads", "prices")
+FACT_FOLDERS = ("accelerators", "known", "workloads", "prices")
+FEW_MODELS = {*(card.model for card in FACTS.workloads.values()), "llama-3.2-3b", "llama-3.1-405b", "llama-3.3-70b"}
+"""Models of a temporary checkout: those of workload cards and of the documents that tests collect. A command checks, or plans for, each of them."""
 
 
 def copy_data(root: Path, *folders: str) -> Path:
-    """Copy facts, and further folders of data, into a new checkout without records, and return its folder."""
+    """Copy facts, of models a few, and further folders of data, into a new checkout without records, and return its folder."""
     for folder in (*FACT_FOLDERS, *folders):
         shutil.copytree(CHECKOUT / "data" / folder, root / "data" / folder)
     shutil.copy(CHECKOUT / "data" / "support.json", root / "data" / "support.json")
+    (root / "data" / "models").mkdir()
+    for key in FEW_MODELS:
+        shutil.copy(CHECKOUT / "data" / "models" / f"{key}.toml", root / "data" / "models")
     return root
+
+
+def link_facts(data: Path, *left_out: str) -> None:
+    """Link the facts of this checkout, of models a few, into a new folder."""
+    (data / "models").mkdir(parents=True)
+    for facts in (CHECKOUT / "data").iterdir():
+        if facts.name not in {"converted", "models", "published", *left_out}:
+            (data / facts.name).symlink_to(facts)
+    for key in FEW_MODELS:
+        (data / "models" / f"{key}.toml").symlink_to(CHECKOUT / "data" / "models" / f"{key}.toml")
 
 
 @cache

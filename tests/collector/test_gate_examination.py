@@ -1,14 +1,26 @@
 """The examination of the gate: each corruption on one of its bases. `make mutation-score` tries all of them and prints the figures."""
 
+from functools import cache
+
 import pytest
 from gate_mutations import examination, file_attacks
 from gate_mutations.bases import bases
 from gate_mutations.checkout import make_checkout, run_command
 from gate_mutations.corruptions import CORRUPTIONS
 
+from tunemark.collector.gate import cross_file_checks
+
 MISSED = {"probe after training fifty times the one before"}
 """Corruptions that the gate accepts: no relation of its own was worth the one case."""
 FAMILIES = sorted({corruption.family for corruption in CORRUPTIONS})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _a_history_is_read_once():
+    """Each case would ask git twice for the commits of a checkout, which do not change."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(cross_file_checks, "known_commits", cache(cross_file_checks.known_commits))
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -10,18 +10,8 @@ import pytest
 from factories import Tunemark
 
 from tunemark.collector.commands.options import parse_count
-from tunemark.collector.predict import estimate
-from tunemark.collector.store.sql_query import run_query
-from tunemark.schema.option_rates import Evidence
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(autouse=True)
-def of_the_database(monkeypatch: pytest.MonkeyPatch, whole_database: Path) -> None:
-    """Commands answer with the evidence in the database of the committed data."""
-    evidence = Evidence.of_database(lambda query: run_query(query, whole_database).records())
-    monkeypatch.setattr(estimate, "read_evidence", lambda *_: evidence)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from factories import link_facts
 from harness_making import cold, ran
 
 from tunemark.schema import formats
@@ -22,15 +23,12 @@ MLPERF = {"mlperf-v4.0": 31, "mlperf-v4.1": 27, "mlperf-v5.0": 51, "mlperf-v5.1"
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory):
-    """A checkout with all facts, a document and no submission, in which a demo ends after a few short steps: its figures are not the subject.
+    """A checkout with facts, a document and no submission, in which a demo ends after a few short steps: its figures are not the subject.
 
     The database and the site of all documents are those of `whole_database` and `whole_site`.
     """
     folder = tmp_path_factory.mktemp("checkout")
-    (folder / "data").mkdir()
-    for facts in (ROOT / "data").iterdir():
-        if facts.name not in {"workloads", "published", "converted"}:
-            (folder / "data" / facts.name).symlink_to(facts)
+    link_facts(folder / "data", "workloads")
     shutil.copytree(ROOT / "data" / "published" / DOCUMENT, folder / "data" / "published" / DOCUMENT)
     # Without the losses that a run of the cards as they are must have.
     shutil.copytree(ROOT / "data" / "workloads", folder / "data" / "workloads", ignore=shutil.ignore_patterns("golden"))

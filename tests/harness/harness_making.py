@@ -34,21 +34,10 @@ WARM_START = Path(__file__).with_name("warm_start.py")
 
 
 def make_machine(**changes):
-    plain = {
-        "backend": Backend.CPU,
-        "backend_reason": "no accelerator was found",
-        "devices": (DeviceFacts(name="Plain CPU", memory_bytes=8 * 2**30),),
-        "os": "Linux 6.1 x86_64",
-        "python": "3.11.7",
-        "packages": {"torch": "2.13.0"},
-        "cpu": "Plain CPU",
-        "cpu_physical_cores": 2,
-        "cpu_logical_cores": 4,
-        "cpu_usable_cores": 4,
-        "memory_bytes": 8 * 2**30,
-        "free_disk_bytes": 100 * 2**30,
-    }
-    plain |= changes
+    plain = {"backend": Backend.CPU, "backend_reason": "no accelerator was found", "os": "Linux 6.1 x86_64", "python": "3.11.7"}
+    plain |= {"devices": (DeviceFacts(name="Plain CPU", memory_bytes=8 * 2**30),), "packages": {"torch": "2.13.0"}, "cpu": "Plain CPU"}
+    plain |= {"cpu_physical_cores": 2, "cpu_logical_cores": 4, "cpu_usable_cores": 4, "memory_bytes": 8 * 2**30}
+    plain |= {"free_disk_bytes": 100 * 2**30} | changes
     formats, target = plain.pop("compute_dtypes", None), plain.pop("target", None)
     family = vendor_of(plain["backend"]).family
     plain["family"] = family.model_copy(update={"formats": formats}) if formats else family

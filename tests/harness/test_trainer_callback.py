@@ -12,6 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback
 
 from tunemark import TunemarkCallback
 
+pytestmark = pytest.mark.usefixtures("beside_few_documents")
 TOKENS = 16
 
 
@@ -32,14 +33,8 @@ def train(folder: Path, callback: object, *, adapters: bool = False, **arguments
     model = LlamaForCausalLM(config)
     if adapters:
         model = get_peft_model(model, LoraConfig(r=2, target_modules=["q_proj"]))
-    settings = {
-        "max_steps": 12,
-        "per_device_train_batch_size": 2,
-        "gradient_accumulation_steps": 2,
-        "logging_steps": 1,
-        "save_strategy": "no",
-    }
-    settings |= {"report_to": [], "use_cpu": True, "disable_tqdm": True} | arguments
+    settings = {"max_steps": 12, "per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "logging_steps": 1}
+    settings |= {"save_strategy": "no", "report_to": [], "use_cpu": True, "disable_tqdm": True} | arguments
     trainer = Trainer(
         model, TrainingArguments(str(folder / "out"), **settings), train_dataset=Rows(), eval_dataset=Rows(), callbacks=[callback]
     )

@@ -18,33 +18,20 @@ from tunemark.collector.importers.log_formats import read_log
 from tunemark.collector.importers.own_log import OwnLog, Stated, record_of
 from tunemark.collector.importers.printed_log import read_printed_log
 from tunemark.schema.errors import TunemarkError
+from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.records.reading import read_record
 
+pytestmark = pytest.mark.usefixtures("beside_few_documents")
 DATA = Path(__file__).with_name("data")
 LOGS = DATA / "own-logs"
-H100: Stated = dict(  # noqa: C408 - keywords
-    model="llama-3.1-8b",
-    method="lora",
-    accelerator="nvidia-h100-80gb-sxm",
-    devices=1,
-    micro_batch=2,
-    gradient_accumulation=4,
-    sequence_length=2048,
-    packing=True,
-    precision="bf16",
-)
+H100: Stated = {"model": "llama-3.1-8b", "method": "lora", "accelerator": "nvidia-h100-80gb-sxm", "devices": 1, "micro_batch": 2}
+H100 |= {"gradient_accumulation": 4, "sequence_length": 2048, "packing": True, "precision": "bf16"}
 CONDITIONS = (
     *("--method", "lora", "--model", "llama-3.1-8b", "--accelerator", "1 x H100", "--micro-batch", 2),
     *("--seq", "2k", "--set", "packing=true", "--set", "gradient_accumulation=4", "--set", "precision=bf16", "--set", "checkpointing=full"),
 )
-FINAL = {
-    "step": 10,
-    "epoch": 1.0,
-    "train_loss": 1.5,
-    "train_runtime": 20.0,
-    "train_samples_per_second": 4.0,
-    "num_input_tokens_seen": 40_000,
-}
+FINAL = {"step": 10, "epoch": 1.0, "train_loss": 1.5, "train_runtime": 20.0}
+FINAL |= {"train_samples_per_second": 4.0, "num_input_tokens_seen": 40_000}
 
 
 def state_in(folder: Path, **changes: Any) -> Path:
@@ -91,10 +78,10 @@ def test_each_log_gives_its_conditions_figures_status_and_problems(tmp_path: Pat
     assert_golden(FOLDER / "log.txt", "\n".join(lines).replace(f"{tmp_path}/", "").replace(f"{LOGS}/", "") + "\n")
 
 
-def test_the_judgement_has_rate_utilisation_prediction_and_neighbours_without_the_record_itself(tmp_path: Path):
+def test_the_judgement_has_rate_utilisation_prediction_and_neighbours_without_the_record_itself(tmp_path: Path, few_documents: Path):
     path = state_in(tmp_path, log_history=[FINAL | {"num_input_tokens_seen": 163_840, "train_samples_per_second": 4.0}])
     result = record_of(read_one(path), H100, FACTS, "999-001")
-    judged = judge(result, "tuned", FACTS)
+    judged = judge(result, "tuned", FactBase.of_root(few_documents))
     assert judged["derived"]["tokens_per_s"]["value"] == 163_840 / 20
     mfu = judged["derived"]["mfu"]["value"]
     assert 0.2 < mfu < 0.5

@@ -111,13 +111,10 @@ def test_an_empty_database_gives_a_site(empty_database: Path, tmp_path: Path) ->
     assert [path.name for path in (site / "studies").glob("*.html")] == ["index.html"]
 
 
-def test_building_imports_neither_torch_nor_another_room(built_by_command: Path) -> None:
+def test_the_command_prints_the_number_of_pages_and_imports_neither_torch_nor_another_room(built_by_command: Path) -> None:
     modules = (built_by_command / "output.txt").read_text(encoding="utf-8").splitlines()[-1].split()
     assert "tunemark.site.build" in modules
     assert [name for name in modules if name.split(".")[0] == "torch" or name.startswith(("tunemark.harness", "tunemark.collector"))] == []
-
-
-def test_build_prints_the_number_of_pages(built_by_command: Path) -> None:
     output = (built_by_command / "output.txt").read_text(encoding="utf-8")
     assert "pages; view them with `tunemark site serve`" in output
     assert "\x1b" not in output

@@ -161,7 +161,7 @@ def answered(
     return answer_html(question, answer, tuned, names, cards, every=True, model_page=page, **said), rates, answer
 
 
-@pytest.mark.parametrize("count", [125, pytest.param(500, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("count", [60, pytest.param(500, marks=pytest.mark.nightly)])
 def test_page_and_python_answer_random_questions_alike(script_alone: Callable[[str], Page], count: int) -> None:
     draw = random.Random(17)  # noqa: S311 - repeatable questions
     evidence, offers = made_up_evidence(draw), made_up_offers(draw)

@@ -12,7 +12,7 @@ from pathlib import Path
 import duckdb
 import pytest
 from factories import assert_golden
-from fixture_database import AB, MEASURED, ROOT
+from fixture_database import AB, MEASURED
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,14 +22,12 @@ from tunemark.schema.statistics.intervals import share_error
 from tunemark.site import functions, heads, share, studies
 from tunemark.site.database import Database
 from tunemark.site.page import Page
-from tunemark.site.pages import STUDY_DEFAULTS, other_pages
+from tunemark.site.pages import FOLDER, STUDY_DEFAULTS, runner
 from tunemark.site.records import Catalogue
 from tunemark.site.render import markdown
 from tunemark.site.sql_page import LEAST, OPEN_FINDINGS, Runner, page_files
 from tunemark.site.text import escape
 
-PUBLISHED = ("000", "001", "002", "003", "004", "017", "021")
-ROUNDS = ("v4.0",)
 AS_OF = date(2026, 11, 22)
 GOLDEN = Path(__file__).parent / "golden"
 FINDING = re.compile(r'<div class="tm-study-finding">\n<p>(.*?)</p>(.*?)</div>', re.DOTALL)
@@ -39,24 +37,10 @@ Findings = dict[str, list[tuple[str, set[str]]]]
 """The findings of each study, as text with its citations."""
 
 
-def fill(folder: Path) -> None:
-    """Collect a checkout with few documents and one MLPerf round."""
-    checkout = folder / "checkout"
-    (checkout / "data" / "published").mkdir(parents=True)
-    for facts in (ROOT / "data").iterdir():
-        if facts.name not in {"converted", "published"}:
-            (checkout / "data" / facts.name).symlink_to(facts)
-    for source in PUBLISHED:
-        shutil.copytree(ROOT / "data" / "published" / source, checkout / "data" / "published" / source)
-    for round_ in ROUNDS:
-        shutil.copytree(ROOT / "data" / "converted" / "mlperf" / round_, checkout / "data" / "converted" / "mlperf" / round_)
-    collect(checkout, folder / "studies.duckdb", as_of=AS_OF)
-
-
 @pytest.fixture(scope="session")
-def documents(make_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
+def documents(few_documents: Path, make_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
     """Return the database of a few real documents."""
-    return make_once("study_documents", fill) / "studies.duckdb"
+    return make_once("study_documents", lambda folder: collect(few_documents, folder / "studies.duckdb", as_of=AS_OF)) / "studies.duckdb"
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +52,10 @@ def catalogue(documents: Path) -> Catalogue:
 @pytest.fixture(scope="module")
 def shown(catalogue: Catalogue) -> dict[str, Page]:
     """Return the studies of the few documents and their index by path."""
-    return {page.path: page for page in other_pages(catalogue) if page.path.startswith("studies/")}
+    listed, made = list[Page](), runner(catalogue)
+    for file in [*page_files(resources.files(studies), **STUDY_DEFAULTS), *(each for each in page_files(FOLDER) if each.name == "studies")]:
+        listed += made.family(file, listed_pages=listed)
+    return {page.path: page for page in listed if page.path.startswith("studies/")}
 
 
 @pytest.fixture(scope="module")

@@ -230,14 +230,15 @@ def _models(facts: FactBase, scan: _Scan) -> tuple[ModelCard, ...]:
 
 
 def _variants(facts: FactBase, name: str, before: str, after: str) -> tuple[AcceleratorCard, ...]:
-    """Return the cards that a name of a device may mean, the usual one first; none for words that name no device."""
+    """Return the cards that a name of a device may mean, the usual one first; none, without a search for similar names, for words that name no device."""
     name = re.sub(r"\b(\d{2,3})GB?\b", r"\1GB", re.sub(r"(?<=[\dA-Za-z])s\b", "", name), flags=re.IGNORECASE)
     bare = re.sub(r"\b\d+ ?GB\b", "", name)
     alone = words("number_alone").search(before) and words("number_behind").match(after)
     number_alone = re.fullmatch(r"\d0[5-9]0", name) and (alone or words("number_before").search(before))
     card = facts.recognise_accelerator(name)
     named = card or number_alone or (re.search(r"\d", bare) and re.search(r"[A-Za-z]", bare))
-    if not named or re.search(r"\b(?:gpus?|chips?|hbm\d?e?|gddr\d?x?)\b", name, re.IGNORECASE):
+    unlike = re.search(r"\b(?:gpus?|chips?|hbm\d?e?|gddr\d?x?)\b", name, re.IGNORECASE)
+    if not named or unlike or not (card or facts.sharing_name(name)):
         return ()
     variants = [facts.accelerators[key] for key in facts.variants_of(name)]
     # None of several memories may be the usual one.
