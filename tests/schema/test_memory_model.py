@@ -242,22 +242,6 @@ def test_the_peak_of_each_run_on_a_gpu_is_predicted_within_three_percent(path: P
 # --- what must hold for all of them
 
 
-def test_full_fine_tuning_in_bf16_needs_four_copies_of_the_weights_and_a_fifth_to_update_them() -> None:
-    ledger = estimate_memory(make_shape(method=Method.FULL, loss="fused"))
-    weights = line(ledger, "weights")
-    assert line(ledger, "gradients") == line(ledger, "update workspace") == weights == 2 * 8_030_261_248
-    assert line(ledger, "optimizer states") == 2 * weights
-    assert ledger.peak_moment == "optimizer"
-
-
-def test_four_bit_weights_cost_half_a_byte_and_their_scales_a_sixty_fourth() -> None:
-    double, single = (estimate_memory(make_shape(method=Method.QLORA, double_quantisation=both)) for both in (True, False))
-    matrices = 8_030_261_248 - 2 * 128_256 * 4096 - 65 * 4096
-    assert line(double, "4-bit weights") == matrices / 2 == line(estimate_memory(make_shape(block_format=Dtype.INT8)), "int8 weights") / 2
-    assert line(double, "4-bit scales") / matrices == pytest.approx(0.127 / 8, rel=0.01)
-    assert line(single, "4-bit scales") / matrices == pytest.approx(0.5 / 8)
-
-
 @pytest.mark.parametrize(
     ("sharding", "divided"),
     [
