@@ -337,11 +337,10 @@ def test_gradients_of_fsdp_are_whole_until_the_last_micro_step_of_the_trainer(de
 
 def test_a_driver_shows_more_than_is_needed_up_to_the_memory_of_the_device_where_rows_vary() -> None:
     memory = memory_on(make_shape(sequence_length=2048, micro_batch=4), "hf")
-    room, short = (memory.measured_as(size * GIB) for size in (80, 40))
-    (allocated, *_), (reserved, _, most), (shown, _, shown_at_most) = room.values()
+    (allocated, *_), (reserved, _, most), (shown, _, shown_at_most) = memory.measured_as(80 * GIB).values()
     assert allocated < reserved < shown < most < shown_at_most
     assert most - reserved > line(memory.ledger, "checkpointed activations"), "blocks of one length seldom fit another"
-    assert short["nvidia-smi or rocm-smi"][2] == 40 * GIB
+    assert memory.measured_as(40 * GIB)["nvidia-smi or rocm-smi"][2] == 40 * GIB
 
 
 def test_the_ledger_says_which_layers_have_adapters_and_how_many_of_them_are_experts() -> None:
