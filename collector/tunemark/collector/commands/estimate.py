@@ -165,7 +165,7 @@ def _property(name: str, text: str) -> Any:  # noqa: ANN401 - of the type of the
     """Return a property of a step from text."""
     option, default = OPTIONS_OF_SHAPE[name], TrainingShape.__dataclass_fields__[name].default
     if name in FORMATS:
-        return ui.chosen(option, text, Dtype)
+        return ui.chosen(option, text, Dtype if name == "block_format" else (Dtype.BF16, Dtype.FP16, Dtype.FP32))
     if name == "compiled":
         return ui.chosen(option, text, get_args(Compile)) != "none"
     if isinstance(default, bool):
