@@ -250,6 +250,15 @@ class _Parts:
         return base + heads * self.shape.sequence_length * each
 
     @property
+    def differentiated_scores(self) -> float:
+        """What eager attention holds while its softmax, in fp32, is differentiated: gradients of its result and its input, and a third if no cast follows."""
+        if self.traits.drops_out or self.traits.relative_positions:
+            return self.attention
+        kept = FP32 + (0 if self.attended == FP32 else self.attended)
+        more = (3 if self.attended == FP32 else 2) * FP32 - kept
+        return self.attention + more * self.card.attention_heads / self.shape.tensor_parallel * self.shape.sequence_length
+
+    @property
     def dropped_out(self) -> float:
         """Bytes per score of attention with dropout: the softmax, which autocast runs in fp32, the scores that are left, and the mask."""
         return (FP32 if self.shape.autocast else self.attended) + self.attended + MASK
@@ -374,7 +383,7 @@ class _Parts:
         gradients = (3 if self.traits.gated else 2) * self.inner_at_once - freed
         # The gated delta rule has three tensors as wide as its values beside those that it keeps.
         state = 0 if self.mixer == "none" else 3 * FP32 * widths_of_state(self.card)[1] / ranks
-        scores = self.attention if shape.attention == "eager" else 0
+        scores = self.differentiated_scores if shape.attention == "eager" and self.attends else 0
         return 2 * self.hidden + max(gradients, forward, scores if self.attends else state)
 
 
