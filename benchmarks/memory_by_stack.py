@@ -1,7 +1,7 @@
 """Errors of memory as somebody would type it: printed conditions and a usual software stack, without what is known of a document's own code.
 
 `low` counts figures that are predicted more than 10% too low. `inside` counts those in the range that `tunemark estimate` prints without
-`--stack`: from the lower end of the leanest stack to the upper end of the usual one. Figures are those of documents whose quantity (allocated or reserved) is known.
+`--stack`: from the lower end of the leanest stack to the upper end of the heaviest. Figures are those of documents whose quantity (allocated or reserved) is known.
 `aside` are those kept aside while terms were chosen (see `kept_aside`), `seen` the others; `named` are the same with `--stack` where one is known.
 """
 
@@ -15,6 +15,7 @@ from tunemark.collector.audit.load import load_evidence
 from tunemark.collector.audit.published_shape import expected_bytes, memory_compared, published_shape
 from tunemark.schema.formats import GIB
 from tunemark.schema.physics.memory import memory_on
+from tunemark.schema.plan_search import has_bf16
 from tunemark.schema.records.published import Conditions, PublishedResult
 from tunemark.schema.vocabulary import Dtype, PublishedStatus
 
@@ -45,14 +46,17 @@ def errors(root: Path) -> Iterator[tuple[set[str], float, bool]]:
             claim = record.claims.get(name)
             part = "aside" if kept_aside(record.source, conditions) else "seen"
             for stack, lines in ((None, {record.source, "all", part}), (reading.stack, {"named", f"named, {part}"})) if claim else ():
-                asked = {*conditions.settings, *(("parameters",) if shape.parameters is Dtype.FP16 else ())}  # fp16 on a device with bf16
+                asked = {
+                    *conditions.settings,
+                    *(("parameters",) if shape.parameters is Dtype.FP16 and (device is None or has_bf16(device)) else ()),
+                }
                 memory = memory_on(shape, stack, tuple(field for field in ("loss", "optimizer", "parameters") if field in asked))
                 sizes = {each: expected_bytes(ledger, quantity, total) for each, ledger in memory.ledgers.items()}
                 of_error = {
                     each: ledger.error if quantity == "allocated" else ledger.reserved_error for each, ledger in memory.ledgers.items()
                 }
-                low, size = min(size * of_error[each][0] for each, size in sizes.items()), sizes[memory.stack]
-                yield lines, size / claim.value - 1, low <= claim.value <= size * of_error[memory.stack][1]
+                low, high = (pick(size * of_error[each][end] for each, size in sizes.items()) for end, pick in enumerate((min, max)))
+                yield lines, sizes[memory.stack] / claim.value - 1, low <= claim.value <= high
 
 
 def main() -> None:

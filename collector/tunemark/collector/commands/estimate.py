@@ -206,13 +206,13 @@ def _as_in_transformers(optimizer: str) -> str:
 def _print_memory(shown: Estimate, assumed: str) -> None:
     """Print the memory of a plan as it is measured, line by line, and with other software stacks."""
     shape, ledger = shown.memory.shape, shown.memory.ledger
-    # Without a chosen stack the intervals begin at that of the leanest.
-    least = min(shown.memory.ledgers, key=lambda name: shown.memory.ledgers[name].needed_low)
-    leanest = f" (with {least})" if len(shown.memory.ledgers) > 1 else ""
+    # Without a chosen stack the intervals are those of all.
+    by_need = sorted(shown.memory.ledgers, key=lambda name: shown.memory.ledgers[name].needed_low)
+    leanest, heaviest = (f" (with {name})" if len(by_need) > 1 else "" for name in (by_need[0], by_need[-1]))
     measured = {"needed: a device must have it": (ledger.needed, *shown.memory.needed_interval)} | shown.memory.measured_as(
         shown.memory_bytes
     )
-    rows = [(name, gib(value), f"{gib(low)}{leanest} to {gib(high)}") for name, (value, low, high) in measured.items()]
+    rows = [(name, gib(value), f"{gib(low)}{leanest} to {gib(high)}{heaviest}") for name, (value, low, high) in measured.items()]
     typer.echo("")
     title = f"Memory of {shape.micro_batch} x {shape.sequence_length} tokens per device, {assumed}. With rows of varied lengths, what is reserved nears the upper ends."
     print_table(["memory of each device", "predicted", "90% interval"], rows, title=title)
@@ -226,8 +226,8 @@ def _print_memory(shown: Estimate, assumed: str) -> None:
     outside = f"needed is the largest of these with {gib(ledger.outside)} outside the allocator"
     print_table(["memory", "what", "when", "how"], lines, title=f"Live tensors: {peaks}; {outside}.")
     if len(shown.memory.ledgers) > 1:
-        by_stack = sorted((each.needed, name) for name, each in shown.memory.ledgers.items())
-        tell(f"Needed by software stack: {', '.join(f'{name} {gib(needed)}' for needed, name in by_stack)}.")
+        needed = (f"{name} {gib(shown.memory.ledgers[name].needed)}" for name in by_need)
+        tell(f"Needed by software stack: {', '.join(needed)}.")
 
 
 def _offer(each: Estimate) -> str:

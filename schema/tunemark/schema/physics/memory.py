@@ -177,20 +177,22 @@ class StackedMemory:
 
     @property
     def needed_interval(self) -> tuple[int, int]:
-        """The 90% interval of the needed bytes of a device; without a chosen stack, from those of the leanest to room for the usual one."""
-        high = self.ledger.needed_high if len(self.ledgers) == 1 else self.ledger.fit_limits["fits"]
-        return min(ledger.needed_low for ledger in self.ledgers.values()), high
+        """The 90% interval of the needed bytes of a device; without a chosen stack, from that of the leanest to room for the heaviest."""
+        ledgers, chosen = self.ledgers.values(), len(self.ledgers) == 1
+        most = max(each.needed_high if chosen else each.fit_limits["fits"] for each in ledgers)
+        return min(each.needed_low for each in ledgers), most
 
     def measured_as(self, device_bytes: int) -> dict[str, tuple[int, int, int]]:
         """Return the bytes on a device that each way to measure shows, with the ends of the 90% interval: the peaks of torch, and what the driver says.
 
-        What is reserved is more than needed, up to the memory of the device, and most with rows of varied lengths.
+        What is reserved is more than needed, up to the memory of the device, and most with rows of varied lengths. Without a chosen stack the
+        intervals are those of all.
         """
-        ledger, leanest, outside = self.ledger, self.ledgers.values(), self.ledger.outside
-        least = min(each.reserved_interval[0] for each in leanest)
+        ledger, each_stack, outside = self.ledger, self.ledgers.values(), self.ledger.outside
+        least = min(each.reserved_interval[0] for each in each_stack)
         reserved = ledger.reserved_on(device_bytes)
-        most = max(reserved, min(ledger.reserved_interval[1], device_bytes - outside))
-        allocated = min(each.needed_low - each.outside for each in leanest), int(ledger.peak_allocated * ledger.error[1])
+        most = max(reserved, min(max(each.reserved_interval[1] for each in each_stack), device_bytes - outside))
+        allocated = min(each.needed_low - each.outside for each in each_stack), max(each.needed_high - each.outside for each in each_stack)
         return {
             "torch.cuda.max_memory_allocated": (ledger.peak_allocated, *allocated),
             "torch.cuda.max_memory_reserved": (reserved, least, most),

@@ -104,6 +104,12 @@ _ALL = (
         any_dense=True,
     ),
     Stack(
+        "peft",
+        f"a loop of one's own on transformers and peft, without autocast: LoRA in the format of its weights. {KBIT}, and everything after it is in fp32",
+        {"": {"reentrant": True} | FUSED, "qlora whole": {"parameters": Dtype.FP32, "activations": Dtype.FP32}},
+        without=("full",),
+    ),
+    Stack(
         "hf-liger",
         "the Trainer with use_liger_kernel: a loss that never holds all logits, and kernels that keep inputs of norms in 16 bits and gate and up alone "
         "(Liger Kernel 0.8.5, ops/rms_norm.py, ops/swiglu.py and ops/rope.py); otherwise as hf",
