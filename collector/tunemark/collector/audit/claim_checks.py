@@ -351,6 +351,9 @@ def limits(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
     known = _peaks(claim, Dtype.FP8)
     for negative in claim.said("negative"):
         yield _finding(IMPOSSIBLE, negative, f"{negative} is below zero, as no rate, time or memory is")
+    for stated in claim.stated("saved"):
+        if stated.value.value >= 1 and "slow" not in stated.printed.lower():
+            yield _finding(IMPOSSIBLE, stated.printed, f"{stated.printed}: no more than all can be saved")
     peak = max((peak for _, peak in known), default=math.inf) * (2 if claim.says("sparse") else 1)
     count = max((*claim.counts, *claim.other_counts), default=math.inf if claim.says("many") else 1)
     memory = math.inf if claim.devices or not claim.memory_gib else claim.memory_gib * GIB

@@ -34,6 +34,7 @@ AGAINST = re.compile(
 )
 """What stands between the names of two accelerators that are compared."""
 FROM_TO = re.compile(r"^\W*(?:to\b|->)", re.IGNORECASE)
+NEGATED = re.compile(r"\b(?:not|never|no)\b|n['\u2019]t\b", re.IGNORECASE)
 OF_SPEED = re.compile(r"\b(?:fast\w*|beats?|outperform\w*|slow\w*|speed\w*|quick\w*|throughput|tokens?/s\w*|performance)\b", re.IGNORECASE)
 OF_COST = re.compile(r"\b(?:cost\w*|cheap\w*|prices?|dollars?)\b|\$", re.IGNORECASE)
 OF_OTHERS = re.compile(r"\b(?:memory|vram|watts?|energy|efficien\w*|inference|serving)\b", re.IGNORECASE)
@@ -48,7 +49,7 @@ def is_comparison(claim: ClaimText) -> bool:
 
 def _times(claim: ClaimText) -> list[Interval]:
     """Return the ratio of the first to the other that a text states: `2x`, `50% faster`, `33% cheaper`, `2x slower`, `as fast as`, `beats`."""
-    return [ratio for each in changes_of(claim) if (ratio := ratio_of(each))] or in_words(claim)
+    return [ratio for each in changes_of(claim) if (ratio := ratio_of(each))] if changes_of(claim) else in_words(claim)
 
 
 def changes_of(claim: ClaimText) -> list[Stated]:
@@ -64,7 +65,7 @@ def ratio_of(change: Stated) -> Interval | None:
     if change.kind == "speedup":
         return one / change.value if slower else change.value
     if change.value.high >= 1:
-        return None
+        return one / (one + change.value) if slower else None
     left = Interval(1 - change.value.value, 1 - change.value.high, 1 - change.value.low)
     return Interval(left.value, left.low, 1 / (1 + change.value.low)) if slower else one / left
 
@@ -73,7 +74,7 @@ def in_words(claim: ClaimText) -> list[Interval]:
     """Return the ratio of speeds that words without a number state: `as fast as`, `slower`, `beats`."""
     one = Interval.exact(1.0)
     ratios = (("equal_speed", one.widened(EQUAL)), ("slower", Interval(1.0, 1 / OPEN, 1.0)), ("faster_device", Interval(1.0, 1.0, OPEN)))
-    return [ratio for kind, ratio in ratios if claim.says(kind)][:1]
+    return [] if NEGATED.search(claim.text) else [ratio for kind, ratio in ratios if claim.says(kind)][:1]
 
 
 def compared(facts: FactBase, claim: ClaimText, fitted: Evidence) -> tuple[str, str, str]:

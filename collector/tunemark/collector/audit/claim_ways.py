@@ -1,4 +1,4 @@
-"""A claim that one way of training is faster than another, or needs less memory: methods, software, kernels of attention, or recomputed blocks.
+"""A claim that one way of training is faster than another, or needs less memory: methods, software, kernels, compilation, fp8 or recomputed blocks.
 
 Both ways are of the same model on the same device. Rates are those predicted, and memory is that of the memory model, in all settings that the
 text leaves open: only what holds in none of them is doubted.
@@ -7,7 +7,7 @@ text leaves open: only what holds in none of them is doubted.
 import re
 import statistics
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 from typing import Any
@@ -58,6 +58,9 @@ HALF_MEMORY = re.compile(
     r"\bhal(?:f|ves?)\b[^.;,]{0,16}\b(?:memory|v?ram)\b|\b(?:memory|v?ram)\b[^.;,]{0,24}\bhal(?:f|ves?)\b", re.IGNORECASE
 )
 MORE = re.compile(r"\b(?:more|higher)\b", re.IGNORECASE)
+WITHOUT = re.compile(r"\b(?:without|no|not using|disabl\w+|(?:turn|switch)\w* off)\s+(?:\w+\s+){0,2}$", re.IGNORECASE)
+THAN = re.compile(r"\b(?:than|vs\.?|versus|compared (?:to|with)|relative to|over|against)\s+(?:\w+\s+){0,2}$", re.IGNORECASE)
+"""What stands before the way that is not the subject of a comparison; both together cancel."""
 CLAUSE = re.compile(r"[.;,]| and | with | while ")
 
 
@@ -108,7 +111,11 @@ def ways_of(claim: ClaimText) -> tuple[Way, Way] | None:
     stacks = {name: pattern for name, pattern in CLAIMS["ways"].items() if name in STACKS}
     methods = _methods(claim)
     software = _found(claim, stacks, _software)
-    for found in (methods, software):
+    both = [
+        (min(one[0], other[0]), max(one[1], other[1]), replace(other[2], name=f"{one[2].name} with {other[2].name}", method=one[2].method))
+        for one, other in (zip(methods, software, strict=True) if len(methods) == len(software) == PAIR else ())
+    ]
+    for found in (both, methods, software):
         if len(found) == PAIR:
             (_, end, first), (begin, _, second) = found
             between = claim.text[end:begin]
@@ -119,7 +126,10 @@ def ways_of(claim: ClaimText) -> tuple[Way, Way] | None:
             return None  # of two versions, or two words
         named = software if kind == "software" else _found(claim, {kind: CLAIMS["ways"][kind]}, NAMED.__getitem__)
         if named and named[0][2] != usual:
-            return named[0][2], usual
+            begin, _, way = named[0]
+            # The other way may be the subject: without this one, or faster than it.
+            turned = bool(WITHOUT.search(claim.text[:begin])) != bool(THAN.search(claim.text[:begin]))
+            return (usual, way) if turned else (way, usual)
     # Of a method that is the subject of a sentence.
     subject = [way for begin, _, way in methods if not claim.text[:begin].strip() or claim.text[:begin].rstrip()[-1] in ".;:,"]
     if len(methods) == len(subject) == 1 and (other := ADAPTED.get(subject[0].method or Method.FULL)):
@@ -158,9 +168,13 @@ def _ratios(claim: ClaimText, kind: str) -> list[Interval]:
     changes = [each for each in changes_of(claim) if _kind(claim, each) == kind]
     one = Interval.exact(1.0)
     if kind == "memory":
-        found = [one / ratio if MORE.search(each.printed) else ratio for each in changes if (ratio := ratio_of(each))]
+        found = [
+            one / ratio if each.kind == "gained" or MORE.search(each.printed) else ratio for each in changes if (ratio := ratio_of(each))
+        ]
+        if changes:
+            return found
         half = [one.widened(GB_OR_GIB) * 2.0] if HALF_MEMORY.search(claim.text) else []
-        return found or half or ([Interval(1.0, 1.0, OPEN)] if LESS_MEMORY.search(claim.text) else [])
+        return half or ([Interval(1.0, 1.0, OPEN)] if LESS_MEMORY.search(claim.text) else [])
     return [ratio for each in changes if (ratio := ratio_of(each))] or ([] if changes_of(claim) else in_words(claim))
 
 

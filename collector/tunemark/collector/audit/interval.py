@@ -24,7 +24,7 @@ UNIT_S = {"w": 604_800.0, "d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms"
 PARTS = re.compile(r"([0-9]+(?:\.([0-9]+))?)\s*(weeks?|days?|hours?|hrs?|minutes?|mins?|seconds?|secs?|ms|[dhms])(?![a-z])", re.IGNORECASE)
 CLOCK = re.compile(r"(?:(?P<days>\d+) days?, )?(?:(?P<hours>\d+):)?(?P<minutes>\d{1,6}):(?P<seconds>\d{2}(?:\.(?P<decimals>\d+))?)")
 NUMBER = re.compile(r"[0-9][0-9,]*(?:\.([0-9]+))?")
-APPROXIMATE = re.compile(r"~|about|around|\bca\b", re.IGNORECASE)
+APPROXIMATE = re.compile(r"~|about|around|roughly|nearly|approximately|\bca\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

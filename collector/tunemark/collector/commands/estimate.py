@@ -208,7 +208,8 @@ def _print_memory(shown: Estimate, assumed: str) -> None:
     shape, ledger = shown.memory.shape, shown.memory.ledger
     # Without a chosen stack the intervals are those of all.
     by_need = sorted(shown.memory.ledgers, key=lambda name: shown.memory.ledgers[name].needed_low)
-    leanest, heaviest = (f" (with {name})" if len(by_need) > 1 else "" for name in (by_need[0], by_need[-1]))
+    heaviest_stack = max(by_need, key=lambda name: shown.memory.ledgers[name].fit_limits["fits"])
+    leanest, heaviest = (f" (with {name})" if len(by_need) > 1 else "" for name in (by_need[0], heaviest_stack))
     measured = {"needed: a device must have it": (ledger.needed, *shown.memory.needed_interval)} | shown.memory.measured_as(
         shown.memory_bytes
     )

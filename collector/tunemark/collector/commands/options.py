@@ -75,7 +75,7 @@ def date_option(option: str, text: str | None) -> date:
 def chosen(option: str, word: str, known: Iterable[Word]) -> Word:
     """Return the member of a closed list that an option names, in any case; raises TunemarkError with a suggestion."""
     members = list(known)
-    word = next((each for each in SWITCHES.get(word.lower(), ()) if each in members), word)
+    word = next((each for each in SWITCHES.get(word.lower(), ()) if each in members and "none" in members), word)
     if word.lower() in members:
         return next(member for member in members if member == word.lower())
     raise TunemarkError(option, word, did_you_mean(word, members))

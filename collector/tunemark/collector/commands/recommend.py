@@ -222,8 +222,9 @@ def _not_offered(
         elif count is None and numbers:
             continue
         else:
+            others = sorted(_kinds_of(facts, card) - {"on-demand"})
             have = f" (they have {', '.join(map(str, numbers))})" if numbers else ""
-            kinds = "" if numbers else f" (--kind {' or '.join(sorted(_kinds_of(facts, card)))} has some)"
+            kinds = "" if numbers or not others else f" (--kind {' or '.join(others)} has some)"
             why = f"no offer that the question allows has {f'{count} x ' if count else ''}{card.name}{have}{kinds}"
         say(f"tunemark: {ui.ACCELERATOR}: {why}; its time is given as your own")
         yield card, count

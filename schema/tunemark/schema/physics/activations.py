@@ -383,7 +383,7 @@ class _Parts:
         gradients = (3 if self.traits.gated else 2) * self.inner_at_once - freed
         # The gated delta rule has three tensors as wide as its values beside those that it keeps.
         state = 0 if self.mixer == "none" else 3 * FP32 * widths_of_state(self.card)[1] / ranks
-        scores = self.differentiated_scores if shape.attention == "eager" and self.attends else 0
+        scores = self.differentiated_scores if shape.attention == "eager" else 0
         return 2 * self.hidden + max(gradients, forward, scores if self.attends else state)
 
 

@@ -105,7 +105,7 @@ _ALL = (
     ),
     Stack(
         "peft",
-        f"a loop of one's own on transformers and peft, without autocast: LoRA in the format of its weights. {KBIT}, and everything after it is in fp32",
+        f"a loop written on transformers and peft, without autocast: LoRA in the format of its weights. {KBIT}, and everything after it is in fp32",
         {"": {"reentrant": True} | FUSED, "qlora whole": {"parameters": Dtype.FP32, "activations": Dtype.FP32}},
         without=("full",),
     ),

@@ -211,7 +211,8 @@ class TrainingShape:
     @property
     def keeps_whole_gradients(self) -> bool:
         """True if the gradients of FSDP are whole until the last micro-step."""
-        return self.defers_reduction and self.gradient_accumulation > 1 and self.sharding.startswith("fsdp")
+        several = self.gradient_accumulation > 1 and self.world_size > 1
+        return self.defers_reduction and several and self.method is Method.FULL and self.sharding.startswith("fsdp")
 
     @property
     def products(self) -> Dtype:
