@@ -46,11 +46,9 @@ def errors(root: Path) -> Iterator[tuple[set[str], float, bool]]:
             claim = record.claims.get(name)
             part = "aside" if kept_aside(record.source, conditions) else "seen"
             for stack, lines in ((None, {record.source, "all", part}), (reading.stack, {"named", f"named, {part}"})) if claim else ():
-                asked = {
-                    *conditions.settings,
-                    *(("parameters",) if shape.parameters is Dtype.FP16 and (device is None or has_bf16(device)) else ()),
-                }
-                memory = memory_on(shape, stack, tuple(field for field in ("loss", "optimizer", "parameters") if field in asked))
+                chosen = shape.parameters is Dtype.FP16 and (device is None or has_bf16(device))
+                fixed = tuple(field for field in ("loss", "optimizer") if field in conditions.settings)
+                memory = memory_on(shape, stack, (*fixed, *(["parameters"] if chosen or "parameters" in conditions.settings else [])))
                 sizes = {each: expected_bytes(ledger, quantity, total) for each, ledger in memory.ledgers.items()}
                 of_error = {
                     each: ledger.error if quantity == "allocated" else ledger.reserved_error for each, ledger in memory.ledgers.items()
