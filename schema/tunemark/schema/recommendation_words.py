@@ -244,8 +244,8 @@ def with_stack(question: Question, answer: Answer, offers: Iterable[Offer], rate
     It does if nothing fits with the usual one, or if full fine-tuning of weights in bf16 is better by the objective. `rates_with` returns the
     rates with the memory of a stack.
     """
-    largest_last = sorted(answer.too_large, key=lambda each: each.devices)
-    stacks = [*(each.stacks for each in largest_last), *(each.rate.other_stacks for each in answer.may_exceed)]
+    fewest_first = sorted(answer.too_large, key=lambda each: each.devices)
+    stacks = [*(each.stacks for each in fewest_first), *(each.rate.other_stacks for each in answer.may_exceed)]
     stack = next((names[0] for names in stacks if names), "")
     best, offered_all = answer.best, list(offers)
     if not stack:

@@ -16,6 +16,7 @@ from tunemark.collector.audit.claim_text import CLAIMS, PAIR, ClaimText, Stated
 from tunemark.collector.audit.evidence import label
 from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.rule import AMBIGUOUS, IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, WORST_FIRST, Finding
+from tunemark.collector.audit.rules.catalogue import WHOLE_MACHINE
 from tunemark.collector.audit.rules.identities import Equation, number
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
@@ -29,7 +30,14 @@ from tunemark.schema.vocabulary import AuditVerdict, Dtype, Method
 CLAIM: str = CLAIMS["id"]
 SLACK = 0.05
 """Share by which rounded figures of a text may differ from their product."""
-LOOSE = {"most": (0.0, 1.0), "rows": (0.9, 1.0), "energy": (0.0, 2.0), "time": (1.0, 2.0), "passes": (1.0, 1.25), "hours": (0.8, 2.0)}
+LOOSE = {
+    "most": (0.0, 1.0),
+    "rows": (0.9, 1.0),
+    "energy": (0.0, WHOLE_MACHINE),
+    "time": (1.0, 2.0),
+    "passes": (1.0, 1.25),
+    "hours": (0.8, 2.0),
+}
 """Shares of a product between which a figure lies: rows are padded or packed, hosts take power, runs load and evaluate, rates are of a moment."""
 RECOMPUTED = 4 / 3
 """Work of a step with every block computed twice, as a multiple of that without."""

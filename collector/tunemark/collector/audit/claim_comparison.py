@@ -42,9 +42,13 @@ OF_OTHERS = re.compile(r"\b(?:memory|vram|watts?|energy|efficien\w*|inference|se
 
 def is_comparison(claim: ClaimText) -> bool:
     """Return True if a text compares the speed or the cost of two accelerators without a rate of each."""
-    rates = any(claim.stated(f"{kind}{each}") for kind in ("tokens_per_s", "samples_per_s") for each in ("", "_each"))
     joined = AGAINST.search(claim.between) or BASE_FIRST.search(claim.text) or claim.says("equal_speed")
-    return len(claim.devices) == PAIR and len(claim.methods) < PAIR and bool(joined) and not rates and bool(_times(claim))
+    return len(claim.devices) == PAIR and len(claim.methods) < PAIR and bool(joined) and not states_rates(claim) and bool(_times(claim))
+
+
+def states_rates(claim: ClaimText) -> bool:
+    """Return True if a text states rates, which are judged instead of how they compare."""
+    return any(claim.stated(f"{kind}{each}") for kind in ("tokens_per_s", "samples_per_s") for each in ("", "_each"))
 
 
 def _times(claim: ClaimText) -> list[Interval]:
@@ -148,10 +152,8 @@ def placed(stated: Interval, likely: Range, prices: tuple[float, float] = (1.0, 
 def wider(likely: Range) -> Range:
     """Return the 99% interval of a ratio with a 90% interval; two further results have at least their noise."""
     noise = NOISE_OF_RATIO**WIDER
-    ends = ((end / likely.value) ** WIDER * likely.value for end in (likely.low, likely.high))
-    return Range(
-        likely.value, *(pick(each, likely.value * by) for each, pick, by in zip(ends, (min, max), (1 / noise, noise), strict=True))
-    )
+    low, high = ((end / likely.value) ** WIDER for end in (likely.low, likely.high))
+    return Range(likely.value, likely.value * min(low, 1 / noise), likely.value * max(high, noise))
 
 
 def overlap(stated: Interval, ratio: Range) -> bool:
@@ -205,7 +207,7 @@ class Ratio:
     """Method, software and devices."""
     level: SoftwareLevel
     by_results: bool = False
-    """True if both have accepted results, of which these are the least and the most."""
+    """True if it is the ratio of accepted results of both, from the least to the most."""
 
     @property
     def basis(self) -> str:

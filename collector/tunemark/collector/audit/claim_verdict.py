@@ -313,12 +313,12 @@ def _priced(
     costs, tokens = claim.stated("cost_per_1m_tokens_usd"), claim.stated("tokens")
     size = 1e6 if costs or not tokens else tokens[0].value.value
     costs = costs or (claim.stated("cost_usd") if tokens else [])
-    usual = run.conditions.sequence_length or model.usual_length
+    length = run.conditions.sequence_length or model.usual_length
     priced = {card.key: card_prices for card in cards or facts.accelerators.values() if (card_prices := usd_per_hour(facts, card))}
     if not costs or not priced:
         return None
     places = [(facts.accelerators[key], count) for key in priced for count in ([run.devices] if cards else (1, NODE))]
-    rates = option_rates(model, usual, places, known(), asked=Asked(any_software=True))
+    rates = option_rates(model, length, places, known(), asked=Asked(any_software=True))
     methods = claim.possible_methods if not cards else (run.conditions.method,)
     speeds = [(priced[each.accelerator], each.devices, speed) for each in rates if each.method in methods and (speed := range_of(each))]
     if not speeds:

@@ -29,6 +29,7 @@ from tunemark.collector.audit.claim_comparison import (
     placed,
     ratio_of,
     ratios_of,
+    states_rates,
 )
 from tunemark.collector.audit.claim_text import CLAIMS, PAIR, ClaimText, Stated, pattern_of
 from tunemark.collector.audit.interval import GB_OR_GIB, Interval
@@ -89,14 +90,14 @@ USUAL = {
     "software": _software(USUAL_STACK["plain"]),
     "flash": Way("eager attention", given={"attention": "eager"}),
     "checkpointing": Way("keeping activations", given={"checkpointing": Checkpointing.NONE}),
-    "compile": Way("eager execution", stack="hf", level="plain"),
+    "compile": Way("eager execution", stack=USUAL_STACK["plain"], level="plain"),
     "fp8": Way("bf16"),
 }
 """Kind of way -> the one that a text means which names no other."""
 NAMED = {
     "flash": Way("FlashAttention", given={"attention": "sdpa"}),
     "checkpointing": Way("gradient checkpointing", given={"checkpointing": Checkpointing.FULL}),
-    "compile": Way("torch.compile", stack="hf", level="tuned", given={"compiled": True}),
+    "compile": Way("torch.compile", stack=USUAL_STACK["plain"], level="tuned", given={"compiled": True}),
     "fp8": Way("fp8", given={"block_format": Dtype.FP8}),
 }
 ADAPTED = {Method.LORA: Method.FULL, Method.QLORA: Method.LORA}
@@ -105,8 +106,8 @@ ADAPTED = {Method.LORA: Method.FULL, Method.QLORA: Method.LORA}
 
 def ways_of(claim: ClaimText) -> tuple[Way, Way] | None:
     """Return the way that a text is about and the one that it compares with it; None if it compares none, or states a rate of each."""
-    rates = any(claim.stated(f"{kind}{each}") for kind in ("tokens_per_s", "samples_per_s") for each in ("", "_each"))
-    if rates or is_comparison(claim) or len(claim.devices) >= PAIR or not any(_ratios(claim, kind) for kind in ("speed", "memory")):
+    stated = any(_ratios(claim, kind) for kind in ("speed", "memory"))
+    if not stated or states_rates(claim) or is_comparison(claim) or len(claim.devices) >= PAIR:
         return None
     stacks = {name: pattern for name, pattern in CLAIMS["ways"].items() if name in STACKS}
     methods = _methods(claim)
