@@ -10,11 +10,11 @@ from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.formats import usd
 from tunemark.schema.option_rates import TRAINED, Evidence, Plans, no_training, option_rates, unsupported
 from tunemark.schema.physics.stacks import USUAL_STACK
-from tunemark.schema.plan_search import Asked, best_of
+from tunemark.schema.plan_search import Asked
 from tunemark.schema.recommendation import ANY, Offer, Option, Question, Rate, offers_of, places_of, recommend
 from tunemark.schema.recommendation_words import UNDATED, hardware, place
 from tunemark.schema.throughput import architecture_of
-from tunemark.schema.vocabulary import Dtype, PriceKind
+from tunemark.schema.vocabulary import Checkpointing, Dtype, PriceKind
 from tunemark.site.page import Row
 from tunemark.site.render import compact_json
 
@@ -33,6 +33,8 @@ OFFERS = "select *, concat_ws(', ', known_on, known_on_mark, case when dated_by 
 DERIVED = ("usable_bytes", "why_no_training", "remarks")
 """Properties of a card that the script reads."""
 USUAL = Asked(stack=USUAL_STACK["plain"])
+SMALLEST = Asked({"micro_batch": 1, "checkpointing": Checkpointing.FULL}, USUAL.stack)
+"""One row at a time, with every block recomputed."""
 Read = Callable[..., list[Row]]
 """Returns the rows of a query with its parameters."""
 
@@ -109,7 +111,7 @@ RATES = """
 """
 RATE = re.findall(r"(\w+) \w+\W", RATES)[1:]
 """Columns of a rate after its model."""
-MEMORY = "model varchar, method varchar, accelerator varchar, memory varchar, checkpointing varchar, needed_bytes bigint, device_bytes bigint, micro_batch int"
+MEMORY = "model varchar, method varchar, accelerator varchar, memory varchar, needed_bytes bigint, device_bytes bigint"
 OPTIONS = """
     job bigint, model_name varchar, method varchar, accelerator varchar, devices integer, hardware varchar, place varchar, hourly varchar,
     instance varchar, usd double, usd_low double, usd_high double, seconds double, result_ids varchar[]
@@ -134,19 +136,19 @@ def rates(read: Read, questions: list[Row], devices: int | None = None) -> list[
 
 
 def memory(read: Read, questions: list[Row], devices: int) -> list[Row]:
-    """Return the plan of plain software on its usual stack on each accelerator, for models and rows that they read, and whether it fits."""
+    """Return the memory that the smallest step of plain software on its usual stack needs on each accelerator, and whether it fits."""
     effects, cards, known = Evidence.of_database(read).effects, accelerators(read), models(read)
     made = []
     for row in questions:
         model = known[row["model"]]
-        plans = Plans(model, row["sequence_length"], effects, USUAL)
+        plans = Plans(model, row["sequence_length"], effects, SMALLEST)
         for card, method in product(cards.values(), TRAINED):
             if no_training(card, devices) or unsupported(model, card, method):
                 continue
-            plan, verdict = best_of(card, plans.on(card, devices, method, "plain")[0])
-            step = {"model": model.key, "method": method.value, "accelerator": card.key, "memory": verdict}
-            of_plan = {"checkpointing": plan.shape.checkpointing.value, "micro_batch": plan.shape.micro_batch}
-            made.append(step | of_plan | {"needed_bytes": plan.needed_bytes, "device_bytes": card.usable_bytes})
+            # The devices of one chip may be sharded in several ways.
+            plan = min(plans.on(card, devices, method, "plain")[0], key=lambda each: each.needed_bytes)
+            step = {"model": model.key, "method": method.value, "accelerator": card.key, "memory": plan.fit_on(card.usable_bytes)}
+            made.append(step | {"needed_bytes": plan.needed_bytes, "device_bytes": card.usable_bytes})
     return made
 
 
