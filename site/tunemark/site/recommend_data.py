@@ -136,18 +136,16 @@ def rates(read: Read, questions: list[Row], devices: int | None = None) -> list[
 
 
 def memory(read: Read, questions: list[Row], devices: int) -> list[Row]:
-    """Return the memory that the smallest step of plain software on its usual stack needs on each accelerator, and whether it fits."""
+    """Return the memory that the smallest step of plain software on its usual stack needs on each accelerator, sharded over the devices of a chip, and whether it fits."""
     effects, cards, known = Evidence.of_database(read).effects, accelerators(read), models(read)
     made = []
     for row in questions:
-        model = known[row["model"]]
-        plans = Plans(model, row["sequence_length"], effects, SMALLEST)
+        plans = Plans(known[row["model"]], row["sequence_length"], effects, SMALLEST)
         for card, method in product(cards.values(), TRAINED):
-            if no_training(card, devices) or unsupported(model, card, method):
+            if no_training(card, devices) or unsupported(plans.model, card, method):
                 continue
-            # The devices of one chip may be sharded in several ways.
             plan = min(plans.on(card, devices, method, "plain")[0], key=lambda each: each.needed_bytes)
-            step = {"model": model.key, "method": method.value, "accelerator": card.key, "memory": plan.fit_on(card.usable_bytes)}
+            step = {"model": plans.model.key, "method": method.value, "accelerator": card.key, "memory": plan.fit_on(card.usable_bytes)}
             made.append(step | {"needed_bytes": plan.needed_bytes, "device_bytes": card.usable_bytes})
     return made
 
