@@ -12,12 +12,11 @@ from typing import Any
 
 from tunemark.collector.audit.bounds import dense_peak, flop_conventions, utilisation, weight_bytes
 from tunemark.collector.audit.claim_checks import CHEAP, CLAIM, DEAR, LOOSE, SLACK, changes, findings_of_text
-from tunemark.collector.audit.claim_comparison import changes_of, compared, is_comparison, usd_per_hour
+from tunemark.collector.audit.claim_comparison import USUAL_DEVICES, against_model, compared, usd_per_hour
 from tunemark.collector.audit.claim_mlperf import against_entries, is_of_mlperf
-from tunemark.collector.audit.claim_needs import against_model
 from tunemark.collector.audit.claim_records import meanings, readings
 from tunemark.collector.audit.claim_text import PAIR, ClaimText
-from tunemark.collector.audit.claim_ways import USUAL_DEVICES, compared_ways, methods_in_order, ways_of
+from tunemark.collector.audit.claim_ways import changes_of, methods_of, sides_of
 from tunemark.collector.audit.evidence import AuditedResult, Evidence
 from tunemark.collector.audit.load import audited_record, load_evidence
 from tunemark.collector.audit.printed_figures import WORDS, narrow_format
@@ -102,10 +101,8 @@ def _verdict(facts: FactBase, claim: ClaimText, one: ClaimText, known: Callable[
     (own, kept), other = findings_of_text(facts, claim, one), claim.other_work
     if is_of_mlperf(one):
         best = _of_mlperf(one)
-    elif is_comparison(one):
-        best = _comparison(*compared(facts, one, known()))
-    elif ways := ways_of(one):
-        best = _comparison(*compared_ways(facts, one, ways, known()))
+    elif sides := sides_of(one):
+        best = _comparison(*compared(facts, one, sides, known()))
     else:
         best = min((_best_reading(facts, each, known) for each in _of_each(one)), key=lambda each: _place(each.verdict))
         best = replace(best, left=() if list(changes(claim)) else tuple(each.printed for each in changes_of(claim)))
@@ -164,7 +161,7 @@ def _of_each(claim: ClaimText) -> list[ClaimText]:
     """Return a claim about two devices, methods or models, with a rate or a memory each, as two claims in the order of the text."""
     several: dict[str, list[dict[str, Any]]] = {
         "devices": [{"devices": (each,)} for each in claim.devices],
-        "methods": [{"methods": (each,)} for each in methods_in_order(claim)],
+        "methods": [{"methods": (way.method,)} for *_, way in methods_of(claim)],
         "models": [{"models": (each,), "sizes": claim.sizes[place : place + 1]} for place, each in enumerate(claim.models)],
     }
     pairs = [each for each in several.values() if len(each) >= PAIR]
