@@ -26,21 +26,21 @@ def is_of_mlperf(claim: ClaimText) -> bool:
     return bool(known and claim.values("train_time_s") and len(claim.devices) == 1 and len(claim.counts) == 1)
 
 
-def against_entries(claim: ClaimText) -> tuple[str, str, bool | None]:
-    """Return the reading of a claim, the times of the entries with these devices, and True if it is among them; None without such an entry."""
+def against_entries(claim: ClaimText) -> tuple[str, str, str]:
+    """Return the reading of a claim, the times of the entries with these devices, and if it is `within` or `outside` of them; "" without an entry."""
     [devices], [count], [stated, *_] = claim.devices, claim.counts, claim.values("train_time_s")
     asked = re.search(r"\bv?(\d\.\d)\b", claim.text)
     every = list(_entries({card.key for card in devices}, count))
     entries = [each for each in every if asked and each[0] == f"v{asked[1]}"] or every
     read = f"{count} x {devices[0].name}{f', round v{asked[1]}' if asked else ''}"
     if not entries:
-        return read, "no entry of the imported rounds of MLPerf (v4.0 to v5.1) has these devices", None
+        return read, "no entry of the imported rounds of MLPerf (v4.0 to v5.1) has these devices", ""
     times = [minutes for _, minutes in entries]
     rounds = sorted({name for name, _ in entries})
     span = " to ".join(dict.fromkeys((rounds[0], rounds[-1])))
     ends = " to ".join(dict.fromkeys((significant(min(times)), significant(max(times)))))
     among = min(times) * (1 - LOOSE) * 60 <= stated.high and stated.low <= max(times) * (1 + LOOSE) * 60
-    return read, f"{len(times)} entries of MLPerf {span} on these devices take {ends} min", among
+    return read, f"{len(times)} entries of MLPerf {span} on these devices take {ends} min", "within" if among else "outside"
 
 
 def _entries(keys: set[str], count: int) -> Iterator[tuple[str, float]]:

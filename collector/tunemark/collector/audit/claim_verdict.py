@@ -52,27 +52,19 @@ BY_PHYSICS = ("utilisation", "attainable")
 """Rules that compare a rate with the peak of its devices."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Judged:
     """The verdict on a claim, or on one reading of it."""
 
-    verdict: str
     reason: str
-    findings: tuple[Finding, ...]
-    read: str
+    verdict: str = NOT_JUDGED
+    read: str = ""
     """Model, method and devices as they were read."""
+    findings: tuple[Finding, ...] = ()
     compared: bool = False
     """True if the reason is a comparison with what the models predict."""
     left: tuple[str, ...] = ()
     """Figures that were read and are not judged."""
-
-
-@dataclass(frozen=True)
-class Predicted:
-    """What the models of rates and memory say about one reading."""
-
-    reason: str
-    verdict: str = NOT_JUDGED
     expected: tuple[float, Range] | None = None
     """Tokens/s as claimed and as predicted."""
     side: str = ""
@@ -98,18 +90,17 @@ def _best(verdicts: Iterable[Judged]) -> Judged:
 
 def _verdict(facts: FactBase, claim: ClaimText, one: ClaimText, known: Callable[[], KnownRates]) -> Judged:
     """Return the verdict on a claim and on it with one variant of its devices, with all findings on it and on its best reading."""
-    (own, kept), other = findings_of_text(facts, claim, one), claim.other_work
-    if is_of_mlperf(one):
-        best = _of_mlperf(one)
+    own, kept = findings_of_text(facts, claim, one)
+    if other := claim.other_work:
+        names = [*(each.name for each in claim.models), *(each[0].name for each in claim.devices)]
+        best, kept = Judged(f"this is a claim about {other}, and only supervised training is judged", read=", ".join(names)), ""
+    elif is_of_mlperf(one):
+        best = _comparison(*against_entries(one))
     elif sides := sides_of(one):
         best = _comparison(*compared(facts, one, sides, known()))
     else:
         best = min((_best_reading(facts, each, known) for each in _of_each(one)), key=lambda each: _place(each.verdict))
         best = replace(best, left=() if list(changes(claim)) else tuple(each.printed for each in changes_of(claim)))
-    if other:
-        names = [*(each.name for each in claim.models), *(each[0].name for each in claim.devices)]
-        reason = f"this is a claim about {other}, and only supervised training is judged"
-        best, kept = Judged(verdict=NOT_JUDGED, reason=reason, findings=(), read=", ".join(names)), ""
     worst_first = sorted((*own, *best.findings), key=lambda each: WORST_FIRST[each.verdict])
     findings = tuple(replace(each, records=()) for each in worst_first)
     verdict: str = min((*(each.verdict.value for each in own), best.verdict), key=_place)
@@ -135,21 +126,13 @@ def _best_reading(facts: FactBase, claim: ClaimText, known: Callable[[], KnownRa
 
 
 def _comparison(read: str, reason: str, place: str) -> Judged:
-    """Return the verdict on how two accelerators, or two ways of training, compare."""
+    """Return the verdict on how two sides compare, or a time with those of others."""
     verdict = {"within": PLAUSIBLE, "near": AMBIGUOUS, "disputed": AMBIGUOUS, "outside": SUSPICIOUS}.get(place, NOT_JUDGED)
     if place == "near":
         reason += "; that leaves the claim open"
     doubted = verdict in {SUSPICIOUS, AMBIGUOUS}
     findings = (Finding(AuditVerdict(verdict), (CLAIM,), read, reason, ("tokens_per_s",), rule="predicted-rate"),) if doubted else ()
-    return Judged(verdict=verdict, reason=reason, findings=findings, read=read, compared=bool(place))
-
-
-def _of_mlperf(claim: ClaimText) -> Judged:
-    """Return the verdict on the time of an entry of MLPerf."""
-    read, reason, among = against_entries(claim)
-    verdict = NOT_JUDGED if among is None else PLAUSIBLE if among else SUSPICIOUS
-    findings = () if among is not False else (Finding(SUSPICIOUS, (CLAIM,), read, reason, ("train_time_s",), rule="predicted-rate"),)
-    return Judged(verdict=verdict, reason=reason, findings=findings, read=read, compared=True)
+    return Judged(reason, verdict, read, findings, compared=bool(place))
 
 
 def _states_rate(claim: ClaimText) -> bool:
@@ -186,7 +169,7 @@ def _judged(facts: FactBase, claim: ClaimText, record: PublishedResult, known: C
         card = next((each for each in facts.accelerators.values() if each.memory_gib == claim.memory_gib and each.vendor == "NVIDIA"), None)
         name = f"device with {claim.memory_gib:g} GB"
     devices = f"{run.devices} x {name}" if name else ""
-    predicted, read = Predicted(reason="no figure of it can be compared with other results"), [model.name if model else "", devices]
+    predicted, read = Judged("no figure of it can be compared with other results"), [model.name if model else "", devices]
     if model and (claim.methods or card):
         read = [asked_in_words(model, run.conditions.method, None, run.conditions.sequence_length or model.usual_length), devices]
     if claim.methods and run.conditions.method not in claim.methods:
@@ -194,7 +177,7 @@ def _judged(facts: FactBase, claim: ClaimText, record: PublishedResult, known: C
     if model and card and card.memory_gib:
         predicted = _predicted(claim, run, model, card, known())
     elif model and not claim.devices and "peak_memory_bytes" in run.claims:
-        predicted = Predicted(*against_model(claim, run, model, facts.accelerators[USUAL_DEVICES[0]]))
+        predicted = Judged(*against_model(claim, run, model, facts.accelerators[USUAL_DEVICES[0]]))
     if model and predicted.verdict == NOT_JUDGED and not _states_rate(claim):
         predicted = _priced(facts, claim, run, model, [card] if card else [], known) or predicted
     expected = {run.id: predicted.expected} if predicted.expected else {}
@@ -205,9 +188,8 @@ def _judged(facts: FactBase, claim: ClaimText, record: PublishedResult, known: C
     reason = "" if excluded else predicted.reason
     if verdict == PLAUSIBLE and predicted.side in OUTSIDE:
         reason += f", which {'offload to the host' if run.offloads_to_host else OUTSIDE[predicted.side]} can explain"
-    return Judged(
-        verdict=verdict, reason=reason, findings=findings, read=", ".join(filter(None, read)), compared=predicted.verdict != NOT_JUDGED
-    )
+    read_as, compares = ", ".join(filter(None, read)), predicted.verdict != NOT_JUDGED
+    return replace(predicted, verdict=verdict, reason=reason, findings=findings, read=read_as, compared=compares)
 
 
 def _asked(claim: ClaimText, stated: Conditions) -> Asked:
@@ -224,7 +206,7 @@ def _asked(claim: ClaimText, stated: Conditions) -> Asked:
     )
 
 
-def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: AcceleratorCard, fitted: KnownRates) -> Predicted:
+def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: AcceleratorCard, fitted: KnownRates) -> Judged:
     """Compare the rate and the memory of a reading with those of a step of usual settings; without them, say whether such a step fits."""
     rate, memory, stated = run.claims.get("tokens_per_s"), run.claims.get("peak_memory_bytes"), run.conditions
     derived = plain_rate(run) if rate is None else None
@@ -249,9 +231,9 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
         nearest = ", the nearest level" if len(known) > 1 else ""
         reason = "; ".join(filter(None, (above, f"{rate.printed} is {side} {ends} predicted for {software} software{nearest}")))
         if (side != "within" or above) and (ran := _ran(claim, run, model, rate.value, fitted, slow=side == "below")):
-            return Predicted(reason=f"{reason}, but {ran}", verdict=PLAUSIBLE)
+            return Judged(f"{reason}, but {ran}", PLAUSIBLE)
         if derived is not None and derived.quantity != "tokens" and side != "within":
-            return Predicted(reason=reason, verdict=SUSPICIOUS if above else NOT_JUDGED)  # rows may be shorter
+            return Judged(reason, SUSPICIOUS if above else NOT_JUDGED)  # rows may be shorter
         # Other software may be faster, and a narrower format by as much as its peak is higher; a whole time may hold twice that of training, or be `under 3 hours`.
         narrow = card.peak_tflops.get(narrow_format(stated.precision) or Dtype.BF16, 0.0)
         times = max(1.0, narrow / card.peak_tflops.get(Dtype.BF16, math.inf)) if side == "above" else 1.0
@@ -260,7 +242,7 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
         least = likely.low / LOOSE["time"][1] if whole else 0
         longer = side == "below" and derived is not None and rate.value > least
         expected = None if faster or longer else (rate.value / times, likely)
-        return Predicted(reason=reason, expected=expected, verdict=SUSPICIOUS if above else PLAUSIBLE, side=side)
+        return Judged(reason, SUSPICIOUS if above else PLAUSIBLE, expected=expected, side=side)
     # The memory model knows plain software, whole rows, NVIDIA's 4-bit weights, and adapters of all experts.
     unlike = {"software", "sequence_parallel", "quantisation"} & settings.keys() or card.vendor == APPLE or model.experts
     modelled = not (known or unlike or run.offloads_to_host or method is not stated.method or claim.says("few_states"))
@@ -269,11 +251,11 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
         _ran(claim, run, model, rate.value, fitted) if rate else _held(claim, run, model, memory.value, fitted) if misfit and memory else ""
     )
     if ran:
-        return Predicted(reason=ran, verdict=PLAUSIBLE)
+        return Judged(ran, PLAUSIBLE)
     if misfit:
         needs, lacking = gib(plan.needed_bytes), gib(plan.needed_bytes - card.usable_bytes)
         ending = f"it needs {needs}, not {memory.printed}," if memory else f"each device lacks {lacking}"
-        return Predicted(reason=f"{MISFIT}{ending} by the memory model", verdict=SUSPICIOUS)
+        return Judged(f"{MISFIT}{ending} by the memory model", SUSPICIOUS)
     if not rate:
         fitting = _fitting(claim, run, model, card, plan, fit)
         alone = (
@@ -286,7 +268,7 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
     )
     why = next((each.reason for each in rates if rate and each.reason), "it offloads to the host" if memory else unstated)
     reason = "; ".join(filter(None, (above, f"it is not compared with other results: {why}")))
-    return Predicted(reason=reason, verdict=SUSPICIOUS if above else NOT_JUDGED)
+    return Judged(reason, SUSPICIOUS if above else NOT_JUDGED)
 
 
 def _rate_of_mfu(claim: ClaimText, run: AuditedResult, model: ModelCard, card: AcceleratorCard, known: Iterable[Range]) -> Claim | None:
@@ -305,7 +287,7 @@ def _rate_of_mfu(claim: ClaimText, run: AuditedResult, model: ModelCard, card: A
 
 def _priced(
     facts: FactBase, claim: ClaimText, run: AuditedResult, model: ModelCard, cards: list[AcceleratorCard], known: Callable[[], KnownRates]
-) -> Predicted | None:
+) -> Judged | None:
     """Compare a cost per token, or of tokens, with list prices and the rates predicted: of the named device, else of any; None if one is not known."""
     costs, tokens = claim.stated("cost_per_1m_tokens_usd"), claim.stated("tokens")
     size = 1e6 if costs or not tokens else tokens[0].value.value
@@ -326,7 +308,7 @@ def _priced(
     side = "below" if stated.value.high < low else "above" if stated.value.low > high else "within"
     reason = f"{stated.printed} is {side} {usd(low)} to {usd(high)} for {tokens_in_words(size)}, by list prices on demand and the rates predicted"
     far = stated.value.high < CHEAP * low or stated.value.low > DEAR * high
-    return Predicted(reason, PLAUSIBLE if side == "within" else SUSPICIOUS if far else AMBIGUOUS)
+    return Judged(reason, PLAUSIBLE if side == "within" else SUSPICIOUS if far else AMBIGUOUS)
 
 
 def _accepted(claim: ClaimText, run: AuditedResult, model: ModelCard, fitted: KnownRates) -> list[KnownRate]:
@@ -363,33 +345,33 @@ def _ran(claim: ClaimText, run: AuditedResult, model: ModelCard, rate: float, fi
 
 def _fitting(
     claim: ClaimText, run: AuditedResult, model: ModelCard, card: AcceleratorCard, plan: Candidate, fit: MemoryVerdict
-) -> Predicted | None:
+) -> Judged | None:
     """Judge whether a training fits that is named on devices, or the memory that it states; None if the memory model cannot know."""
     needed, usable, others = gib(plan.needed_bytes), gib(card.usable_bytes), plan.other_stacks(card)
     reason = f"a step of usual settings needs {needed} of {usable} by the memory model"
     held = weight_bytes(model, plan.shape.method, "fp8" if claim.says("eight_bits") else None)[0] / run.devices
     weights, memory = f"weights alone take {gib(held)} of the {usable} of each device", run.claims.get("peak_memory_bytes")
     if claim.says("not_fitting"):
-        return Predicted(reason=reason, verdict=AMBIGUOUS if fit in FITS else PLAUSIBLE)
+        return Judged(reason, AMBIGUOUS if fit in FITS else PLAUSIBLE)
     if card.vendor == APPLE or run.offloads_to_host:
         return None
     if held > card.usable_bytes and not memory:
-        return Predicted(reason=weights, verdict=IMPOSSIBLE)
+        return Judged(weights, IMPOSSIBLE)
     if claim.says("few_states"):
-        return Predicted(reason=f"{weights}; the memory model does not know what its optimizer holds besides", verdict=PLAUSIBLE)
+        return Judged(f"{weights}; the memory model does not know what its optimizer holds besides", PLAUSIBLE)
     if memory:
         # Any device has the memory that the leanest stack needs.
         [leanest] = [replace(plan, stack=name) for name in plan.other_stacks(card.with_usable(ENDLESS))[:1]] or [plan]
         also = f", and {gib(leanest.needed_bytes)} with {leanest.stack}" if leanest.needed_bytes < plan.needed_bytes else ""
-        return Predicted(reason=f"by the memory model, a step of usual settings needs {needed}{also}", verdict=PLAUSIBLE)
+        return Judged(f"by the memory model, a step of usual settings needs {needed}{also}", PLAUSIBLE)
     if claim.says("tuned"):
         return None
     if fit == "no" and not others:
         # Shards of several devices may wait in host memory, which is slow but usual.
         lacking = f"each device lacks {gib(plan.needed_bytes - card.usable_bytes)}"
-        return Predicted(reason=f"{MISFIT}{lacking} by the memory model", verdict=SUSPICIOUS if run.devices == 1 else AMBIGUOUS)
+        return Judged(f"{MISFIT}{lacking} by the memory model", SUSPICIOUS if run.devices == 1 else AMBIGUOUS)
     ending = "" if fit in FITS else f"; with {others[0]} it fits" if others else ", and may not fit"
-    return Predicted(reason=f"{reason}{ending}", verdict=PLAUSIBLE)
+    return Judged(f"{reason}{ending}", PLAUSIBLE)
 
 
 def _above_bf16(run: AuditedResult) -> str:
