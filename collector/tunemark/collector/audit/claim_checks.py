@@ -12,11 +12,10 @@ from datetime import date
 from itertools import product
 
 from tunemark.collector.audit.bounds import SIXTEEN_BIT, adam_bytes, flop_conventions
-from tunemark.collector.audit.claim_text import CLAIMS, PAIR, ClaimText, Stated
+from tunemark.collector.audit.claim_text import CLAIMS, PAIR, ClaimText, Stated, words
 from tunemark.collector.audit.evidence import label
 from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.rule import AMBIGUOUS, IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, WORST_FIRST, Finding
-from tunemark.collector.audit.rules.catalogue import WHOLE_MACHINE
 from tunemark.collector.audit.rules.identities import Equation, number
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
@@ -30,15 +29,6 @@ from tunemark.schema.vocabulary import AuditVerdict, Dtype, Method
 CLAIM: str = CLAIMS["id"]
 SLACK = 0.05
 """Share by which rounded figures of a text may differ from their product."""
-LOOSE = {
-    "most": (0.0, 1.0),
-    "rows": (0.9, 1.0),
-    "energy": (0.0, WHOLE_MACHINE),
-    "time": (1.0, 2.0),
-    "passes": (1.0, 1.25),
-    "hours": (0.8, 2.0),
-}
-"""Shares of a product between which a figure lies: rows are padded or packed, hosts take power, runs load and evaluate, rates are of a moment."""
 RECOMPUTED = 4 / 3
 """Work of a step with every block computed twice, as a multiple of that without."""
 LENGTHS = (1, 8_192)
@@ -57,12 +47,6 @@ PROVIDERS = 3
 """Providers whose prices tell what a device costs at least."""
 ROUNDED = 0.15
 """Share by which a change in one digit may be rounded."""
-PAIRED = (
-    "tokens_per_s", "tokens_per_s_each", "samples_per_s", "samples_per_s_each", "steps_per_s", "step_time_s", "train_time_s", "epoch_time_s",
-    "flop_per_s", "flop_per_s_each", "peak_memory_bytes", "cost_usd", "energy_j", "mfu",
-)  # fmt: skip
-"""Figures that a text may give before and after a change."""
-ABOUT = re.compile(r"^[^.;,]{0,12}\b(?:memory|vram|ram|cost|cheap\w*|param\w*|energy|power|loss|accura\w*)\b", re.IGNORECASE)
 
 
 def findings_of_text(facts: FactBase, claim: ClaimText, one: ClaimText) -> tuple[list[Finding], str]:
@@ -143,7 +127,7 @@ def products(claim: ClaimText) -> Iterator[Equation]:
             side = "rows"
         elif claim.says("packed") and side == "rows":
             side = "most"
-        low, high = LOOSE.get(side, (1.0, 1.0))
+        low, high = CLAIMS["loose"].get(side, (1.0, 1.0))
         if row["of"] == "global_batch" and not claim.values("gradient_accumulation"):
             high = math.inf  # rows that are accumulated make the rest of it
         left = tuple((words, Interval(value.value, value.low * low, value.high * high)) for words, value in alternatives)
@@ -183,15 +167,13 @@ def _off(way: tuple[str, Interval], right: Interval) -> float:
     return abs(math.log(way[1].value / right.value)) if way[1].value > 0 and right.value > 0 else math.inf
 
 
-def _misses(way: tuple[str, Interval], right: Interval) -> tuple[bool, float]:
-    """Return True if a calculation disagrees with the stated figure, and its distance: the first in order is the best reading."""
-    return not way[1].widened(SLACK).overlaps(right), _off(way, right)
+def _misses(way: tuple[str, Interval], right: Interval, *, usual_first: bool = False) -> tuple[bool, float]:
+    """Return True if a calculation disagrees with the stated figure, and its distance: the first in order is the best reading.
 
-
-def _agreement(way: tuple[str, Interval], right: Interval) -> tuple[bool, float]:
-    """Order calculations by their distance from the stated figure if they agree with it; those that do not stay in order, the usual one first."""
-    misses, off = _misses(way, right)
-    return misses, 0.0 if misses else off
+    With `usual_first`, those that disagree stay in their order.
+    """
+    misses = not way[1].widened(SLACK).overlaps(right)
+    return misses, 0.0 if misses and usual_first else _off(way, right)
 
 
 # Utilisation ---------------------------------------------------------------------------------------
@@ -210,10 +192,10 @@ def utilisations(claim: ClaimText) -> Iterator[Equation]:
                 (f"{words} / {peak / 1e12:g} TFLOP/s in {dtype}", value / peak)
                 for (words, value), (dtype, peak) in product(achieved, peaks)
             ]
-            way, each = min(product(ways, mfu), key=lambda pair: _agreement(pair[0], pair[1].value))
+            way, each = min(product(ways, mfu), key=lambda pair: _misses(pair[0], pair[1].value, usual_first=True))
             yield Equation((CLAIM,), ("mfu",), each.printed, (way,), each.value, "the MFU", SLACK, show=percent)
     if flops and worked:
-        way, right = min(product(worked, flops), key=lambda pair: _agreement(pair[0], pair[1][1]))
+        way, right = min(product(worked, flops), key=lambda pair: _misses(pair[0], pair[1][1], usual_first=True))
         yield Equation((CLAIM,), ("tokens_per_s",), right[0], (way,), right[1], "FLOP/s of a device", SLACK)
 
 
@@ -269,14 +251,14 @@ def _peaks(claim: ClaimText, *others: Dtype) -> list[tuple[str, float]]:
 
 def changes(claim: ClaimText) -> Iterator[Equation]:
     """Yield speed-ups, reductions and scaling efficiencies against the figures before and after."""
-    pairs = [(kind, values) for kind in PAIRED if len(values := claim.stated(kind)) == PAIR]
+    pairs = [(kind, values) for kind in CLAIMS["kinds"]["paired"] if len(values := claim.stated(kind)) == PAIR]
     counts = claim.counts if len(claim.counts) == PAIR else ()
     for kind in ("speedup", "gained", "saved"):
         for stated in claim.stated(kind):
             value = stated.value.value
             # `2x` for 2.5 is rounded too far.
             right = Interval(value, max(stated.value.low, value * (1 - ROUNDED)), min(stated.value.high, value * (1 + ROUNDED)))
-            about = ABOUT.search(claim.text[claim.text.find(stated.printed) + len(stated.printed) :])
+            about = words("about").search(claim.text[stated.place + len(stated.printed) :])
             of_memory = bool(about and re.search("memory|ram", about[0], re.IGNORECASE))
             # Without a word about what changed, it may be any pair.
             chosen = [pair for pair in pairs if not about or (pair[0] == "peak_memory_bytes") == of_memory]
@@ -307,19 +289,18 @@ def _ratios(kind: str, change: str, first: Stated, second: Stated) -> Iterator[t
 
 
 def orders(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
-    """Yield more than n times the rate on n times the devices, and QLoRA that is faster than LoRA in the same setting."""
-    if len(claim.counts) == PAIR and claim.counts[0] < claim.counts[1]:
-        times, rates = claim.counts[1] / claim.counts[0], ("tokens_per_s", "samples_per_s", "steps_per_s")
-        pairs = [values for kind in rates if len(values := claim.stated(kind)) == PAIR]
-        ratios = [(f"{b.printed} / {a.printed}", (b.value / a.value).low) for a, b in pairs]
-        for words, ratio in (*ratios, *((each.printed, each.value.low) for each in claim.stated("speedup"))):
-            if ratio > times * SUPERLINEAR:
-                why = f"{words} = {ratio:.3g} times the rate with {times:g} times the devices: n devices do at most n times the work of one"
-                yield _finding(SUSPICIOUS, words, why, "tokens_per_s")
-    grown = [each.value.low for each in claim.stated("speedup")] + [1 + each.value.low for each in claim.stated("gained")]
-    if grown and max(grown) > SUPERLINEAR and claim.says("same") and (match := claim.said("faster")):
-        why = "both multiply the same matrices, and QLoRA turns its weights into 16 bits before: in the same setting it is slower than LoRA"
-        yield _finding(SUSPICIOUS, match[0], why, "tokens_per_s")
+    """Yield more than n times the rate on n times the devices."""
+    if len(claim.counts) != PAIR or claim.counts[0] >= claim.counts[1]:
+        return
+    times, rates = claim.counts[1] / claim.counts[0], ("tokens_per_s", "samples_per_s", "steps_per_s")
+    pairs = [values for kind in rates if len(values := claim.stated(kind)) == PAIR]
+    ratios = [(f"{b.printed} / {a.printed}", b.value / a.value) for a, b in pairs]
+    for printed, ratio in (*ratios, *((each.printed, each.value) for each in claim.stated("speedup"))):
+        if ratio.low > times * SUPERLINEAR:
+            why = (
+                f"{printed} = {ratio.low:.3g} times the rate with {times:g} times the devices: n devices do at most n times the work of one"
+            )
+            yield _finding(SUSPICIOUS, printed, why, "tokens_per_s")
 
 
 # Facts ---------------------------------------------------------------------------------------------

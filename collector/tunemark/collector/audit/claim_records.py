@@ -7,7 +7,7 @@ from itertools import islice, product
 from typing import Any, NamedTuple
 
 from tunemark.collector.audit.claim_checks import CLAIM, amounts
-from tunemark.collector.audit.claim_text import PAIR, ClaimText
+from tunemark.collector.audit.claim_text import CLAIMS, PAIR, ClaimText
 from tunemark.collector.audit.printed_figures import WORDS
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.facts.names import product_of
@@ -20,9 +20,6 @@ from tunemark.schema.vocabulary import Dtype, Method, PublishedStatus
 MOST_READINGS = 48
 SEVERAL = 64
 """Devices of a training that states its device hours without their number."""
-IN_ROWS = ("samples_per_s", "samples_per_s_each", "step_time_s", "steps_per_s")
-DIRECT = ("samples_per_s", "step_time_s", "steps_per_s", "hfu", "power_w", "energy_j")
-"""Figures that are judged as they are stated."""
 
 
 def meanings(claim: ClaimText) -> Iterator[tuple[ClaimText, ClaimText]]:
@@ -77,7 +74,7 @@ def _record(claim: ClaimText, choice: _Choice) -> PublishedResult:
         # That of a model of the stated size, as one of the model that stands for it.
         size = count_parameters(model).total / claim.sized
         figures["peak_memory_bytes"] = memory.model_copy(update={"value": memory.value * size})
-    in_rows = any(claim.stated(kind) for kind in IN_ROWS)
+    in_rows = any(claim.stated(kind) for kind in CLAIMS["kinds"]["in_rows"])
     length = stated_length or (model.usual_length if model and not in_rows else None)
     named = [name for name in claim.formats if card is None or Dtype(name) in card.peak_tflops]
     if method is Method.LORA and claim.says("eight_bits"):
@@ -120,7 +117,7 @@ def _lengths(claim: ClaimText) -> list[int | None]:
     stated: list[int | None] = (
         [int(min(value.value for value in claim.values("sequence_length")))] if claim.values("sequence_length") else [None]
     )
-    in_rows = any(claim.values(kind) for kind in IN_ROWS)
+    in_rows = any(claim.values(kind) for kind in CLAIMS["kinds"]["in_rows"])
     return [*stated, None] if in_rows and stated[0] and claim.says("longest") and not claim.says("full_rows") else stated
 
 
@@ -130,7 +127,7 @@ def _figures(claim: ClaimText, card: AcceleratorCard | None, count: int, unit: f
     # Of two numbers of devices, the last has the last rate.
     choose = max if alone else (lambda values: values[-1]) if len(claim.counts) == PAIR and len(claim.devices) < PAIR else min
     found = dict[str, Claim]()
-    for kind in ("tokens_per_s", *DIRECT):
+    for kind in CLAIMS["kinds"]["direct"]:
         totals = [(each.value.value, each.printed) for each in claim.stated(kind)]
         totals = totals or [
             (each.value.value * count, f"{each.printed}{f' x {count}' if count > 1 else ''}") for each in claim.stated(f"{kind}_each")

@@ -34,16 +34,9 @@ LONGEST = 6
 """Words of a name at most."""
 PAIR = 2
 """Figures before and after a change, or things that are compared."""
-RATES = ("tokens_per_s", "samples_per_s", "flop_per_s")
-"""Figures of one device or of all."""
-CHANGES = ("speedup", "gained", "saved")
-"""Figures that compare one thing with another."""
-SHARES = ("mfu", "hfu", "saved", "gained", "scaling_efficiency", "trainable_share")
 READ = "\N{BULLET}"
 """Stands in place of what was read."""
 COUNT = rf"(?<![\w.,-])(\d{{1,3}},\d{{3}}|\d{{1,5}}|\d{{1,3}}(?:\.\d)?k|{'|'.join(CLAIMS['numbers'])})"
-COINS = {"u": "$", "d": "$", "e": "€", "g": "£", "p": "£"}
-"""First letter of the word for a currency -> its sign."""
 FEWEST = 8
 """Tokens that a sample has at least."""
 
@@ -142,13 +135,10 @@ def pattern_of(text: str) -> re.Pattern[str]:
 
 def read_claim(facts: FactBase, text: str) -> ClaimText:
     """Return the names, figures and words of a text."""
-    text = re.sub(r"[\u2010-\u2015\u2212]", "-", text.replace("\N{MULTIPLICATION SIGN}", "x").replace("\N{NO-BREAK SPACE}", " "))
-    text = re.sub(r"(?<![\w.])(\d{1,5}) ?[xX*] ?(?=[A-Za-z]{2}|[A-Za-z]\d|[3-5]0\d0\b)", r"\1 x ", " ".join(text.split()))
-    text = re.sub(
-        r"\b(t)era[ -]?(flop)|\b(p)eta[ -]?(flop)", lambda match: "".join(filter(None, match.groups())).upper(), text, flags=re.IGNORECASE
-    )
-    text = re.sub(r"(?<![\w.])(\d+(?:\.\d+)?) ?(?:cents?\b|¢)", lambda match: f"${float(match[1]) / 100:g}", text)
-    text = words("coin_behind").sub(lambda match: f"{COINS.get(match[2][0].lower(), match[2])}{match[1]}", text)
+    for row in CLAIMS["cleaned"]:
+        text = pattern_of(row["words"]).sub(row["as"], text)
+    text = re.sub(r"(?<![\w.])(\d+(?:\.\d+)?) ?(?:cents?\b|¢)", lambda match: f"${float(match[1]) / 100:g}", " ".join(text.split()))
+    text = words("coin_behind").sub(lambda match: f"{CLAIMS['coins'].get(match[2][0].lower(), match[2])}{match[1]}", text)
     found, scan = _named(text), _Scan(text)
     models, memory = _models(facts, scan), scan.take(words("nameless"))
     (devices, counts, others), between = _devices(facts, scan)
@@ -373,13 +363,15 @@ def _stated(kind: str, match: re.Match[str], text: str, clear: str) -> Stated | 
     whole = words("total").search(clause) or re.match(r" ?(?:in total|total|across|overall|together|aggregate|for the|combined)", after)
     beside = words("each_behind").match(behind) or words("each_before").search(clear[:start])
     alone = words("each").search(match[0]) or (beside and not whole)
-    either = kind in RATES and not (alone or whole) and bool(words("each").search(f"{near} {READ} {behind}"))
+    either = kind in CLAIMS["kinds"]["rates"] and not (alone or whole) and bool(words("each").search(f"{near} {READ} {behind}"))
     amount = _in_unit(kind, _interval(number, value), match.groupdict())
-    if kind in CHANGES and APPROXIMATE.search(f"{before[-12:]}{match[0]}".rpartition(number)[0]):
+    if kind in CLAIMS["kinds"]["changes"] and APPROXIMATE.search(f"{before[-12:]}{match[0]}".rpartition(number)[0]):
         amount = amount.widened(ROUGHLY - 1)
     if kind in {"cost_usd", "train_time_s"} and words("at_most").search(before):
         amount = replace(amount, low=0.0)
-    return Stated(f"{kind}_each" if kind in RATES and alone else kind, amount, text[start:end].strip(" ,"), start, either)
+    return Stated(
+        f"{kind}_each" if kind in CLAIMS["kinds"]["rates"] and alone else kind, amount, text[start:end].strip(" ,"), start, either
+    )
 
 
 def _in_unit(kind: str, amount: Interval, parts: dict[str, str]) -> Interval:
@@ -387,7 +379,7 @@ def _in_unit(kind: str, amount: Interval, parts: dict[str, str]) -> Interval:
     if per := (parts.get("t") or "").lower():
         seconds = UNIT_S["ms" if per.startswith(("ms", "milli")) else per[0]]
         return amount / seconds if kind.endswith("_per_s") else amount * seconds
-    if kind in SHARES:
+    if kind in CLAIMS["kinds"]["shares"]:
         return amount * 0.01
     prefix = next((size for unit, size in CLAIMS["units"].items() if unit.lower() == (parts.get("p") or "").lower()), 1.0)
     return amount * prefix * (CLAIMS["units"]["Wh"] if kind == "energy_j" else 1.0)

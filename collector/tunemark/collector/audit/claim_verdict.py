@@ -11,11 +11,11 @@ from functools import cache
 from typing import Any
 
 from tunemark.collector.audit.bounds import dense_peak, flop_conventions, utilisation, weight_bytes
-from tunemark.collector.audit.claim_checks import CHEAP, CLAIM, DEAR, LOOSE, SLACK, changes, findings_of_text
+from tunemark.collector.audit.claim_checks import CHEAP, CLAIM, DEAR, SLACK, changes, findings_of_text
 from tunemark.collector.audit.claim_comparison import USUAL_DEVICES, against_model, compared, usd_per_hour
 from tunemark.collector.audit.claim_mlperf import against_entries, is_of_mlperf
 from tunemark.collector.audit.claim_records import meanings, readings
-from tunemark.collector.audit.claim_text import PAIR, ClaimText
+from tunemark.collector.audit.claim_text import CLAIMS, PAIR, ClaimText, words
 from tunemark.collector.audit.claim_ways import changes_of, methods_of, sides_of
 from tunemark.collector.audit.evidence import AuditedResult, Evidence
 from tunemark.collector.audit.load import audited_record, load_evidence
@@ -36,8 +36,6 @@ from tunemark.schema.records.published import Claim, Conditions, PublishedResult
 from tunemark.schema.throughput import Range, architecture_of
 from tunemark.schema.vocabulary import FITS, AuditVerdict, Dtype, Method
 
-SETTINGS = {"sequence_length", "micro_batch", "batch", "gradient_accumulation", "lora_r", "parameters", "peak_memory_bytes"}
-"""Figures beside which a text may say that training fits."""
 NOT_JUDGED, PLAUSIBLE = "not judged", "plausible"
 NOTHING = len(AuditVerdict)
 """Place of these verdicts, which the audit does not have: behind the mildest."""
@@ -46,8 +44,6 @@ ENDLESS = 1e15
 MISFIT = "a step of usual settings, without offload to the host, does not fit: "
 OUTSIDE = {"below": "padding, a slow link or other work in the same time", "above": "software that is faster than what results are of"}
 """What leaves a rate possible that is beside the interval predicted, but not beyond what the audit accepts."""
-RATIO = re.compile(r"\d ?(?:x\b|%|times\b)")
-"""How a number begins that compares something."""
 BY_PHYSICS = ("utilisation", "attainable")
 """Rules that compare a rate with the peak of its devices."""
 
@@ -239,7 +235,7 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
         times = max(1.0, narrow / card.peak_tflops.get(Dtype.BF16, math.inf)) if side == "above" else 1.0
         faster = side == "above" and (rate.value <= times * likely.high or (software == "plain" and "software" in settings))
         whole = claim.values("tokens") and all(each.low for each in claim.values("train_time_s"))
-        least = likely.low / LOOSE["time"][1] if whole else 0
+        least = likely.low / CLAIMS["loose"]["time"][1] if whole else 0
         longer = side == "below" and derived is not None and rate.value > least
         expected = None if faster or longer else (rate.value / times, likely)
         return Judged(reason, SUSPICIOUS if above else PLAUSIBLE, expected=expected, side=side)
@@ -259,7 +255,9 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
     if not rate:
         fitting = _fitting(claim, run, model, card, plan, fit)
         alone = (
-            {each.kind for each in claim.figures} <= SETTINGS and not claim.says("comparison") and not RATIO.search(" ".join(claim.left))
+            {each.kind for each in claim.figures} <= {*CLAIMS["kinds"]["settings"]}
+            and not claim.says("comparison")
+            and not words("ratio").search(" ".join(claim.left))
         )
         if fitting and (memory or alone or fitting.verdict in {IMPOSSIBLE, SUSPICIOUS}):
             return fitting

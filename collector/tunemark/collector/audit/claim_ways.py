@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tunemark.collector.audit.claim_text import CHANGES, CLAIMS, PAIR, ClaimText, Stated, pattern_of, words
+from tunemark.collector.audit.claim_text import CLAIMS, PAIR, ClaimText, Stated, pattern_of, words
 from tunemark.collector.audit.interval import GB_OR_GIB, Interval
 from tunemark.collector.audit.published_shape import ENUMS
 from tunemark.schema.facts.cards import AcceleratorCard
@@ -120,7 +120,7 @@ def ratios(claim: ClaimText, sides: Sides) -> dict[str, Interval]:
 
 def changes_of(claim: ClaimText) -> list[Stated]:
     """Return the figures that compare one thing with another."""
-    return [each for kind in CHANGES for each in claim.stated(kind)]
+    return [each for kind in CLAIMS["kinds"]["changes"] for each in claim.stated(kind)]
 
 
 def _kind(claim: ClaimText, change: Stated) -> str:
