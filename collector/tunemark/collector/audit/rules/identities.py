@@ -419,9 +419,7 @@ def implied_rates(evidence: Evidence) -> Iterator[Finding]:
         table = [other_bill for other, other_bill in evidence.assertions(Bill) if (source_of(other.id), other.section) == place]
         lengths = {result.conditions.sequence_length for result in evidence.with_ids(row.result or "" for row in table)}
         length, peak = lengths.pop() if len(lengths) == 1 else None, dense_peak(card)
-        if bill.result is not None or claim is None or not claim.value or price is None or not price[1].value:
-            continue
-        if model is None or bill.method is None or card is None or not length or not peak:
+        if bill.result or not (claim and claim.value and price and price[1].value and model and bill.method and card and length and peak):
             continue
         # The document's lowest price allows the longest time.
         seconds = Interval.of(claim) / Interval.of(price[1]) * HOUR_S
