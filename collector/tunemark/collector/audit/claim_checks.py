@@ -16,7 +16,7 @@ from tunemark.collector.audit.claim_text import CLAIMS, PAIR, ClaimText, Stated,
 from tunemark.collector.audit.evidence import label
 from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.rule import AMBIGUOUS, IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, WORST_FIRST, Finding
-from tunemark.collector.audit.rules.identities import Equation, number
+from tunemark.collector.audit.rules.identities import Equation, number, products_of
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import GB, GIB, HOUR_S, percent, usd
@@ -116,7 +116,7 @@ def products(claim: ClaimText) -> Iterator[Equation]:
     """Yield the products that the figures of a text must keep."""
     for row in CLAIMS["products"]:
         expected = claim.stated(row["of"])
-        alternatives = list(_alternatives(claim, row["is"].split()))
+        alternatives = list(products_of(row["is"].split(), lambda kind: [("", value) for value in amounts(claim, kind)]))
         if not expected or not alternatives or (row.get("without") and claim.says(row["without"])):
             continue
         if row["is"].startswith(row["of"]) and not claim.values(f"{row['of']}_each"):
@@ -142,24 +142,6 @@ def _in_coin(printed: str, show: Callable[[float], str]) -> Callable[[float], st
     """Return a way to show amounts in the currency of a printed one."""
     coin = re.match(r"(?:€|£|EUR|GBP) ?", printed, re.IGNORECASE)
     return (lambda value: show(value).replace("$", coin[0])) if coin else show
-
-
-def _alternatives(claim: ClaimText, factors: list[str]) -> Iterator[tuple[str, Interval]]:
-    """Yield the products of factors in words with their values, with and without those that are optional."""
-    choices = list[list[tuple[bool, Interval | None]]]()
-    for factor in factors:
-        name, divides = factor.strip("/?"), factor.startswith("/")
-        plain = re.fullmatch(r"[\d.]+", name)
-        known = [Interval.exact(float(name))] if plain else amounts(claim, name)
-        optional: list[Interval | None] = [None] if factor.endswith("?") else []
-        choices.append([(divides, value) for value in (*known, *optional)])
-    for chosen in product(*choices):
-        value, parts = Interval.exact(1.0), list[str]()
-        for divides, factor_value in chosen:
-            if factor_value is not None:
-                value = value / factor_value if divides else value * factor_value
-                parts.append(f"{'/' if divides else 'x'} {factor_value.value:,.10g}")
-        yield " ".join(parts).removeprefix("x "), value
 
 
 def _off(way: tuple[str, Interval], right: Interval) -> float:
@@ -210,11 +192,8 @@ def counted_twice(claim: ClaimText) -> Iterator[Finding]:
 
 def _by_tokens(claim: ClaimText) -> Iterator[tuple[str, Interval]]:
     """Yield the FLOP/s of one device by its tokens per second, from the fewest FLOPs of a token to the most with recomputed blocks."""
-    rates = [each.value for each in claim.stated("tokens_per_s_each")]
-    if not rates:
-        rates = [value / count for value, count in product(claim.values("tokens_per_s"), claim.counts or (1,))]
     lengths = [int(value.value) for value in claim.values("sequence_length")]
-    for model, rate, method in product(() if claim.sized else claim.models, rates, claim.possible_methods):
+    for model, rate, method in product(() if claim.sized else claim.models, _rates_of_each(claim), claim.possible_methods):
         most = max(flop_conventions(model, method, min(length, model.context_length))[1] for length in lengths or LENGTHS)
         fewest, _ = flop_conventions(model, method, 1)
         count = count_parameters(model)
@@ -228,6 +207,12 @@ def _by_tokens(claim: ClaimText) -> Iterator[tuple[str, Interval]]:
                 f"{rate.value:,.6g} tokens/s x {flop / 1e9:.2f} GFLOP ({how}{counted})",
                 replace(rate * flop, low=rate.low * fewest, high=rate.high * most * RECOMPUTED),
             )
+
+
+def _rates_of_each(claim: ClaimText) -> list[Interval]:
+    """Return the tokens per second of one device."""
+    of_all = product(claim.values("tokens_per_s"), claim.counts or (1,))
+    return claim.values("tokens_per_s_each") or [rate / count for rate, count in of_all]
 
 
 def _peaks(claim: ClaimText, *others: Dtype) -> list[tuple[str, float]]:
@@ -368,10 +353,7 @@ def prices(facts: FactBase, claim: ClaimText) -> Iterator[Finding]:
     enough = len({provider for _, provider in known}) >= PROVIDERS
     times = (count * time * (1 / HOUR_S) for count, time in product(amounts(claim, "devices"), claim.values("train_time_s")))
     hours, least, most = [*claim.values("device_hours"), *times], min(known, default=(0.0, ""))[0], max(known, default=(math.inf, ""))[0]
-    each_rate = [
-        *claim.values("tokens_per_s_each"),
-        *(rate / count for rate, count in product(claim.values("tokens_per_s"), claim.counts or (1,))),
-    ]
+    each_rate = _rates_of_each(claim)
     if not (hours or each_rate) and (fewest := _fewest_seconds(claim)):
         # What physics leaves of the time makes the price of an hour the highest that it can be.
         hours = [tokens * fewest * (1 / HOUR_S) for tokens in claim.values("tokens")]

@@ -3,8 +3,10 @@
 An identity is a row of `products` in words.toml, or a function that yields equations. A new one is one row or one function in `IDENTITIES`.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
 
 from tunemark.collector.audit.bounds import dense_peak, least_flop_per_token
 from tunemark.collector.audit.evidence import AuditedResult, Claimed, Evidence, grouped, label, source_of
@@ -71,49 +73,69 @@ class Equation:
 
 @dataclass(frozen=True, kw_only=True)
 class Figures(Claimed):
-    """The figures of a result or a statement, and the other records that they come from."""
+    """The figures of a result or a statement, with the records that they come from."""
 
-    record: str
-    others: tuple[str, ...] = ()
-    devices: int = 1
+    records: tuple[str, ...]
+    others: Mapping[str, Interval] = field(default_factory=dict)
+    """What figures rest on that is not printed as one, such as the number of devices."""
+
+    def amounts(self, name: str) -> Sequence[tuple[str, Interval]]:
+        """Return the values that a figure may have, with the words of each reading."""
+        known = self.others.get(name) or self.interval(name)
+        return [("", known)] if known else self.readings(name)
+
+
+Amounts = Callable[[str], Sequence[tuple[str, Interval]]]
+"""Name of a figure -> the values that it may have, with the words of each reading."""
 
 
 def products(evidence: Evidence) -> Iterator[Equation]:
     """Yield the products of figures that one record prints."""
-    slack = evidence.facts.known.practice("clock-slack")
-    for figures in _all_figures(evidence):
-        for first, second, product, divisor in WORDS["products"]:
-            # A total over several devices is not the peak of one.
-            expected = [value for meaning, value in figures.readings(product) if "together" not in meaning]
-            factor = figures.interval(second) if isinstance(second, str) else Interval.exact(second)
-            if len(expected) != 1 or factor is None or not figures.readings(first):
-                continue
-            by = divisor or float(figures.devices)
-            left = tuple((_written(meaning, value, factor, by), value * factor / by) for meaning, value in figures.readings(first))
-            names = tuple(name for name in (first, second, product) if isinstance(name, str))
-            records = (figures.record, *figures.others)
-            yield Equation(records, names, figures.printed(*names), left, expected[0], label(product), max(slack, DIVIDED_FIRST))
+    slack = max(evidence.facts.known.practice("clock-slack"), DIVIDED_FIRST)
+    for figures, (total, factors) in product(_all_figures(evidence), WORDS["products"]):
+        # A total over several devices is not the peak of one.
+        expected = [value for meaning, value in figures.readings(total) if "together" not in meaning]
+        left = tuple(products_of(factors.split(), figures.amounts))
+        if len(expected) == 1 and left:
+            names = tuple(name for name in (*factors.split(), total) if name in figures.claims)
+            yield Equation(figures.records, names, figures.printed(*names), left, expected[0], label(total), slack)
 
 
-def _written(meaning: str, first: Interval, second: Interval, by: float) -> str:
-    divided = f" / {by:,.10g}" if by != 1 else ""
-    return f"{first.value:,.10g} x {second.value:,.10g}{divided}{f' ({meaning})' if meaning else ''}"
+def products_of(factors: Iterable[str], amounts: Amounts) -> Iterator[tuple[str, Interval]]:
+    """Yield the products of factors in words with their values: names of figures or numbers, divided by after `/`, with and without those before `?`."""
+    choices = list[list[tuple[bool, str, Interval | None]]]()
+    for factor in factors:
+        name, divides = factor.strip("/?"), factor.startswith("/")
+        known = [("", Interval.exact(float(name)))] if re.fullmatch(r"[\d.]+", name) else amounts(name)
+        optional: list[tuple[bool, str, Interval | None]] = [(divides, "", None)] if factor.endswith("?") else []
+        choices.append([*((divides, meaning, value) for meaning, value in known), *optional])
+    for chosen in product(*choices):
+        result, parts = Interval.exact(1.0), list[str]()
+        for divides, meaning, value in chosen:
+            if value is not None:
+                result = result / value if divides else result * value
+                parts.append(f"{'/' if divides else 'x'} {value.value:,.10g}{f' ({meaning})' if meaning else ''}")
+        yield " ".join(parts).removeprefix("x "), result
 
 
 def _all_figures(evidence: Evidence) -> Iterator[Figures]:
     """Yield the figures of all records; a bill has the price of its offer, and the time of its result's epochs."""
     for result in evidence.results:
-        yield Figures(record=result.id, claims=result.claims, devices=result.devices)
+        yield Figures(records=(result.id,), claims=result.claims, others={"devices": Interval.exact(float(result.devices))})
     for statement in evidence.statements.values():
-        others: tuple[str, ...] = ()
-        claims = dict(statement.claims)
+        records, claims, others = [statement.id], dict(statement.claims), dict[str, Interval]()
         if isinstance(statement.assertion, Bill):
             price, run = price_of(evidence, statement.id, statement.assertion), evidence.by_id.get(statement.assertion.result or "")
+            if run and "cost_per_1m_samples_usd" in claims and (rate := plain_rate(run)) and run.conditions.sequence_length:
+                records.append(run.id)
+                others = {"length": Interval.exact(float(run.conditions.sequence_length)), "tokens_per_s": rate.tokens_per_s}
             if price:
-                others, claims[HOURLY] = (price[0],), price[1]
+                records.append(price[0])
+                claims[HOURLY] = price[1]
             if run and "epoch_time_s" in run.claims and "epochs" in claims:
-                others, claims["epoch_time_s"] = (*others, run.id), run.claims["epoch_time_s"]
-        yield Figures(record=statement.id, claims=claims, others=others)
+                records.append(run.id)
+                claims["epoch_time_s"] = run.claims["epoch_time_s"]
+        yield Figures(records=tuple(dict.fromkeys(records)), claims=claims, others=others)
 
 
 def price_of(evidence: Evidence, statement: str, bill: Bill) -> tuple[str, Claim] | None:
@@ -127,21 +149,6 @@ def price_of(evidence: Evidence, statement: str, bill: Bill) -> tuple[str, Claim
         if source_of(other.id) == source_of(statement) and offer.accelerator == bill.accelerator and HOURLY in other.claims
     ]
     return min(offers, key=lambda price: price[1].value, default=None)
-
-
-def costs_of_samples(evidence: Evidence) -> Iterator[Equation]:
-    """Yield costs of a million samples against length / tokens per second x price."""
-    name = "cost_per_1m_samples_usd"
-    for statement, bill in evidence.assertions(Bill):
-        price, result = price_of(evidence, statement.id, bill), evidence.by_id.get(bill.result or "")
-        claim, rate = statement.claims.get(name), plain_rate(result) if result else None
-        length = result.conditions.sequence_length if result else None
-        if claim is None or not claim.value or price is None or result is None or rate is None or length is None:
-            continue
-        cost = Interval.exact(float(length * MILLION)) / rate.tokens_per_s / HOUR_S * Interval.of(price[1])
-        words = f"10^6 x {length:,} tokens / {rate.tokens_per_s.value:,.0f} tokens/s x {price[1].printed} an hour"
-        records = (statement.id, result.id, price[0])
-        yield Equation(records, (name,), f"{claim.printed} for a million samples", ((words, cost),), Interval.of(claim), "the claim")
 
 
 def rows_of_a_training(evidence: Evidence) -> Iterator[Equation]:
@@ -302,7 +309,7 @@ COLUMNS: tuple[tuple[str, str, Callable[[AuditedResult, AuditedResult], bool]], 
 
 
 IDENTITIES = (
-    products, costs_of_samples, rows_of_a_training, rows_of_a_step, tokens_of_rows, rows_of_any_batch, trained_parameters,
+    products, rows_of_a_training, rows_of_a_step, tokens_of_rows, rows_of_any_batch, trained_parameters,
     rows_of_an_evaluation, whole_and_part, columns,
 )  # fmt: skip
 
