@@ -274,18 +274,19 @@ def _ratios(kind: str, change: str, first: Stated, second: Stated) -> Iterator[t
 
 
 def orders(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
-    """Yield more than n times the rate on n times the devices."""
-    if len(claim.counts) != PAIR or claim.counts[0] >= claim.counts[1]:
-        return
-    times, rates = claim.counts[1] / claim.counts[0], ("tokens_per_s", "samples_per_s", "steps_per_s")
-    pairs = [values for kind in rates if len(values := claim.stated(kind)) == PAIR]
-    ratios = [(f"{b.printed} / {a.printed}", b.value / a.value) for a, b in pairs]
-    for printed, ratio in (*ratios, *((each.printed, each.value) for each in claim.stated("speedup"))):
-        if ratio.low > times * SUPERLINEAR:
-            why = (
-                f"{printed} = {ratio.low:.3g} times the rate with {times:g} times the devices: n devices do at most n times the work of one"
-            )
-            yield _finding(SUSPICIOUS, printed, why, "tokens_per_s")
+    """Yield more than n times the rate on n times the devices, and QLoRA that is faster than LoRA in the same setting."""
+    speedups = [(each.printed, each.value) for each in claim.stated("speedup")]
+    if len(claim.counts) == PAIR and claim.counts[0] < claim.counts[1]:
+        times, rates = claim.counts[1] / claim.counts[0], ("tokens_per_s", "samples_per_s", "steps_per_s")
+        pairs = [values for kind in rates if len(values := claim.stated(kind)) == PAIR]
+        for printed, ratio in (*((f"{b.printed} / {a.printed}", b.value / a.value) for a, b in pairs), *speedups):
+            if ratio.low > times * SUPERLINEAR:
+                why = f"{printed} = {ratio.low:.3g} times the rate with {times:g} times the devices: n devices do at most n times the work of one"
+                yield _finding(SUSPICIOUS, printed, why, "tokens_per_s")
+    grown = [each.low for _, each in speedups] + [1 + each.low for each in claim.values("gained")]
+    if max(grown, default=0.0) > SUPERLINEAR and claim.says("same") and (match := claim.said("faster")):
+        why = "both multiply the same matrices, and QLoRA turns its weights into 16 bits before: in the same setting it is slower than LoRA"
+        yield _finding(SUSPICIOUS, match[0], why, "tokens_per_s")
 
 
 # Facts ---------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice, product
-from typing import Any, NamedTuple
+from typing import Any
 
 from tunemark.collector.audit.claim_checks import CLAIM, amounts
 from tunemark.collector.audit.claim_text import CLAIMS, PAIR, ClaimText
@@ -51,23 +51,14 @@ def readings(claim: ClaimText) -> Iterator[PublishedResult]:
         # A step is usually one of the optimizer, but some count micro-steps.
         rows += sorted({int(each.value) for each in amounts(claim, "rows")}, reverse=True)
     choices = product(models, claim.possible_methods, counts, cards, batches or [None], kinds, _lengths(claim), rows or [None])
-    return (_record(claim, _Choice(*choice)) for choice in islice(choices, MOST_READINGS))
+    return (_record(claim, choice) for choice in islice(choices, MOST_READINGS))
 
 
-class _Choice(NamedTuple):
-    """One meaning of all that a text leaves open."""
-
-    model: ModelCard | None
-    method: Method
-    devices: int
-    card: AcceleratorCard | None
-    batch: int | None
-    unit: float
-    length: int | None
-    rows: int | None
+Choice = tuple[ModelCard | None, Method, int, AcceleratorCard | None, int | None, float, int | None, int | None]
+"""One meaning of all that a text leaves open: model, method, devices, their card, batch, unit of memory, tokens of a row, and rows of a step."""
 
 
-def _record(claim: ClaimText, choice: _Choice) -> PublishedResult:
+def _record(claim: ClaimText, choice: Choice) -> PublishedResult:
     model, method, count, card, batch, unit, stated_length, rows = choice
     figures, split = _figures(claim, card, count, unit, rows), claim.says("parallel")
     if model and claim.sized and (memory := figures.get("peak_memory_bytes")):

@@ -6,7 +6,7 @@ The whole text is scanned for each kind of thing in turn, and what one has read 
 import calendar
 import re
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date
@@ -139,7 +139,7 @@ def read_claim(facts: FactBase, text: str) -> ClaimText:
         text = pattern_of(row["words"]).sub(row["as"], text)
     text = re.sub(r"(?<![\w.])(\d+(?:\.\d+)?) ?(?:cents?\b|¢)", lambda match: f"${float(match[1]) / 100:g}", " ".join(text.split()))
     text = words("coin_behind").sub(lambda match: f"{CLAIMS['coins'].get(match[2][0].lower(), match[2])}{match[1]}", text)
-    found, scan = _named(text), _Scan(text)
+    scan = _Scan(text)
     models, memory = _models(facts, scan), scan.take(words("nameless"))
     (devices, counts, others), between = _devices(facts, scan)
     if memory and memory[1]:
@@ -158,9 +158,9 @@ def read_claim(facts: FactBase, text: str) -> ClaimText:
         devices=devices,
         counts=counts,
         other_counts=others,
-        methods=tuple(Method(name) for name in ("full", "lora", "qlora", "peft") if name in found("methods")),
-        formats=tuple(found("formats")),
-        targets=",".join(dict.fromkeys(re.findall(r"\b(?:[qkvo]|gate|up|down)_proj\b", text))) or next(iter(found("targets")), None),
+        methods=tuple(Method(name) for name in ("full", "lora", "qlora", "peft") if name in _named(text, "methods")),
+        formats=tuple(_named(text, "formats")),
+        targets=",".join(dict.fromkeys(re.findall(r"\b(?:[qkvo]|gate|up|down)_proj\b", text))) or next(iter(_named(text, "targets")), None),
         used_on=used_on,
         memory_gib=float(memory[2]) if memory else None,
         between=text[slice(*between)],
@@ -169,9 +169,9 @@ def read_claim(facts: FactBase, text: str) -> ClaimText:
     )
 
 
-def _named(text: str) -> Callable[[str], list[str]]:
-    """Return a function that gives the names of a table whose words are in a text."""
-    return lambda table: [name for name, pattern in CLAIMS[table].items() if pattern_of(pattern).search(text)]
+def _named(text: str, table: str) -> list[str]:
+    """Return the names of a table whose words are in a text."""
+    return [name for name, pattern in CLAIMS[table].items() if pattern_of(pattern).search(text)]
 
 
 class _Scan:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from datetime import date
 from itertools import combinations
 from operator import attrgetter
-from typing import NamedTuple
 
 from tunemark.collector.audit.bounds import flop_per_token, peak_flop_per_s, rates_below_peak, weight_bytes
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped, source_of
@@ -267,17 +266,19 @@ SAME_VALUE = 0.01
 """Share by which a stored figure may differ from the printed one in the unit that was used."""
 
 
-class Open(NamedTuple):
-    """A condition or a figure with several readings, each with its consequence in words."""
+def open_to(
+    results: Sequence[AuditedResult],
+    claim: str,
+    readings: Mapping[str, str],
+    quantities: tuple[str, ...] = (),
+    conditions: tuple[str, ...] = (),
+) -> Finding:
+    """Return a finding about a condition or a figure with several readings, each with its consequence in words."""
+    words = "; ".join(f"read as {reading}: {consequence}" for reading, consequence in readings.items())
+    return Finding(AMBIGUOUS, tuple(result.id for result in results), claim, words, quantities, conditions)
 
-    results: Sequence[AuditedResult]
-    claim: str
-    readings: Mapping[str, str]
-    quantities: tuple[str, ...] = ()
-    conditions: tuple[str, ...] = ()
 
-
-def devices(evidence: Evidence) -> Iterator[Open]:
+def devices(evidence: Evidence) -> Iterator[Finding]:
     """Yield device names with variants that differ in peak, bandwidth or memory."""
     cards = list(evidence.facts.accelerators.values())
     spelled = {card.key: _words(" ".join((card.key, card.name, *card.aliases))) for card in cards}
@@ -310,7 +311,7 @@ def devices(evidence: Evidence) -> Iterator[Open]:
                 kind.name: f"{kind.peak_tflops[Dtype.BF16]:g} TFLOP/s in bf16, {kind.memory_bandwidth_gb_s or 0:g} GB/s, {kind.memory_gib or 0:g} GiB"
                 for kind in kinds
             }
-            yield Open(results, f"device {printed!r}", readings, conditions=("accelerator",))
+            yield open_to(results, f"device {printed!r}", readings, conditions=("accelerator",))
 
 
 def _words(name: str) -> frozenset[str]:
@@ -327,7 +328,7 @@ def _differ(first: AcceleratorCard, second: AcceleratorCard) -> bool:
     return any(a and b and max(a, b) > SAME_PEAK * min(a, b) for a, b in zip(*figures, strict=True))
 
 
-def checkpoints(evidence: Evidence) -> Iterator[Open]:
+def checkpoints(evidence: Evidence) -> Iterator[Finding]:
     """Yield model names that several checkpoints share, some of which end before the rows do. Their weights have the same shapes."""
     for shared in evidence.facts.known.shared_names:
         unnamed = [
@@ -345,10 +346,10 @@ def checkpoints(evidence: Evidence) -> Iterator[Open]:
             }
             if len(set(within.values())) > 1:
                 claim = f"model {results[0].labels.get('model', shared.model)!r} at {length:,} tokens ({shared.source})"
-                yield Open(results, claim, readings, conditions=("model", "sequence_length"))
+                yield open_to(results, claim, readings, conditions=("model", "sequence_length"))
 
 
-def memory_of_which_device(evidence: Evidence) -> Iterator[Open]:
+def memory_of_which_device(evidence: Evidence) -> Iterator[Finding]:
     """Yield results that ran out of memory on a device whose size is not named, where the document has several sizes."""
     for result in evidence.published:
         if not result.out_of_memory or result.accelerator is not None or result.model is None:
@@ -360,10 +361,10 @@ def memory_of_which_device(evidence: Evidence) -> Iterator[Open]:
         if any(size * GIB < needed for size in sizes) and any(size * GIB >= needed for size in sizes):
             claim = f"out of memory: {result.model.name}, {result.method_name}, weights {needed / 1e9:.1f} GB, no device named"
             readings = {f"{size:g} GiB": f"{size * GIB / 1e9 - needed / 1e9:+.1f} GB beside the weights" for size in sizes}
-            yield Open((result,), claim, readings, conditions=("accelerator",))
+            yield open_to((result,), claim, readings, conditions=("accelerator",))
 
 
-def batches(evidence: Evidence) -> Iterator[Open]:
+def batches(evidence: Evidence) -> Iterator[Finding]:
     """Yield batches on several devices that may be per device or global (definitions#throughput)."""
     unscoped = [
         result
@@ -381,7 +382,7 @@ def batches(evidence: Evidence) -> Iterator[Open]:
         printed = first.labels.get("batch_size", "")
         rows = int(printed) if printed.isdigit() else first.conditions.micro_batch or 0
         readings = {"per device": f"{rows * first.devices} rows in a micro-step", "global": f"{rows} rows in a micro-step"}
-        yield Open(results, f"batch {rows} on {first.devices} devices", readings, conditions=("micro_batch", "global_batch"))
+        yield open_to(results, f"batch {rows} on {first.devices} devices", readings, conditions=("micro_batch", "global_batch"))
 
 
 def _agrees(rows: Interval, result: AuditedResult) -> bool:
@@ -389,7 +390,7 @@ def _agrees(rows: Interval, result: AuditedResult) -> bool:
     return any(reading.widened(TIMES_TOLERANCE).overlaps(rows) for reading in batch_readings(result).values())
 
 
-def lengths(evidence: Evidence) -> Iterator[Open]:
+def lengths(evidence: Evidence) -> Iterator[Finding]:
     """Yield rates of samples without the length of a sample, which determines its work."""
     for result in evidence.results:
         rate, peak, model = samples_per_s(result), peak_flop_per_s(result), result.model
@@ -399,10 +400,10 @@ def lengths(evidence: Evidence) -> Iterator[Open]:
         shares = {length: rate[0].value * length * flop_per_token(result, model, length) / peak for length in possible}
         readings = {f"{length:,} tokens": f"{share:.1%} of the dense peak" for length, share in shares.items()}
         claim = f"{rate[1]} = {rate[0].value:.3f} rows/s without the length of a sample"
-        yield Open((result,), claim, readings, ("samples_per_s",), ("sequence_length",))
+        yield open_to((result,), claim, readings, ("samples_per_s",), ("sequence_length",))
 
 
-def flop_units(evidence: Evidence) -> Iterator[Open]:
+def flop_units(evidence: Evidence) -> Iterator[Finding]:
     """Yield FLOPs printed with a decimal prefix but counted in powers of two: G is 10^9 (SI brochure, 9th edition, table 7), Gi is 2^30."""
     for result in evidence.results:
         for name, claim in result.claims.items():
@@ -416,10 +417,10 @@ def flop_units(evidence: Evidence) -> Iterator[Open]:
                     f"10^{3 * power}": f"{decimal:.4e} FLOP, as the unit means",
                     f"2^{10 * power}": f"{binary:.4e} FLOP, {binary / decimal - 1:.1%} more, as the code of the trainer counts",
                 }
-                yield Open((result,), result.printed(name), readings, (name,))
+                yield open_to((result,), result.printed(name), readings, (name,))
 
 
-OPEN: tuple[Callable[[Evidence], Iterator[Open]], ...] = (devices, checkpoints, memory_of_which_device, batches, lengths, flop_units)
+OPEN: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (devices, checkpoints, memory_of_which_device, batches, lengths, flop_units)
 
 
 @rule(id="not-said", family="definitions", verdicts=(AMBIGUOUS,))
@@ -430,7 +431,4 @@ def not_said(evidence: Evidence) -> Iterator[Finding]:
     means. Each reading is shown with its consequence.
     """
     for find in OPEN:
-        for each in find(evidence):
-            words = "; ".join(f"read as {reading}: {consequence}" for reading, consequence in each.readings.items())
-            records = tuple(result.id for result in each.results)
-            yield Finding(AMBIGUOUS, records, each.claim, words, each.quantities, each.conditions)
+        yield from find(evidence)
