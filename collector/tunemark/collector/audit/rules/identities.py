@@ -126,9 +126,10 @@ def _all_figures(evidence: Evidence) -> Iterator[Figures]:
         records, claims, others = [statement.id], dict(statement.claims), dict[str, Interval]()
         if isinstance(statement.assertion, Bill):
             price, run = price_of(evidence, statement.id, statement.assertion), evidence.by_id.get(statement.assertion.result or "")
-            if run and "cost_per_1m_samples_usd" in claims and (rate := plain_rate(run)) and run.conditions.sequence_length:
+            rate, length = (plain_rate(run), run.conditions.sequence_length) if run else (None, None)
+            if run and price and rate and length and "cost_per_1m_samples_usd" in claims:
                 records.append(run.id)
-                others = {"length": Interval.exact(float(run.conditions.sequence_length)), "tokens_per_s": rate.tokens_per_s}
+                others = {"price": Interval.of(price[1]), "length": Interval.exact(float(length)), "tokens_per_s": rate.tokens_per_s}
             if price:
                 records.append(price[0])
                 claims[HOURLY] = price[1]
