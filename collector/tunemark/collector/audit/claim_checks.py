@@ -12,7 +12,7 @@ from datetime import date
 from itertools import product
 
 from tunemark.collector.audit.bounds import SIXTEEN_BIT, adam_bytes, flop_conventions
-from tunemark.collector.audit.claim_text import CLAIMS, PAIR, ClaimText, Stated, words
+from tunemark.collector.audit.claim_text import CLAIM, CLAIMS, PAIR, ClaimText, Stated, amounts, words
 from tunemark.collector.audit.evidence import label
 from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.rule import AMBIGUOUS, IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, WORST_FIRST, Finding
@@ -26,7 +26,6 @@ from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.throughput import ATTAINABLE
 from tunemark.schema.vocabulary import AuditVerdict, Dtype, Method
 
-CLAIM: str = CLAIMS["id"]
 SLACK = 0.05
 """Share by which rounded figures of a text may differ from their product."""
 RECOMPUTED = 4 / 3
@@ -86,30 +85,6 @@ def _finding(verdict: AuditVerdict, claim: str, words: str, *quantities: str) ->
 
 
 # Products ------------------------------------------------------------------------------------------
-
-
-def amounts(claim: ClaimText, kind: str) -> list[Interval]:
-    """Return the values of a figure, or those that follow: the devices, the rows of a step, and the rate of all devices."""
-    if kind == "devices":
-        return [Interval.exact(float(count)) for count in (*claim.counts, *claim.other_counts)]
-    if kind == "rows":
-        return _rows(claim)
-    known = claim.values(kind)
-    if not known and kind == "gradient_accumulation":
-        return [Interval.exact(1.0)]
-    if not known and kind in {"tokens_per_s", "samples_per_s"}:
-        return [each * count for each, count in product(claim.values(f"{kind}_each"), amounts(claim, "devices"))]
-    return known
-
-
-def _rows(claim: ClaimText) -> list[Interval]:
-    """Return the rows of an optimizer step: as stated, else by the batch of each device, or by one that may be of a device or of all."""
-    if stated := claim.values("global_batch"):
-        return stated
-    counts, steps = amounts(claim, "devices") or [Interval.exact(1.0)], claim.values("gradient_accumulation")
-    each = [batch * count for batch, count in product(claim.values("micro_batch"), counts)]
-    either = [batch * count for batch, count in product(claim.values("batch"), (Interval.exact(1.0), *counts))]
-    return [rows * times for rows, times in product(each or either, (Interval.exact(1.0), *steps))]
 
 
 def products(claim: ClaimText) -> Iterator[Equation]:

@@ -93,7 +93,7 @@ def compared(facts: FactBase, claim: ClaimText, sides: Sides, fitted: Evidence) 
 def _by_rates(
     facts: FactBase, claim: ClaimText, sides: Sides, model: ModelCard, cards: list[AcceleratorCard], stated: Interval, *, fitted: Evidence
 ) -> tuple[str, str]:
-    """Return how the rates of two sides compare, or what a dollar trains, and the place of the stated ratio.
+    """Return the ratio of the rates of two sides, or of what a dollar trains, in words, and the place of the stated one.
 
     Accepted results of the step on both come before predictions; a claim that only a prediction agrees with is `disputed`.
     """
@@ -258,7 +258,7 @@ def _ledgers(
 
 
 def _by_memory(claim: ClaimText, sides: Sides, model: ModelCard, card: AcceleratorCard, stated: Interval) -> tuple[str, str]:
-    """Return how many times the memory of the first side the other needs, in the settings that the text leaves open, and the place of the stated ratio."""
+    """Return the times that the other side needs the memory of the first, in words, in the settings that the text leaves open, and the place of the stated ratio."""
     lengths = [int(each.value) for each in claim.values("sequence_length")][:1] or LENGTHS
     rows = [int(each.value) for kind in ("micro_batch", "batch") for each in claim.values(kind)][:1] or ROWS
     found = list[float]()
@@ -273,8 +273,8 @@ def _by_memory(claim: ClaimText, sides: Sides, model: ModelCard, card: Accelerat
     likely = Range(statistics.median(found), min(found) * (1 - GB_OR_GIB), max(found) * (1 + GB_OR_GIB))
     in_rows = " to ".join(dict.fromkeys(f"{each:,}" for each in (lengths[0], lengths[-1])))
     reason = (
-        f"{sides[1].name} usually needs {significant(likely.value)} times the memory of {sides[0].name}, {significant(likely.low)} to "
-        f"{significant(likely.high)} by the memory model, with {in_rows} tokens in a row"
+        f"{sides[1].name} usually needs {significant(likely.value)} times the memory of {sides[0].name}, {_ends(likely)} by the memory "
+        f"model, with {in_rows} tokens in a row"
     )
     # Settings may be unusual.
     near = "near" if overlap(stated, Range(likely.value, likely.low / FAR, likely.high * FAR)) else "outside"

@@ -6,8 +6,7 @@ from dataclasses import replace
 from itertools import islice, product
 from typing import Any
 
-from tunemark.collector.audit.claim_checks import CLAIM, amounts
-from tunemark.collector.audit.claim_text import CLAIMS, PAIR, ClaimText
+from tunemark.collector.audit.claim_text import CLAIM, CLAIMS, PAIR, ClaimText, amounts
 from tunemark.collector.audit.printed_figures import WORDS
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.facts.names import product_of

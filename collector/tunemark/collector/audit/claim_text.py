@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import cache
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 from tunemark.collector.audit.interval import APPROXIMATE, ROUGHLY, UNIT_S, Interval, duration
@@ -28,6 +28,8 @@ from tunemark.schema.vocabulary import Method
 
 CLAIMS = tomllib.loads(Path(__file__).with_name("claims.toml").read_text(encoding="utf-8"))
 """Words of claims, and the products that their figures must keep."""
+CLAIM: str = CLAIMS["id"]
+"""The record that a claim is audited as."""
 WORD = re.compile(r"(?<![\w.,])[A-Za-z0-9][A-Za-z0-9.+]*(?<![.])")
 GAP = re.compile(r"[ /_-]{1,2}")
 LONGEST = 6
@@ -117,6 +119,30 @@ class ClaimText:
     def offloads(self) -> bool:
         """True if states or weights wait in host memory."""
         return bool(words("offload").search(words("no_offload").sub(" ", self.text)))
+
+
+def amounts(claim: ClaimText, kind: str) -> list[Interval]:
+    """Return the values of a figure, or those that follow: the devices, the rows of a step, and the rate of all devices."""
+    if kind == "devices":
+        return [Interval.exact(float(count)) for count in (*claim.counts, *claim.other_counts)]
+    if kind == "rows":
+        return _rows(claim)
+    known = claim.values(kind)
+    if not known and kind == "gradient_accumulation":
+        return [Interval.exact(1.0)]
+    if not known and kind in {"tokens_per_s", "samples_per_s"}:
+        return [each * count for each, count in product(claim.values(f"{kind}_each"), amounts(claim, "devices"))]
+    return known
+
+
+def _rows(claim: ClaimText) -> list[Interval]:
+    """Return the rows of an optimizer step: as stated, else by the batch of each device, or by one that may be of a device or of all."""
+    if stated := claim.values("global_batch"):
+        return stated
+    counts, steps = amounts(claim, "devices") or [Interval.exact(1.0)], claim.values("gradient_accumulation")
+    each = [batch * count for batch, count in product(claim.values("micro_batch"), counts)]
+    either = [batch * count for batch, count in product(claim.values("batch"), (Interval.exact(1.0), *counts))]
+    return [rows * times for rows, times in product(each or either, (Interval.exact(1.0), *steps))]
 
 
 @cache

@@ -11,10 +11,10 @@ from functools import cache
 from typing import Any
 
 from tunemark.collector.audit.bounds import dense_peak, flop_conventions, utilisation, weight_bytes
-from tunemark.collector.audit.claim_checks import CHEAP, CLAIM, DEAR, SLACK, changes, findings_of_text
+from tunemark.collector.audit.claim_checks import CHEAP, DEAR, SLACK, changes, findings_of_text
 from tunemark.collector.audit.claim_comparison import USUAL_DEVICES, against_entries, against_model, compared, is_of_mlperf, usd_per_hour
 from tunemark.collector.audit.claim_records import meanings, readings
-from tunemark.collector.audit.claim_text import CLAIMS, PAIR, ClaimText, words
+from tunemark.collector.audit.claim_text import CLAIM, CLAIMS, PAIR, ClaimText, words
 from tunemark.collector.audit.claim_ways import changes_of, methods_of, sides_of
 from tunemark.collector.audit.evidence import AuditedResult, Evidence
 from tunemark.collector.audit.load import audited_record, load_evidence

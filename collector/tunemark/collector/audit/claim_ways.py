@@ -37,7 +37,7 @@ Sides = tuple[Side, Side]
 
 
 def sides_of(claim: ClaimText) -> Sides | None:
-    """Return what a text compares in speed, cost or memory, its subject first; None if it compares nothing, or states rates, which are judged instead."""
+    """Return the two sides that a text compares in speed, cost or memory, its subject first; None if it compares nothing, or states rates, which are judged instead."""
     if any(claim.stated(f"{kind}{each}") for kind in ("tokens_per_s", "samples_per_s") for each in ("", "_each")):
         return None
     base_first = claim.says("base_first")
