@@ -12,12 +12,11 @@ from datetime import date
 from itertools import product
 
 from tunemark.collector.audit.bounds import SIXTEEN_BIT, adam_bytes, flop_conventions
-from tunemark.collector.audit.claim_text import CLAIMS, PAIR, ClaimText, Stated
+from tunemark.collector.audit.claim_text import CLAIM, CLAIMS, PAIR, ClaimText, Stated, amounts, words
 from tunemark.collector.audit.evidence import label
 from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.rule import AMBIGUOUS, IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, WORST_FIRST, Finding
-from tunemark.collector.audit.rules.catalogue import WHOLE_MACHINE
-from tunemark.collector.audit.rules.identities import Equation, number
+from tunemark.collector.audit.rules.identities import Equation, number, products_of
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import GB, GIB, HOUR_S, percent, usd
@@ -27,18 +26,8 @@ from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.throughput import ATTAINABLE
 from tunemark.schema.vocabulary import AuditVerdict, Dtype, Method
 
-CLAIM: str = CLAIMS["id"]
 SLACK = 0.05
 """Share by which rounded figures of a text may differ from their product."""
-LOOSE = {
-    "most": (0.0, 1.0),
-    "rows": (0.9, 1.0),
-    "energy": (0.0, WHOLE_MACHINE),
-    "time": (1.0, 2.0),
-    "passes": (1.0, 1.25),
-    "hours": (0.8, 2.0),
-}
-"""Shares of a product between which a figure lies: rows are padded or packed, hosts take power, runs load and evaluate, rates are of a moment."""
 RECOMPUTED = 4 / 3
 """Work of a step with every block computed twice, as a multiple of that without."""
 LENGTHS = (1, 8_192)
@@ -57,12 +46,6 @@ PROVIDERS = 3
 """Providers whose prices tell what a device costs at least."""
 ROUNDED = 0.15
 """Share by which a change in one digit may be rounded."""
-PAIRED = (
-    "tokens_per_s", "tokens_per_s_each", "samples_per_s", "samples_per_s_each", "steps_per_s", "step_time_s", "train_time_s", "epoch_time_s",
-    "flop_per_s", "flop_per_s_each", "peak_memory_bytes", "cost_usd", "energy_j", "mfu",
-)  # fmt: skip
-"""Figures that a text may give before and after a change."""
-ABOUT = re.compile(r"^[^.;,]{0,12}\b(?:memory|vram|ram|cost|cheap\w*|param\w*|energy|power|loss|accura\w*)\b", re.IGNORECASE)
 
 
 def findings_of_text(facts: FactBase, claim: ClaimText, one: ClaimText) -> tuple[list[Finding], str]:
@@ -104,35 +87,11 @@ def _finding(verdict: AuditVerdict, claim: str, words: str, *quantities: str) ->
 # Products ------------------------------------------------------------------------------------------
 
 
-def amounts(claim: ClaimText, kind: str) -> list[Interval]:
-    """Return the values of a figure, or those that follow: the devices, the rows of a step, and the rate of all devices."""
-    if kind == "devices":
-        return [Interval.exact(float(count)) for count in (*claim.counts, *claim.other_counts)]
-    if kind == "rows":
-        return _rows(claim)
-    known = claim.values(kind)
-    if not known and kind == "gradient_accumulation":
-        return [Interval.exact(1.0)]
-    if not known and kind in {"tokens_per_s", "samples_per_s"}:
-        return [each * count for each, count in product(claim.values(f"{kind}_each"), amounts(claim, "devices"))]
-    return known
-
-
-def _rows(claim: ClaimText) -> list[Interval]:
-    """Return the rows of an optimizer step: as stated, else by the batch of each device, or by one that may be of a device or of all."""
-    if stated := claim.values("global_batch"):
-        return stated
-    counts, steps = amounts(claim, "devices") or [Interval.exact(1.0)], claim.values("gradient_accumulation")
-    each = [batch * count for batch, count in product(claim.values("micro_batch"), counts)]
-    either = [batch * count for batch, count in product(claim.values("batch"), (Interval.exact(1.0), *counts))]
-    return [rows * times for rows, times in product(each or either, (Interval.exact(1.0), *steps))]
-
-
 def products(claim: ClaimText) -> Iterator[Equation]:
     """Yield the products that the figures of a text must keep."""
     for row in CLAIMS["products"]:
         expected = claim.stated(row["of"])
-        alternatives = list(_alternatives(claim, row["is"].split()))
+        alternatives = list(products_of(row["is"].split(), lambda kind: [("", value) for value in amounts(claim, kind)]))
         if not expected or not alternatives or (row.get("without") and claim.says(row["without"])):
             continue
         if row["is"].startswith(row["of"]) and not claim.values(f"{row['of']}_each"):
@@ -143,7 +102,7 @@ def products(claim: ClaimText) -> Iterator[Equation]:
             side = "rows"
         elif claim.says("packed") and side == "rows":
             side = "most"
-        low, high = LOOSE.get(side, (1.0, 1.0))
+        low, high = CLAIMS["loose"].get(side, (1.0, 1.0))
         if row["of"] == "global_batch" and not claim.values("gradient_accumulation"):
             high = math.inf  # rows that are accumulated make the rest of it
         left = tuple((words, Interval(value.value, value.low * low, value.high * high)) for words, value in alternatives)
@@ -160,38 +119,18 @@ def _in_coin(printed: str, show: Callable[[float], str]) -> Callable[[float], st
     return (lambda value: show(value).replace("$", coin[0])) if coin else show
 
 
-def _alternatives(claim: ClaimText, factors: list[str]) -> Iterator[tuple[str, Interval]]:
-    """Yield the products of factors in words with their values, with and without those that are optional."""
-    choices = list[list[tuple[bool, Interval | None]]]()
-    for factor in factors:
-        name, divides = factor.strip("/?"), factor.startswith("/")
-        plain = re.fullmatch(r"[\d.]+", name)
-        known = [Interval.exact(float(name))] if plain else amounts(claim, name)
-        optional: list[Interval | None] = [None] if factor.endswith("?") else []
-        choices.append([(divides, value) for value in (*known, *optional)])
-    for chosen in product(*choices):
-        value, parts = Interval.exact(1.0), list[str]()
-        for divides, factor_value in chosen:
-            if factor_value is not None:
-                value = value / factor_value if divides else value * factor_value
-                parts.append(f"{'/' if divides else 'x'} {factor_value.value:,.10g}")
-        yield " ".join(parts).removeprefix("x "), value
-
-
 def _off(way: tuple[str, Interval], right: Interval) -> float:
     """Return the distance of a calculation from what is stated, as a logarithm."""
     return abs(math.log(way[1].value / right.value)) if way[1].value > 0 and right.value > 0 else math.inf
 
 
-def _misses(way: tuple[str, Interval], right: Interval) -> tuple[bool, float]:
-    """Return True if a calculation disagrees with the stated figure, and its distance: the first in order is the best reading."""
-    return not way[1].widened(SLACK).overlaps(right), _off(way, right)
+def _misses(way: tuple[str, Interval], right: Interval, *, usual_first: bool = False) -> tuple[bool, float]:
+    """Return True if a calculation disagrees with the stated figure, and its distance: the first in order is the best reading.
 
-
-def _agreement(way: tuple[str, Interval], right: Interval) -> tuple[bool, float]:
-    """Order calculations by their distance from the stated figure if they agree with it; those that do not stay in order, the usual one first."""
-    misses, off = _misses(way, right)
-    return misses, 0.0 if misses else off
+    With `usual_first`, those that disagree stay in their order.
+    """
+    misses = not way[1].widened(SLACK).overlaps(right)
+    return misses, 0.0 if misses and usual_first else _off(way, right)
 
 
 # Utilisation ---------------------------------------------------------------------------------------
@@ -210,10 +149,10 @@ def utilisations(claim: ClaimText) -> Iterator[Equation]:
                 (f"{words} / {peak / 1e12:g} TFLOP/s in {dtype}", value / peak)
                 for (words, value), (dtype, peak) in product(achieved, peaks)
             ]
-            way, each = min(product(ways, mfu), key=lambda pair: _agreement(pair[0], pair[1].value))
+            way, each = min(product(ways, mfu), key=lambda pair: _misses(pair[0], pair[1].value, usual_first=True))
             yield Equation((CLAIM,), ("mfu",), each.printed, (way,), each.value, "the MFU", SLACK, show=percent)
     if flops and worked:
-        way, right = min(product(worked, flops), key=lambda pair: _agreement(pair[0], pair[1][1]))
+        way, right = min(product(worked, flops), key=lambda pair: _misses(pair[0], pair[1][1], usual_first=True))
         yield Equation((CLAIM,), ("tokens_per_s",), right[0], (way,), right[1], "FLOP/s of a device", SLACK)
 
 
@@ -228,11 +167,8 @@ def counted_twice(claim: ClaimText) -> Iterator[Finding]:
 
 def _by_tokens(claim: ClaimText) -> Iterator[tuple[str, Interval]]:
     """Yield the FLOP/s of one device by its tokens per second, from the fewest FLOPs of a token to the most with recomputed blocks."""
-    rates = [each.value for each in claim.stated("tokens_per_s_each")]
-    if not rates:
-        rates = [value / count for value, count in product(claim.values("tokens_per_s"), claim.counts or (1,))]
     lengths = [int(value.value) for value in claim.values("sequence_length")]
-    for model, rate, method in product(() if claim.sized else claim.models, rates, claim.possible_methods):
+    for model, rate, method in product(() if claim.sized else claim.models, _rates_of_each(claim), claim.possible_methods):
         most = max(flop_conventions(model, method, min(length, model.context_length))[1] for length in lengths or LENGTHS)
         fewest, _ = flop_conventions(model, method, 1)
         count = count_parameters(model)
@@ -246,6 +182,12 @@ def _by_tokens(claim: ClaimText) -> Iterator[tuple[str, Interval]]:
                 f"{rate.value:,.6g} tokens/s x {flop / 1e9:.2f} GFLOP ({how}{counted})",
                 replace(rate * flop, low=rate.low * fewest, high=rate.high * most * RECOMPUTED),
             )
+
+
+def _rates_of_each(claim: ClaimText) -> list[Interval]:
+    """Return the tokens per second of one device."""
+    of_all = product(claim.values("tokens_per_s"), claim.counts or (1,))
+    return claim.values("tokens_per_s_each") or [rate / count for rate, count in of_all]
 
 
 def _peaks(claim: ClaimText, *others: Dtype) -> list[tuple[str, float]]:
@@ -269,14 +211,14 @@ def _peaks(claim: ClaimText, *others: Dtype) -> list[tuple[str, float]]:
 
 def changes(claim: ClaimText) -> Iterator[Equation]:
     """Yield speed-ups, reductions and scaling efficiencies against the figures before and after."""
-    pairs = [(kind, values) for kind in PAIRED if len(values := claim.stated(kind)) == PAIR]
+    pairs = [(kind, values) for kind in CLAIMS["kinds"]["paired"] if len(values := claim.stated(kind)) == PAIR]
     counts = claim.counts if len(claim.counts) == PAIR else ()
     for kind in ("speedup", "gained", "saved"):
         for stated in claim.stated(kind):
             value = stated.value.value
             # `2x` for 2.5 is rounded too far.
             right = Interval(value, max(stated.value.low, value * (1 - ROUNDED)), min(stated.value.high, value * (1 + ROUNDED)))
-            about = ABOUT.search(claim.text[claim.text.find(stated.printed) + len(stated.printed) :])
+            about = words("about").search(claim.text[stated.place + len(stated.printed) :])
             of_memory = bool(about and re.search("memory|ram", about[0], re.IGNORECASE))
             # Without a word about what changed, it may be any pair.
             chosen = [pair for pair in pairs if not about or (pair[0] == "peak_memory_bytes") == of_memory]
@@ -308,16 +250,16 @@ def _ratios(kind: str, change: str, first: Stated, second: Stated) -> Iterator[t
 
 def orders(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
     """Yield more than n times the rate on n times the devices, and QLoRA that is faster than LoRA in the same setting."""
+    speedups = [(each.printed, each.value) for each in claim.stated("speedup")]
     if len(claim.counts) == PAIR and claim.counts[0] < claim.counts[1]:
         times, rates = claim.counts[1] / claim.counts[0], ("tokens_per_s", "samples_per_s", "steps_per_s")
         pairs = [values for kind in rates if len(values := claim.stated(kind)) == PAIR]
-        ratios = [(f"{b.printed} / {a.printed}", (b.value / a.value).low) for a, b in pairs]
-        for words, ratio in (*ratios, *((each.printed, each.value.low) for each in claim.stated("speedup"))):
-            if ratio > times * SUPERLINEAR:
-                why = f"{words} = {ratio:.3g} times the rate with {times:g} times the devices: n devices do at most n times the work of one"
-                yield _finding(SUSPICIOUS, words, why, "tokens_per_s")
-    grown = [each.value.low for each in claim.stated("speedup")] + [1 + each.value.low for each in claim.stated("gained")]
-    if grown and max(grown) > SUPERLINEAR and claim.says("same") and (match := claim.said("faster")):
+        for printed, ratio in (*((f"{b.printed} / {a.printed}", b.value / a.value) for a, b in pairs), *speedups):
+            if ratio.low > times * SUPERLINEAR:
+                why = f"{printed} = {ratio.low:.3g} times the rate with {times:g} times the devices: n devices do at most n times the work of one"
+                yield _finding(SUSPICIOUS, printed, why, "tokens_per_s")
+    grown = [each.low for _, each in speedups] + [1 + each.low for each in claim.values("gained")]
+    if max(grown, default=0.0) > SUPERLINEAR and claim.says("same") and (match := claim.said("faster")):
         why = "both multiply the same matrices, and QLoRA turns its weights into 16 bits before: in the same setting it is slower than LoRA"
         yield _finding(SUSPICIOUS, match[0], why, "tokens_per_s")
 
@@ -387,10 +329,7 @@ def prices(facts: FactBase, claim: ClaimText) -> Iterator[Finding]:
     enough = len({provider for _, provider in known}) >= PROVIDERS
     times = (count * time * (1 / HOUR_S) for count, time in product(amounts(claim, "devices"), claim.values("train_time_s")))
     hours, least, most = [*claim.values("device_hours"), *times], min(known, default=(0.0, ""))[0], max(known, default=(math.inf, ""))[0]
-    each_rate = [
-        *claim.values("tokens_per_s_each"),
-        *(rate / count for rate, count in product(claim.values("tokens_per_s"), claim.counts or (1,))),
-    ]
+    each_rate = _rates_of_each(claim)
     if not (hours or each_rate) and (fewest := _fewest_seconds(claim)):
         # What physics leaves of the time makes the price of an hour the highest that it can be.
         hours = [tokens * fewest * (1 / HOUR_S) for tokens in claim.values("tokens")]

@@ -1,137 +1,146 @@
-"""A claim that one accelerator trains N times as fast as another, or for less, against rates predicted and published for the same step on both."""
+"""How two sides compare, against rates predicted and published for the same step on both, and against the memory model in all settings that are open.
+
+Only what holds in none of these settings is doubted.
+"""
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+import statistics
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from itertools import product
+from statistics import fmean
 from typing import Any
 
-from tunemark.collector.audit.claim_text import CHANGES, PAIR, ClaimText, Stated
-from tunemark.collector.audit.interval import Interval
+from tunemark.collector.audit.bounds import weight_bytes
+from tunemark.collector.audit.claim_text import PAIR, ClaimText, words
+from tunemark.collector.audit.claim_ways import OPEN, Side, Sides, ratios
+from tunemark.collector.audit.evidence import AuditedResult
+from tunemark.collector.audit.interval import GB_OR_GIB, ROUGHLY, Interval
+from tunemark.collector.gate.read import CONVERTED, read_or_none, records_in
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, current_prices
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.formats import significant, usd
+from tunemark.schema.files import project_root
+from tunemark.schema.formats import gib, significant, usd
 from tunemark.schema.option_rates import Evidence, Plans, option_rates
-from tunemark.schema.plan_search import NODE, Asked, best_of, combination_on
+from tunemark.schema.physics.memory import estimate_memory
+from tunemark.schema.physics.memory_states import MemoryLedger
+from tunemark.schema.physics.stacks import STACKS, USUAL_STACK, on_stack
+from tunemark.schema.plan_search import NODE, Asked, best_of, combination_on, step_on
 from tunemark.schema.recommendation import LEVELS, Rate
+from tunemark.schema.records.converted import ConvertedResult
 from tunemark.schema.throughput import QUANTILE, ROW_VARIANCE, Combination, Range, architecture_of, spread_of_ratio
-from tunemark.schema.vocabulary import METHODS, Method, SoftwareLevel
+from tunemark.schema.vocabulary import METHODS, Checkpointing, Method, SoftwareLevel
 
 USUAL_MODEL = "llama-3.1-8b"
 """Model of a comparison that names none: the one with the most results."""
-OPEN = 1e3
-"""Times that `faster` without a number may mean."""
-EQUAL = 0.1
-"""Share by which devices may differ that are `as fast as` another."""
+USUAL_DEVICES = ("nvidia-h100-80gb-sxm", "nvidia-a100-80gb-sxm", "nvidia-rtx-4090", "nvidia-t4")
+"""Devices of a comparison that names none."""
+LENGTHS = (512, 2048, 8192)
+"""Tokens of rows whose length is not stated."""
+ROWS, MOST_ROWS = (1, 2), (1, 8)
+"""Rows of a micro-batch that is not stated, of a comparison and of a memory that a step takes at most."""
+NEAR = 40
+"""Letters before a figure, and half as many from its beginning, in which a text says that it is needed."""
+FAR = 1.5
+"""Factor between a change of memory and the nearest predicted one from which a claim is suspicious: settings may be unusual."""
 NOISE_OF_RATIO = math.exp(QUANTILE * math.sqrt(2 * ROW_VARIANCE))
 """Factor from the ratio of two results to an end of the 90% interval of that of two further ones."""
 WIDER = 2.576 / 1.645
 """Width in log space of a 99% interval in those of a 90% interval."""
-BASE_FIRST = re.compile(r"^\W*(?:compared|relative|against|unlike|versus|vs)\b", re.IGNORECASE)
-AGAINST = re.compile(
-    r"\b(?:than|vs|versus|over|against|as|of|compared|relative|beats?|outperforms?|outpaces?|ahead|matches|equals|to)\b|->", re.IGNORECASE
-)
-"""What stands between the names of two accelerators that are compared."""
-FROM_TO = re.compile(r"^\W*(?:to\b|->)", re.IGNORECASE)
-NEGATED = re.compile(r"\b(?:not|never|no)\b|n['\u2019]t\b", re.IGNORECASE)
-OF_SPEED = re.compile(r"\b(?:fast\w*|beats?|outperform\w*|slow\w*|speed\w*|quick\w*|throughput|tokens?/s\w*|performance)\b", re.IGNORECASE)
-OF_COST = re.compile(r"\b(?:cost\w*|cheap\w*|prices?|dollars?)\b|\$", re.IGNORECASE)
-OF_OTHERS = re.compile(r"\b(?:memory|vram|watts?|energy|efficien\w*|inference|serving)\b", re.IGNORECASE)
+TASK = "llama-2-70b"
+"""Model that MLPerf fine-tunes."""
+FEWEST = 3
+"""Runs of which MLPerf leaves out the shortest and the longest."""
+LOOSE_TIME = 0.1
+"""Share by which another entry on the same devices may be faster or slower: 15 of 151 entries of v4.0 to v5.1 are further from all others."""
+PLACES = ("within", "near", "disputed", "outside")
 
 
-def is_comparison(claim: ClaimText) -> bool:
-    """Return True if a text compares the speed or the cost of two accelerators without a rate of each."""
-    joined = AGAINST.search(claim.between) or BASE_FIRST.search(claim.text) or claim.says("equal_speed")
-    return len(claim.devices) == PAIR and len(claim.methods) < PAIR and bool(joined) and not states_rates(claim) and bool(_times(claim))
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """How many times the rate of another step one has."""
+
+    range: Range
+    words: str
+    """Method, devices and software."""
+    level: SoftwareLevel | None
+    by_results: bool = False
+    """True if it is the ratio of accepted results of both, from the least to the most."""
 
 
-def states_rates(claim: ClaimText) -> bool:
-    """Return True if a text states rates, which are judged instead of how they compare."""
-    return any(claim.stated(f"{kind}{each}") for kind in ("tokens_per_s", "samples_per_s") for each in ("", "_each"))
+def compared(facts: FactBase, claim: ClaimText, sides: Sides, fitted: Evidence) -> tuple[str, str, str]:
+    """Return the reading of a comparison, how the two compare, and where the claim lies (see `placed`); "" for what cannot be compared."""
+    model = claim.models[0] if claim.models else facts.models[USUAL_MODEL]
+    cards = [claim.devices[0][0]] if claim.devices else [facts.accelerators[key] for key in USUAL_DEVICES]
+    read = f"{sides[0].name} against {sides[1].name}, {model.name}{'' if claim.models else ', since no model is named'}"
+    if sides[0].card:
+        length = next((int(each.value) for each in claim.values("sequence_length")), model.usual_length)
+        read += f", sequence length {length:,}"
+    stated = ratios(claim, sides)
+    found = [
+        _by_memory(claim, sides, model, cards[0], ratio)
+        if kind == "memory"
+        else _by_rates(facts, claim, sides, model, cards, ratio, fitted=fitted)
+        for kind, ratio in stated.items()
+    ]
+    if not found:
+        return read, "it compares something else than the speed or the cost of training", ""
+    # What cannot be compared leaves the rest.
+    return read, "; ".join(reason for reason, _ in found), max((place for _, place in found if place), key=PLACES.index, default="")
 
 
-def _times(claim: ClaimText) -> list[Interval]:
-    """Return the ratio of the first to the other that a text states: `2x`, `50% faster`, `33% cheaper`, `2x slower`, `as fast as`, `beats`."""
-    return [ratio for each in changes_of(claim) if (ratio := ratio_of(each))] if changes_of(claim) else in_words(claim)
-
-
-def changes_of(claim: ClaimText) -> list[Stated]:
-    """Return the figures that compare one thing with another."""
-    return [each for kind in CHANGES for each in claim.stated(kind)]
-
-
-def ratio_of(change: Stated) -> Interval | None:
-    """Return the number of times that a change makes a step as fast, or as cheap; None for a saving of all. `50% slower` is half the rate, or half more time."""
-    one, slower = Interval.exact(1.0), "slow" in change.printed.lower()
-    if change.kind == "gained":
-        return one + change.value
-    if change.kind == "speedup":
-        return one / change.value if slower else change.value
-    if change.value.high >= 1:
-        return one / (one + change.value) if slower else None
-    left = Interval(1 - change.value.value, 1 - change.value.high, 1 - change.value.low)
-    return Interval(left.value, left.low, 1 / (1 + change.value.low)) if slower else one / left
-
-
-def in_words(claim: ClaimText) -> list[Interval]:
-    """Return the ratio of speeds that words without a number state: `as fast as`, `slower`, `beats`."""
-    one = Interval.exact(1.0)
-    ratios = (("equal_speed", one.widened(EQUAL)), ("slower", Interval(1.0, 1 / OPEN, 1.0)), ("faster_device", Interval(1.0, 1.0, OPEN)))
-    return [] if NEGATED.search(claim.text) else [ratio for kind, ratio in ratios if claim.says(kind)][:1]
-
-
-def compared(facts: FactBase, claim: ClaimText, fitted: Evidence) -> tuple[str, str, str]:
-    """Return the reading of a comparison, how the two compare by results or by the model, and where the claim lies (see `placed`).
+def _by_rates(
+    facts: FactBase, claim: ClaimText, sides: Sides, model: ModelCard, cards: list[AcceleratorCard], stated: Interval, *, fitted: Evidence
+) -> tuple[str, str]:
+    """Return the ratio of the rates of two sides, or of what a dollar trains, in words, and the place of the stated one.
 
     Accepted results of the step on both come before predictions; a claim that only a prediction agrees with is `disputed`.
     """
-    backwards = BASE_FIRST.search(claim.text) or FROM_TO.search(claim.between)
-    first, second = (variants[0] for variants in claim.devices[:: -1 if backwards else 1])
-    counts = claim.counts[:: -1 if backwards else 1]
-    model = claim.models[0] if claim.models else facts.models[USUAL_MODEL]
-    length = next((int(each.value) for each in claim.values("sequence_length")), model.usual_length)
-    stated, of_cost = _times(claim)[0], bool(OF_COST.search(claim.text))
-    read = (
-        f"{first.name} against {second.name}, {model.name}{'' if claim.models else ', since no model is named'}, sequence length {length:,}"
-    )
-    if OF_OTHERS.search(claim.text) or not (of_cost or OF_SPEED.search(claim.text) or claim.stated("speedup") or claim.says("equal_speed")):
-        return read, "it compares something else than the speed or the cost of training", ""
-    lengths = [length] if claim.values("sequence_length") else [length, *_lengths(model, (first, second), fitted)]
-    ratios = [
-        ratio for each in dict.fromkeys(lengths) for ratio in _ratios(replace(claim, counts=counts), model, each, (first, second), fitted)
-    ]
-    low, high = 1.0, 1.0
-    of_prices = ""
-    if of_cost and ratios:
-        prices, others = (usd_per_hour(facts, card) for card in (first, second))
-        stated_prices = (claim.values("price_usd_per_hour_each") or claim.values("price_usd_per_hour"))[:: -1 if backwards else 1]
-        if len(stated_prices) == PAIR:
-            prices, others = ([each.value] for each in stated_prices)
+    lengths = [int(each.value) for each in claim.values("sequence_length")][:1] or [model.usual_length, *_lengths(model, sides, fitted)]
+    steps = list(_steps(claim, sides, cards))
+    every = [ratio for length in dict.fromkeys(lengths) for ratio in ratios_of(model, length, steps, fitted)]
+    if not every:
+        return "the model predicts no rate of the same step on both", ""
+    low, high, what, of_prices = 1.0, 1.0, "is {} times as fast", ""
+    first, second = (side.card for side in sides)
+    if first and second and claim.says("of_cost"):
+        stated_prices = [[each.value] for each in claim.values("price_usd_per_hour_each") or claim.values("price_usd_per_hour")]
+        stated_prices = stated_prices[:: -1 if claim.devices[0][0] != first else 1] if len(stated_prices) == PAIR else []
+        prices, others = stated_prices or [usd_per_hour(facts, card) for card in (first, second)]
         if not prices or not others or len(claim.counts) > 1:
             without = " or ".join(card.name for card, known in ((first, prices), (second, others)) if not known)
-            return read, f"the price book has no price on demand of {without}" if without else "their numbers differ", ""
-        ratios = [replace(each, range=each.range.times(others[0] / prices[0])) for each in ratios]
+            return f"the price book has no price on demand of {without}" if without else "their numbers differ", ""
+        every = [replace(each, range=each.range.times(others[0] / prices[0]), by_results=False) for each in every if not each.by_results]
         # Others may pay any of the known prices.
         low, high = prices[0] / prices[-1], others[-1] / others[0]
-        of_prices = f", at {'the stated' if len(stated_prices) == PAIR else 'the lowest list'} prices on demand, {usd(prices[0])} and {usd(others[0])} an hour"
-    if not ratios:
-        return read, "the model predicts no rate of the same step on both", ""
-    nearest = {
-        known: min(alike, key=lambda each: distance(stated, each.range))
-        for known in (True, False)
-        if (alike := [each for each in ratios if each.by_results is known])
-    }
-    best, what = nearest.get(not of_cost, nearest[False]), "trains {} times as much for a dollar" if of_cost else "is {} times as fast"
-    ends = " to ".join(dict.fromkeys(map(significant, (best.range.low, best.range.high))))
-    reason = f"{first.name} {what.format(significant(best.range.value))} as {second.name}, {ends}, {best.basis} {best.words}{of_prices}"
-    levels = {each.level: each for each in sorted(ratios, key=lambda each: -distance(stated, each.range)) if not each.by_results}
-    others_known = [
-        f"{significant(levels[level].range.value)} with {level} software" for level in LEVELS if levels.get(level, best) is not best
-    ]
-    reason += f"; by prediction {', '.join(others_known)}" if others_known and not of_cost else ""
+        what = "trains {} times as much for a dollar"
+        of_prices = (
+            f", at {'the stated' if stated_prices else 'the lowest list'} prices on demand, {usd(prices[0])} and {usd(others[0])} an hour"
+        )
+    by_results, predicted = ([each for each in every if each.by_results is known] for known in (True, False))
+    best, likely = (min(known, key=lambda each: distance(stated, each.range)) for known in (by_results or predicted, predicted))
+    basis = "by accepted results of" if best.by_results else "the 90% interval predicted for"
+    reason = f"{sides[0].name} {what.format(significant(best.range.value))} as {sides[1].name}, {_ends(best.range)}, {basis} {best.words}{of_prices}"
+    levels = {each.level: each.range for each in sorted(predicted, key=lambda each: -distance(stated, each.range))}
+    if not best.by_results:
+        del levels[best.level]
+    if levels and not of_prices and not sides[0].stack:
+        known = (f"{significant(levels[level].value)} with {level} software" for level in LEVELS if level in levels)
+        reason += f"; by prediction {', '.join(known)}"
     place = placed(stated, best.range, (low, high))
-    return read, reason, "disputed" if best.by_results and place == "outside" and overlap(stated, nearest[False].range) else place
+    return reason, "disputed" if place == "outside" and overlap(stated, likely.range) else place
+
+
+def _ends(likely: Range) -> str:
+    return " to ".join(dict.fromkeys(map(significant, (likely.low, likely.high))))
+
+
+def _lengths(model: ModelCard, sides: Sides, fitted: Evidence) -> list[int]:
+    """Return the sequence lengths of the accepted results of a model on both accelerators."""
+    rows = [row for row in fitted.results if row.architecture == architecture_of(model) and not row.suspicious]
+    first, second = ({row.sequence_length for row in rows if side.card and row.accelerator == side.card.key} for side in sides)
+    return sorted(first & second)
 
 
 def placed(stated: Interval, likely: Range, prices: tuple[float, float] = (1.0, 1.0)) -> str:
@@ -143,10 +152,11 @@ def placed(stated: Interval, likely: Range, prices: tuple[float, float] = (1.0, 
     in_words = OPEN in {stated.high, 1 / stated.low}
     if overlap(stated, likely):
         return "near" if in_words and not stated.low < round(likely.value, 2) < stated.high else "within"
-    if likely.low * prices[0] <= stated.high and stated.low <= likely.high * prices[1]:
+    low, high = prices
+    if overlap(stated, Range(likely.value, likely.low * low, likely.high * high)):
         return "within"
     wide = wider(likely)
-    return "near" if wide.low * prices[0] <= stated.high and stated.low <= wide.high * prices[1] else "outside"
+    return "near" if overlap(stated, Range(wide.value, wide.low * low, wide.high * high)) else "outside"
 
 
 def wider(likely: Range) -> Range:
@@ -172,90 +182,166 @@ def usd_per_hour(facts: FactBase, card: AcceleratorCard) -> list[float]:
     return sorted(row.usd_per_hour / row.accelerator_count for row in rows)
 
 
-def _lengths(model: ModelCard, cards: tuple[AcceleratorCard, AcceleratorCard], fitted: Evidence) -> list[int]:
-    """Return the sequence lengths of the accepted results of a model on both accelerators."""
-    rows = [row for row in fitted.results if row.architecture == architecture_of(model) and not row.suspicious]
-    first, second = ({row.sequence_length for row in rows if row.accelerator == card.key} for card in cards)
-    return sorted(first & second)
+def _steps(claim: ClaimText, sides: Sides, cards: list[AcceleratorCard]) -> Iterator[Sides]:
+    """Yield both sides in each setting that the text leaves open: number of devices, device, method, and level of software."""
+    of_devices = sides[0].card is not None
+    counts = claim.counts[:1] or ((1, NODE) if of_devices else (1,))
+    levels: tuple[SoftwareLevel, ...] = LEVELS if of_devices else ("plain", "tuned")
+    choices = product(counts, cards[:1] if of_devices else cards, _methods(claim, sides), levels[:1] if sides[0].level else levels)
+    for count, card, method, level in choices:
+        first, second = (
+            replace(side, devices=side.devices or count, card=side.card or card, method=side.method or method, level=side.level or level)
+            for side in sides
+        )
+        yield first, second
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
-    """One of two steps whose rates are compared."""
-
-    card: AcceleratorCard
-    devices: int
-    method: Method
-    level: SoftwareLevel
-    given: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of the step."""
-    loop: str = ""
-    """A training loop; see `Asked`."""
-
-    @property
-    def asked(self) -> Asked:
-        """What is asked of its plan."""
-        return Asked(dict(self.given), loop=self.loop, any_software=True)
+def _methods(claim: ClaimText, sides: Sides) -> tuple[Method, ...]:
+    """Return the methods that may stand for those that are open; one if none is."""
+    return claim.possible_methods[:1] if all(side.method for side in sides) else claim.possible_methods
 
 
-@dataclass(frozen=True, slots=True)
-class Ratio:
-    """How many times the rate of another step one has."""
-
-    range: Range
-    words: str
-    """Method, software and devices."""
-    level: SoftwareLevel
-    by_results: bool = False
-    """True if it is the ratio of accepted results of both, from the least to the most."""
-
-    @property
-    def basis(self) -> str:
-        """Where it comes from, in words."""
-        return "by accepted results of" if self.by_results else "the 90% interval predicted for"
-
-
-def ratios_of(
-    model: ModelCard, length: int, sides: Iterable[tuple[Side, Side]], fitted: Evidence, words: Callable[[Side, Side], str]
-) -> Iterator[Ratio]:
+def ratios_of(model: ModelCard, length: int, pairs: Iterable[Sides], fitted: Evidence) -> Iterator[Ratio]:
     """Yield the ratio of the rates of each pair of steps, as predicted, and by accepted results if both have any."""
     known = dict[tuple[object, ...], dict[str, Rate]]()
-    for pair in sides:
+    for pair in pairs:
+        first, second = pair
         found, steps = list[Rate](), list[Combination]()
         for side in pair:
-            key = (side.card.key, side.devices, side.level, side.loop, *side.given.items())
+            if side.card is None or side.devices is None or side.method is None or side.level is None:
+                continue
+            # Loops of one level differ as loops do that no result is of.
+            asked = Asked(dict(side.given), loop=side.stack if first.level == second.level else "", any_software=True)
+            key = (side.card.key, side.devices, side.level, asked.loop, *side.given.items())
             if key not in known:
-                rates = option_rates(model, length, [(side.card, side.devices)], fitted, (side.level,), side.asked)
+                rates = option_rates(model, length, [(side.card, side.devices)], fitted, (side.level,), asked)
                 known[key] = {each.method: each for each in rates if each.tokens_per_s}
             if rate := known[key].get(side.method.value):
-                plans, _ = Plans(model, length, fitted.effects, side.asked).on(side.card, side.devices, side.method, side.level)
+                plans, _ = Plans(model, length, fitted.effects, asked).on(side.card, side.devices, side.method, side.level)
                 found.append(rate)
-                steps.append(combination_on(side.card, best_of(side.card, plans)[0].shape, side.level, side.asked))
+                steps.append(combination_on(side.card, best_of(side.card, plans)[0].shape, side.level, asked))
         if len(found) == PAIR:
             one, other = found
             spread, ratio = spread_of_ratio(fitted.effects, *steps), (one.tokens_per_s or 0.0) / (other.tokens_per_s or 1.0)
-            yield Ratio(Range(ratio, ratio / spread, ratio * spread), words(*pair), pair[0].level)
+            yield Ratio(Range(ratio, ratio / spread, ratio * spread), _setting(*pair), first.level)
             # Results ran with plans of their own.
-            own = any(side.given or side.loop for side in pair)
+            own = any(side.given for side in pair) or (first.stack and first.level == second.level)
             if not own and one.measured_low and one.measured_high and other.measured_low and other.measured_high:
                 low, high = one.measured_low / other.measured_high, one.measured_high / other.measured_low
                 # Several results show how they differ; of a single one, that is the noise.
                 by = NOISE_OF_RATIO if one.measured_low == one.measured_high or other.measured_low == other.measured_high else 1.001
-                yield Ratio(Range(math.sqrt(low * high), low / by, high * by), words(*pair), pair[0].level, by_results=True)
+                yield Ratio(Range(math.sqrt(low * high), low / by, high * by), _setting(*pair), first.level, by_results=True)
 
 
-def _ratios(
-    claim: ClaimText, model: ModelCard, length: int, cards: tuple[AcceleratorCard, AcceleratorCard], fitted: Evidence
-) -> Iterator[Ratio]:
-    """Yield the ratios of two accelerators: for each number of devices, method and level of software."""
-    counts = [claim.counts] if len(claim.counts) == PAIR else [(count, count) for count in claim.counts[:1] or (1, NODE)]
-    sides = (
-        (Side(cards[0], devices[0], method, level), Side(cards[1], devices[1], method, level))
-        for devices, method, level in product(counts, claim.possible_methods, LEVELS)
+def _setting(first: Side, second: Side) -> str:
+    """Return method, software and devices of two steps in words."""
+    each = f"{first.devices} of each" if first.devices == second.devices else f"{first.devices} and {second.devices}"
+    on = f"{first.devices} x {first.card.name}" if first.card and first.card == second.card else each
+    return f"{METHODS[str(first.method)]}{'' if first.stack else f' with {first.level} software'} on {on}"
+
+
+def _ledgers(
+    claim: ClaimText, side: Side, model: ModelCard, lengths: Iterable[int], rows: Iterable[int], *, whole: bool = False
+) -> dict[tuple[object, ...], MemoryLedger]:
+    """Return the memory of a step in each setting that is open: length, rows, stack, recomputation, and, for `whole`, the model on each device."""
+    kept = [Checkpointing.FULL] if claim.says("checkpointing") else [Checkpointing.NONE, Checkpointing.FULL]
+    layouts: list[dict[str, Any]] = [{}, {"sharding": "ddp"}] if whole else [{}]
+    found = dict[tuple[object, ...], MemoryLedger]()
+    for length, batch, stack, recomputed, layout in product(lengths, rows, [side.stack] if side.stack else STACKS, kept, layouts):
+        given = {"micro_batch": batch, "checkpointing": recomputed} | layout | dict(side.given)
+        if side.card and side.method:
+            shape = step_on(side.card, model, side.method, length, side.devices or 1, Asked(given))
+            if STACKS[stack].runs(shape, side.card.vendor):
+                ledger = estimate_memory(on_stack(shape, stack, tuple(side.given)))
+                found[length, batch, stack, recomputed, *layout.values()] = ledger
+    return found
+
+
+def _by_memory(claim: ClaimText, sides: Sides, model: ModelCard, card: AcceleratorCard, stated: Interval) -> tuple[str, str]:
+    """Return the times that the other side needs the memory of the first, in words, in the settings that the text leaves open, and the place of the stated ratio."""
+    lengths = [int(each.value) for each in claim.values("sequence_length")][:1] or LENGTHS
+    rows = [int(each.value) for kind in ("micro_batch", "batch") for each in claim.values(kind)][:1] or ROWS
+    found = list[float]()
+    for method in _methods(claim, sides):
+        steps = (replace(side, card=card, devices=(*claim.counts, 1)[0], method=side.method or method) for side in sides)
+        one, other = (_ledgers(claim, step, model, lengths, rows) for step in steps)
+        # Software has its own habits: with another stack, others recompute or not.
+        same = 2 if sides[0].stack else None
+        found += [b.needed / a.needed for (key, a), (other_key, b) in product(one.items(), other.items()) if key[:same] == other_key[:same]]
+    if not found:
+        return "no memory of the same step is predicted for both ways", ""
+    likely = Range(statistics.median(found), min(found) * (1 - GB_OR_GIB), max(found) * (1 + GB_OR_GIB))
+    in_rows = " to ".join(dict.fromkeys(f"{each:,}" for each in (lengths[0], lengths[-1])))
+    reason = (
+        f"{sides[1].name} usually needs {significant(likely.value)} times the memory of {sides[0].name}, {_ends(likely)} by the memory "
+        f"model, with {in_rows} tokens in a row"
     )
+    # Settings may be unusual.
+    near = "near" if overlap(stated, Range(likely.value, likely.low / FAR, likely.high * FAR)) else "outside"
+    return reason, "within" if overlap(stated, likely) else near
 
-    def words(first: Side, second: Side) -> str:
-        on = f"{first.devices} of each" if first.devices == second.devices else f"{first.devices} and {second.devices}"
-        return f"{METHODS[first.method.value]} with {first.level} software on {on}"
 
-    return ratios_of(model, length, sides, fitted, words)
+def against_model(claim: ClaimText, run: AuditedResult, model: ModelCard, card: AcceleratorCard) -> tuple[str, str]:
+    """Return a comparison of a stated memory of each device with that of the memory model, and its verdict.
+
+    `card` is a usual device. What somebody needs is compared with the leanest settings, and what a run takes with all of them.
+    """
+    stated, method = run.claims["peak_memory_bytes"], Method.LORA if run.conditions.method is Method.PEFT else run.conditions.method
+    lengths = [run.conditions.sequence_length or model.usual_length] if claim.values("sequence_length") else LENGTHS
+    rows = [run.conditions.micro_batch] if run.conditions.micro_batch else MOST_ROWS
+    whole = run.devices > 1 and not claim.says("sharding")
+    found = _ledgers(claim, Side("", card, run.devices, method), model, lengths, rows, whole=whole)
+    (length, batch, stack, recomputed, *_), leanest = min(found.items(), key=lambda each: each[1].needed_low)
+    how = ", gradient checkpointing" if recomputed is Checkpointing.FULL else ""
+    usual = [(ledger.sharded, ledger.fit_limits["fits"]) for key, ledger in found.items() if key[2] == USUAL_STACK["plain"]]
+    # Of several devices, each may have the whole model.
+    least_usual = max(min(bytes_ for known, bytes_ in usual if known is sharded) for sharded in {known for known, _ in usual})
+    high = max(ledger.reserved_interval[1] + ledger.outside for ledger in found.values())
+    held = weight_bytes(model, method, "fp8" if claim.says("eight_bits") else None)[0] / run.devices
+    low, least = leanest.needed_low, f"{stack}, {batch} x {length:,} tokens{how}"
+    reason = f"by the memory model, a step needs {gib(low)} ({least}) at least, and {gib(least_usual)} with usual software"
+    if claim.offloads or claim.says("few_states"):
+        less = f"{reason}; less is possible where states wait in host memory or are never whole"
+        return less, "not judged" if stated.value < low else "plausible"
+    if stated.value < low:
+        weights = f"weights alone take {gib(held)}; " if stated.value < held else ""
+        return f"{weights}{reason}", "impossible" if weights else "suspicious"
+    [place, *_] = (each.place for each in claim.stated("peak_memory_bytes"))
+    if words("needs").search(claim.text[max(0, place - NEAR) : place + NEAR // 2]) and stated.value > ROUGHLY * least_usual:
+        return f"{reason}: less than {stated.printed} is enough", "ambiguous" if stated.value <= 2 * least_usual else "suspicious"
+    return reason, "plausible" if stated.value <= high else "ambiguous"
+
+
+def is_of_mlperf(claim: ClaimText) -> bool:
+    """Return True if a text states a time of an entry of MLPerf on a known number of known devices."""
+    named = re.search(r"\bml[ -]?perf\b", claim.text, re.IGNORECASE)
+    of_task = not claim.models or claim.models[0].key == TASK
+    known = named and of_task and (project_root() / CONVERTED).is_dir()
+    return bool(known and claim.values("train_time_s") and len(claim.devices) == 1 and len(claim.counts) == 1)
+
+
+def against_entries(claim: ClaimText) -> tuple[str, str, str]:
+    """Return the reading of a claim, the times of the entries with these devices, and if it is `within` or `outside` of them; "" without an entry."""
+    [devices], [count], [stated, *_] = claim.devices, claim.counts, claim.values("train_time_s")
+    asked = re.search(r"\bv?(\d\.\d)\b", claim.text)
+    every = list(_entries({card.key for card in devices}, count))
+    entries = [each for each in every if asked and each[0] == f"v{asked[1]}"] or every
+    read = f"{count} x {devices[0].name}{f', round v{asked[1]}' if asked else ''}"
+    if not entries:
+        return read, "no entry of the imported rounds of MLPerf (v4.0 to v5.1) has these devices", ""
+    times = [minutes for _, minutes in entries]
+    rounds = sorted({name for name, _ in entries})
+    span = " to ".join(dict.fromkeys((rounds[0], rounds[-1])))
+    ends = " to ".join(dict.fromkeys((significant(min(times)), significant(max(times)))))
+    among = min(times) * (1 - LOOSE_TIME) * 60 <= stated.high and stated.low <= max(times) * (1 + LOOSE_TIME) * 60
+    return read, f"{len(times)} entries of MLPerf {span} on these devices take {ends} min", "within" if among else "outside"
+
+
+def _entries(keys: set[str], count: int) -> Iterator[tuple[str, float]]:
+    """Yield round and score in minutes of the entries: the mean time to the target without the shortest and the longest run."""
+    for path in records_in(project_root() / CONVERTED).files:
+        record = read_or_none(path)
+        if isinstance(record, ConvertedResult) and record.conditions.accelerator in keys and record.conditions.accelerator_count == count:
+            times = sorted(run.time_to_target_s for run in record.runs if run.time_to_target_s)
+            if len(times) == len(record.runs) >= FEWEST:
+                yield record.round, fmean(times[1:-1]) / 60

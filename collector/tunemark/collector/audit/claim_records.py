@@ -4,10 +4,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice, product
-from typing import Any, NamedTuple
+from typing import Any
 
-from tunemark.collector.audit.claim_checks import CLAIM, amounts
-from tunemark.collector.audit.claim_text import PAIR, ClaimText
+from tunemark.collector.audit.claim_text import CLAIM, CLAIMS, PAIR, ClaimText, amounts
 from tunemark.collector.audit.printed_figures import WORDS
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.facts.names import product_of
@@ -20,9 +19,6 @@ from tunemark.schema.vocabulary import Dtype, Method, PublishedStatus
 MOST_READINGS = 48
 SEVERAL = 64
 """Devices of a training that states its device hours without their number."""
-IN_ROWS = ("samples_per_s", "samples_per_s_each", "step_time_s", "steps_per_s")
-DIRECT = ("samples_per_s", "step_time_s", "steps_per_s", "hfu", "power_w", "energy_j")
-"""Figures that are judged as they are stated."""
 
 
 def meanings(claim: ClaimText) -> Iterator[tuple[ClaimText, ClaimText]]:
@@ -54,30 +50,21 @@ def readings(claim: ClaimText) -> Iterator[PublishedResult]:
         # A step is usually one of the optimizer, but some count micro-steps.
         rows += sorted({int(each.value) for each in amounts(claim, "rows")}, reverse=True)
     choices = product(models, claim.possible_methods, counts, cards, batches or [None], kinds, _lengths(claim), rows or [None])
-    return (_record(claim, _Choice(*choice)) for choice in islice(choices, MOST_READINGS))
+    return (_record(claim, choice) for choice in islice(choices, MOST_READINGS))
 
 
-class _Choice(NamedTuple):
-    """One meaning of all that a text leaves open."""
-
-    model: ModelCard | None
-    method: Method
-    devices: int
-    card: AcceleratorCard | None
-    batch: int | None
-    unit: float
-    length: int | None
-    rows: int | None
+Choice = tuple[ModelCard | None, Method, int, AcceleratorCard | None, int | None, float, int | None, int | None]
+"""One meaning of all that a text leaves open: model, method, devices, their card, batch, unit of memory, tokens of a row, and rows of a step."""
 
 
-def _record(claim: ClaimText, choice: _Choice) -> PublishedResult:
+def _record(claim: ClaimText, choice: Choice) -> PublishedResult:
     model, method, count, card, batch, unit, stated_length, rows = choice
     figures, split = _figures(claim, card, count, unit, rows), claim.says("parallel")
     if model and claim.sized and (memory := figures.get("peak_memory_bytes")):
         # That of a model of the stated size, as one of the model that stands for it.
         size = count_parameters(model).total / claim.sized
         figures["peak_memory_bytes"] = memory.model_copy(update={"value": memory.value * size})
-    in_rows = any(claim.stated(kind) for kind in IN_ROWS)
+    in_rows = any(claim.stated(kind) for kind in CLAIMS["kinds"]["in_rows"])
     length = stated_length or (model.usual_length if model and not in_rows else None)
     named = [name for name in claim.formats if card is None or Dtype(name) in card.peak_tflops]
     if method is Method.LORA and claim.says("eight_bits"):
@@ -120,7 +107,7 @@ def _lengths(claim: ClaimText) -> list[int | None]:
     stated: list[int | None] = (
         [int(min(value.value for value in claim.values("sequence_length")))] if claim.values("sequence_length") else [None]
     )
-    in_rows = any(claim.values(kind) for kind in IN_ROWS)
+    in_rows = any(claim.values(kind) for kind in CLAIMS["kinds"]["in_rows"])
     return [*stated, None] if in_rows and stated[0] and claim.says("longest") and not claim.says("full_rows") else stated
 
 
@@ -130,7 +117,7 @@ def _figures(claim: ClaimText, card: AcceleratorCard | None, count: int, unit: f
     # Of two numbers of devices, the last has the last rate.
     choose = max if alone else (lambda values: values[-1]) if len(claim.counts) == PAIR and len(claim.devices) < PAIR else min
     found = dict[str, Claim]()
-    for kind in ("tokens_per_s", *DIRECT):
+    for kind in CLAIMS["kinds"]["direct"]:
         totals = [(each.value.value, each.printed) for each in claim.stated(kind)]
         totals = totals or [
             (each.value.value * count, f"{each.printed}{f' x {count}' if count > 1 else ''}") for each in claim.stated(f"{kind}_each")

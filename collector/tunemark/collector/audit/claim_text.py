@@ -6,12 +6,12 @@ The whole text is scanned for each kind of thing in turn, and what one has read 
 import calendar
 import re
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import cache
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 from tunemark.collector.audit.interval import APPROXIMATE, ROUGHLY, UNIT_S, Interval, duration
@@ -28,22 +28,17 @@ from tunemark.schema.vocabulary import Method
 
 CLAIMS = tomllib.loads(Path(__file__).with_name("claims.toml").read_text(encoding="utf-8"))
 """Words of claims, and the products that their figures must keep."""
+CLAIM: str = CLAIMS["id"]
+"""The record that a claim is audited as."""
 WORD = re.compile(r"(?<![\w.,])[A-Za-z0-9][A-Za-z0-9.+]*(?<![.])")
 GAP = re.compile(r"[ /_-]{1,2}")
 LONGEST = 6
 """Words of a name at most."""
 PAIR = 2
 """Figures before and after a change, or things that are compared."""
-RATES = ("tokens_per_s", "samples_per_s", "flop_per_s")
-"""Figures of one device or of all."""
-CHANGES = ("speedup", "gained", "saved")
-"""Figures that compare one thing with another."""
-SHARES = ("mfu", "hfu", "saved", "gained", "scaling_efficiency", "trainable_share")
 READ = "\N{BULLET}"
 """Stands in place of what was read."""
 COUNT = rf"(?<![\w.,-])(\d{{1,3}},\d{{3}}|\d{{1,5}}|\d{{1,3}}(?:\.\d)?k|{'|'.join(CLAIMS['numbers'])})"
-COINS = {"u": "$", "d": "$", "e": "€", "g": "£", "p": "£"}
-"""First letter of the word for a currency -> its sign."""
 FEWEST = 8
 """Tokens that a sample has at least."""
 
@@ -126,6 +121,30 @@ class ClaimText:
         return bool(words("offload").search(words("no_offload").sub(" ", self.text)))
 
 
+def amounts(claim: ClaimText, kind: str) -> list[Interval]:
+    """Return the values of a figure, or those that follow: the devices, the rows of a step, and the rate of all devices."""
+    if kind == "devices":
+        return [Interval.exact(float(count)) for count in (*claim.counts, *claim.other_counts)]
+    if kind == "rows":
+        return _rows(claim)
+    known = claim.values(kind)
+    if not known and kind == "gradient_accumulation":
+        return [Interval.exact(1.0)]
+    if not known and kind in {"tokens_per_s", "samples_per_s"}:
+        return [each * count for each, count in product(claim.values(f"{kind}_each"), amounts(claim, "devices"))]
+    return known
+
+
+def _rows(claim: ClaimText) -> list[Interval]:
+    """Return the rows of an optimizer step: as stated, else by the batch of each device, or by one that may be of a device or of all."""
+    if stated := claim.values("global_batch"):
+        return stated
+    counts, steps = amounts(claim, "devices") or [Interval.exact(1.0)], claim.values("gradient_accumulation")
+    each = [batch * count for batch, count in product(claim.values("micro_batch"), counts)]
+    either = [batch * count for batch, count in product(claim.values("batch"), (Interval.exact(1.0), *counts))]
+    return [rows * times for rows, times in product(each or either, (Interval.exact(1.0), *steps))]
+
+
 @cache
 def words(name: str) -> re.Pattern[str]:
     """Return the pattern of a kind of words."""
@@ -142,14 +161,11 @@ def pattern_of(text: str) -> re.Pattern[str]:
 
 def read_claim(facts: FactBase, text: str) -> ClaimText:
     """Return the names, figures and words of a text."""
-    text = re.sub(r"[\u2010-\u2015\u2212]", "-", text.replace("\N{MULTIPLICATION SIGN}", "x").replace("\N{NO-BREAK SPACE}", " "))
-    text = re.sub(r"(?<![\w.])(\d{1,5}) ?[xX*] ?(?=[A-Za-z]{2}|[A-Za-z]\d|[3-5]0\d0\b)", r"\1 x ", " ".join(text.split()))
-    text = re.sub(
-        r"\b(t)era[ -]?(flop)|\b(p)eta[ -]?(flop)", lambda match: "".join(filter(None, match.groups())).upper(), text, flags=re.IGNORECASE
-    )
-    text = re.sub(r"(?<![\w.])(\d+(?:\.\d+)?) ?(?:cents?\b|¢)", lambda match: f"${float(match[1]) / 100:g}", text)
-    text = words("coin_behind").sub(lambda match: f"{COINS.get(match[2][0].lower(), match[2])}{match[1]}", text)
-    found, scan = _named(text), _Scan(text)
+    for row in CLAIMS["cleaned"]:
+        text = pattern_of(row["words"]).sub(row["as"], text)
+    text = re.sub(r"(?<![\w.])(\d+(?:\.\d+)?) ?(?:cents?\b|¢)", lambda match: f"${float(match[1]) / 100:g}", " ".join(text.split()))
+    text = words("coin_behind").sub(lambda match: f"{CLAIMS['coins'].get(match[2][0].lower(), match[2])}{match[1]}", text)
+    scan = _Scan(text)
     models, memory = _models(facts, scan), scan.take(words("nameless"))
     (devices, counts, others), between = _devices(facts, scan)
     if memory and memory[1]:
@@ -168,9 +184,9 @@ def read_claim(facts: FactBase, text: str) -> ClaimText:
         devices=devices,
         counts=counts,
         other_counts=others,
-        methods=tuple(Method(name) for name in ("full", "lora", "qlora", "peft") if name in found("methods")),
-        formats=tuple(found("formats")),
-        targets=",".join(dict.fromkeys(re.findall(r"\b(?:[qkvo]|gate|up|down)_proj\b", text))) or next(iter(found("targets")), None),
+        methods=tuple(Method(name) for name in ("full", "lora", "qlora", "peft") if name in _named(text, "methods")),
+        formats=tuple(_named(text, "formats")),
+        targets=",".join(dict.fromkeys(re.findall(r"\b(?:[qkvo]|gate|up|down)_proj\b", text))) or next(iter(_named(text, "targets")), None),
         used_on=used_on,
         memory_gib=float(memory[2]) if memory else None,
         between=text[slice(*between)],
@@ -179,9 +195,9 @@ def read_claim(facts: FactBase, text: str) -> ClaimText:
     )
 
 
-def _named(text: str) -> Callable[[str], list[str]]:
-    """Return a function that gives the names of a table whose words are in a text."""
-    return lambda table: [name for name, pattern in CLAIMS[table].items() if pattern_of(pattern).search(text)]
+def _named(text: str, table: str) -> list[str]:
+    """Return the names of a table whose words are in a text."""
+    return [name for name, pattern in CLAIMS[table].items() if pattern_of(pattern).search(text)]
 
 
 class _Scan:
@@ -373,13 +389,15 @@ def _stated(kind: str, match: re.Match[str], text: str, clear: str) -> Stated | 
     whole = words("total").search(clause) or re.match(r" ?(?:in total|total|across|overall|together|aggregate|for the|combined)", after)
     beside = words("each_behind").match(behind) or words("each_before").search(clear[:start])
     alone = words("each").search(match[0]) or (beside and not whole)
-    either = kind in RATES and not (alone or whole) and bool(words("each").search(f"{near} {READ} {behind}"))
+    either = kind in CLAIMS["kinds"]["rates"] and not (alone or whole) and bool(words("each").search(f"{near} {READ} {behind}"))
     amount = _in_unit(kind, _interval(number, value), match.groupdict())
-    if kind in CHANGES and APPROXIMATE.search(f"{before[-12:]}{match[0]}".rpartition(number)[0]):
+    if kind in CLAIMS["kinds"]["changes"] and APPROXIMATE.search(f"{before[-12:]}{match[0]}".rpartition(number)[0]):
         amount = amount.widened(ROUGHLY - 1)
     if kind in {"cost_usd", "train_time_s"} and words("at_most").search(before):
         amount = replace(amount, low=0.0)
-    return Stated(f"{kind}_each" if kind in RATES and alone else kind, amount, text[start:end].strip(" ,"), start, either)
+    return Stated(
+        f"{kind}_each" if kind in CLAIMS["kinds"]["rates"] and alone else kind, amount, text[start:end].strip(" ,"), start, either
+    )
 
 
 def _in_unit(kind: str, amount: Interval, parts: dict[str, str]) -> Interval:
@@ -387,7 +405,7 @@ def _in_unit(kind: str, amount: Interval, parts: dict[str, str]) -> Interval:
     if per := (parts.get("t") or "").lower():
         seconds = UNIT_S["ms" if per.startswith(("ms", "milli")) else per[0]]
         return amount / seconds if kind.endswith("_per_s") else amount * seconds
-    if kind in SHARES:
+    if kind in CLAIMS["kinds"]["shares"]:
         return amount * 0.01
     prefix = next((size for unit, size in CLAIMS["units"].items() if unit.lower() == (parts.get("p") or "").lower()), 1.0)
     return amount * prefix * (CLAIMS["units"]["Wh"] if kind == "energy_j" else 1.0)

@@ -11,13 +11,11 @@ from functools import cache
 from typing import Any
 
 from tunemark.collector.audit.bounds import dense_peak, flop_conventions, utilisation, weight_bytes
-from tunemark.collector.audit.claim_checks import CHEAP, CLAIM, DEAR, LOOSE, SLACK, changes, findings_of_text
-from tunemark.collector.audit.claim_comparison import changes_of, compared, is_comparison, usd_per_hour
-from tunemark.collector.audit.claim_mlperf import against_entries, is_of_mlperf
-from tunemark.collector.audit.claim_needs import against_model
+from tunemark.collector.audit.claim_checks import CHEAP, DEAR, SLACK, changes, findings_of_text
+from tunemark.collector.audit.claim_comparison import USUAL_DEVICES, against_entries, against_model, compared, is_of_mlperf, usd_per_hour
 from tunemark.collector.audit.claim_records import meanings, readings
-from tunemark.collector.audit.claim_text import PAIR, ClaimText
-from tunemark.collector.audit.claim_ways import USUAL_DEVICES, compared_ways, methods_in_order, ways_of
+from tunemark.collector.audit.claim_text import CLAIM, CLAIMS, PAIR, ClaimText, words
+from tunemark.collector.audit.claim_ways import changes_of, methods_of, sides_of
 from tunemark.collector.audit.evidence import AuditedResult, Evidence
 from tunemark.collector.audit.load import audited_record, load_evidence
 from tunemark.collector.audit.printed_figures import WORDS, narrow_format
@@ -37,8 +35,6 @@ from tunemark.schema.records.published import Claim, Conditions, PublishedResult
 from tunemark.schema.throughput import Range, architecture_of
 from tunemark.schema.vocabulary import FITS, AuditVerdict, Dtype, Method
 
-SETTINGS = {"sequence_length", "micro_batch", "batch", "gradient_accumulation", "lora_r", "parameters", "peak_memory_bytes"}
-"""Figures beside which a text may say that training fits."""
 NOT_JUDGED, PLAUSIBLE = "not judged", "plausible"
 NOTHING = len(AuditVerdict)
 """Place of these verdicts, which the audit does not have: behind the mildest."""
@@ -47,33 +43,23 @@ ENDLESS = 1e15
 MISFIT = "a step of usual settings, without offload to the host, does not fit: "
 OUTSIDE = {"below": "padding, a slow link or other work in the same time", "above": "software that is faster than what results are of"}
 """What leaves a rate possible that is beside the interval predicted, but not beyond what the audit accepts."""
-RATIO = re.compile(r"\d ?(?:x\b|%|times\b)")
-"""How a number begins that compares something."""
 BY_PHYSICS = ("utilisation", "attainable")
 """Rules that compare a rate with the peak of its devices."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Judged:
     """The verdict on a claim, or on one reading of it."""
 
-    verdict: str
     reason: str
-    findings: tuple[Finding, ...]
-    read: str
+    verdict: str = NOT_JUDGED
+    read: str = ""
     """Model, method and devices as they were read."""
+    findings: tuple[Finding, ...] = ()
     compared: bool = False
     """True if the reason is a comparison with what the models predict."""
     left: tuple[str, ...] = ()
     """Figures that were read and are not judged."""
-
-
-@dataclass(frozen=True)
-class Predicted:
-    """What the models of rates and memory say about one reading."""
-
-    reason: str
-    verdict: str = NOT_JUDGED
     expected: tuple[float, Range] | None = None
     """Tokens/s as claimed and as predicted."""
     side: str = ""
@@ -99,20 +85,17 @@ def _best(verdicts: Iterable[Judged]) -> Judged:
 
 def _verdict(facts: FactBase, claim: ClaimText, one: ClaimText, known: Callable[[], KnownRates]) -> Judged:
     """Return the verdict on a claim and on it with one variant of its devices, with all findings on it and on its best reading."""
-    (own, kept), other = findings_of_text(facts, claim, one), claim.other_work
-    if is_of_mlperf(one):
-        best = _of_mlperf(one)
-    elif is_comparison(one):
-        best = _comparison(*compared(facts, one, known()))
-    elif ways := ways_of(one):
-        best = _comparison(*compared_ways(facts, one, ways, known()))
+    own, kept = findings_of_text(facts, claim, one)
+    if other := claim.other_work:
+        names = [*(each.name for each in claim.models), *(each[0].name for each in claim.devices)]
+        best, kept = Judged(f"this is a claim about {other}, and only supervised training is judged", read=", ".join(names)), ""
+    elif is_of_mlperf(one):
+        best = _comparison(*against_entries(one))
+    elif sides := sides_of(one):
+        best = _comparison(*compared(facts, one, sides, known()))
     else:
         best = min((_best_reading(facts, each, known) for each in _of_each(one)), key=lambda each: _place(each.verdict))
         best = replace(best, left=() if list(changes(claim)) else tuple(each.printed for each in changes_of(claim)))
-    if other:
-        names = [*(each.name for each in claim.models), *(each[0].name for each in claim.devices)]
-        reason = f"this is a claim about {other}, and only supervised training is judged"
-        best, kept = Judged(verdict=NOT_JUDGED, reason=reason, findings=(), read=", ".join(names)), ""
     worst_first = sorted((*own, *best.findings), key=lambda each: WORST_FIRST[each.verdict])
     findings = tuple(replace(each, records=()) for each in worst_first)
     verdict: str = min((*(each.verdict.value for each in own), best.verdict), key=_place)
@@ -138,21 +121,13 @@ def _best_reading(facts: FactBase, claim: ClaimText, known: Callable[[], KnownRa
 
 
 def _comparison(read: str, reason: str, place: str) -> Judged:
-    """Return the verdict on how two accelerators, or two ways of training, compare."""
+    """Return the verdict on how two sides compare, or a time with those of others."""
     verdict = {"within": PLAUSIBLE, "near": AMBIGUOUS, "disputed": AMBIGUOUS, "outside": SUSPICIOUS}.get(place, NOT_JUDGED)
     if place == "near":
         reason += "; that leaves the claim open"
     doubted = verdict in {SUSPICIOUS, AMBIGUOUS}
     findings = (Finding(AuditVerdict(verdict), (CLAIM,), read, reason, ("tokens_per_s",), rule="predicted-rate"),) if doubted else ()
-    return Judged(verdict=verdict, reason=reason, findings=findings, read=read, compared=bool(place))
-
-
-def _of_mlperf(claim: ClaimText) -> Judged:
-    """Return the verdict on the time of an entry of MLPerf."""
-    read, reason, among = against_entries(claim)
-    verdict = NOT_JUDGED if among is None else PLAUSIBLE if among else SUSPICIOUS
-    findings = () if among is not False else (Finding(SUSPICIOUS, (CLAIM,), read, reason, ("train_time_s",), rule="predicted-rate"),)
-    return Judged(verdict=verdict, reason=reason, findings=findings, read=read, compared=True)
+    return Judged(reason, verdict, read, findings, compared=bool(place))
 
 
 def _states_rate(claim: ClaimText) -> bool:
@@ -164,7 +139,7 @@ def _of_each(claim: ClaimText) -> list[ClaimText]:
     """Return a claim about two devices, methods or models, with a rate or a memory each, as two claims in the order of the text."""
     several: dict[str, list[dict[str, Any]]] = {
         "devices": [{"devices": (each,)} for each in claim.devices],
-        "methods": [{"methods": (each,)} for each in methods_in_order(claim)],
+        "methods": [{"methods": (way.method,)} for *_, way in methods_of(claim)],
         "models": [{"models": (each,), "sizes": claim.sizes[place : place + 1]} for place, each in enumerate(claim.models)],
     }
     pairs = [each for each in several.values() if len(each) >= PAIR]
@@ -189,7 +164,7 @@ def _judged(facts: FactBase, claim: ClaimText, record: PublishedResult, known: C
         card = next((each for each in facts.accelerators.values() if each.memory_gib == claim.memory_gib and each.vendor == "NVIDIA"), None)
         name = f"device with {claim.memory_gib:g} GB"
     devices = f"{run.devices} x {name}" if name else ""
-    predicted, read = Predicted(reason="no figure of it can be compared with other results"), [model.name if model else "", devices]
+    predicted, read = Judged("no figure of it can be compared with other results"), [model.name if model else "", devices]
     if model and (claim.methods or card):
         read = [asked_in_words(model, run.conditions.method, None, run.conditions.sequence_length or model.usual_length), devices]
     if claim.methods and run.conditions.method not in claim.methods:
@@ -197,7 +172,7 @@ def _judged(facts: FactBase, claim: ClaimText, record: PublishedResult, known: C
     if model and card and card.memory_gib:
         predicted = _predicted(claim, run, model, card, known())
     elif model and not claim.devices and "peak_memory_bytes" in run.claims:
-        predicted = Predicted(*against_model(claim, run, model, facts.accelerators[USUAL_DEVICES[0]]))
+        predicted = Judged(*against_model(claim, run, model, facts.accelerators[USUAL_DEVICES[0]]))
     if model and predicted.verdict == NOT_JUDGED and not _states_rate(claim):
         predicted = _priced(facts, claim, run, model, [card] if card else [], known) or predicted
     expected = {run.id: predicted.expected} if predicted.expected else {}
@@ -208,9 +183,8 @@ def _judged(facts: FactBase, claim: ClaimText, record: PublishedResult, known: C
     reason = "" if excluded else predicted.reason
     if verdict == PLAUSIBLE and predicted.side in OUTSIDE:
         reason += f", which {'offload to the host' if run.offloads_to_host else OUTSIDE[predicted.side]} can explain"
-    return Judged(
-        verdict=verdict, reason=reason, findings=findings, read=", ".join(filter(None, read)), compared=predicted.verdict != NOT_JUDGED
-    )
+    read_as, compares = ", ".join(filter(None, read)), predicted.verdict != NOT_JUDGED
+    return replace(predicted, verdict=verdict, reason=reason, findings=findings, read=read_as, compared=compares)
 
 
 def _asked(claim: ClaimText, stated: Conditions) -> Asked:
@@ -227,7 +201,7 @@ def _asked(claim: ClaimText, stated: Conditions) -> Asked:
     )
 
 
-def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: AcceleratorCard, fitted: KnownRates) -> Predicted:
+def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: AcceleratorCard, fitted: KnownRates) -> Judged:
     """Compare the rate and the memory of a reading with those of a step of usual settings; without them, say whether such a step fits."""
     rate, memory, stated = run.claims.get("tokens_per_s"), run.claims.get("peak_memory_bytes"), run.conditions
     derived = plain_rate(run) if rate is None else None
@@ -252,18 +226,18 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
         nearest = ", the nearest level" if len(known) > 1 else ""
         reason = "; ".join(filter(None, (above, f"{rate.printed} is {side} {ends} predicted for {software} software{nearest}")))
         if (side != "within" or above) and (ran := _ran(claim, run, model, rate.value, fitted, slow=side == "below")):
-            return Predicted(reason=f"{reason}, but {ran}", verdict=PLAUSIBLE)
+            return Judged(f"{reason}, but {ran}", PLAUSIBLE)
         if derived is not None and derived.quantity != "tokens" and side != "within":
-            return Predicted(reason=reason, verdict=SUSPICIOUS if above else NOT_JUDGED)  # rows may be shorter
+            return Judged(reason, SUSPICIOUS if above else NOT_JUDGED)  # rows may be shorter
         # Other software may be faster, and a narrower format by as much as its peak is higher; a whole time may hold twice that of training, or be `under 3 hours`.
         narrow = card.peak_tflops.get(narrow_format(stated.precision) or Dtype.BF16, 0.0)
         times = max(1.0, narrow / card.peak_tflops.get(Dtype.BF16, math.inf)) if side == "above" else 1.0
         faster = side == "above" and (rate.value <= times * likely.high or (software == "plain" and "software" in settings))
         whole = claim.values("tokens") and all(each.low for each in claim.values("train_time_s"))
-        least = likely.low / LOOSE["time"][1] if whole else 0
+        least = likely.low / CLAIMS["loose"]["time"][1] if whole else 0
         longer = side == "below" and derived is not None and rate.value > least
         expected = None if faster or longer else (rate.value / times, likely)
-        return Predicted(reason=reason, expected=expected, verdict=SUSPICIOUS if above else PLAUSIBLE, side=side)
+        return Judged(reason, SUSPICIOUS if above else PLAUSIBLE, expected=expected, side=side)
     # The memory model knows plain software, whole rows, NVIDIA's 4-bit weights, and adapters of all experts.
     unlike = {"software", "sequence_parallel", "quantisation"} & settings.keys() or card.vendor == APPLE or model.experts
     modelled = not (known or unlike or run.offloads_to_host or method is not stated.method or claim.says("few_states"))
@@ -272,15 +246,17 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
         _ran(claim, run, model, rate.value, fitted) if rate else _held(claim, run, model, memory.value, fitted) if misfit and memory else ""
     )
     if ran:
-        return Predicted(reason=ran, verdict=PLAUSIBLE)
+        return Judged(ran, PLAUSIBLE)
     if misfit:
         needs, lacking = gib(plan.needed_bytes), gib(plan.needed_bytes - card.usable_bytes)
         ending = f"it needs {needs}, not {memory.printed}," if memory else f"each device lacks {lacking}"
-        return Predicted(reason=f"{MISFIT}{ending} by the memory model", verdict=SUSPICIOUS)
+        return Judged(f"{MISFIT}{ending} by the memory model", SUSPICIOUS)
     if not rate:
         fitting = _fitting(claim, run, model, card, plan, fit)
         alone = (
-            {each.kind for each in claim.figures} <= SETTINGS and not claim.says("comparison") and not RATIO.search(" ".join(claim.left))
+            {each.kind for each in claim.figures} <= {*CLAIMS["kinds"]["settings"]}
+            and not claim.says("comparison")
+            and not words("ratio").search(" ".join(claim.left))
         )
         if fitting and (memory or alone or fitting.verdict in {IMPOSSIBLE, SUSPICIOUS}):
             return fitting
@@ -289,7 +265,7 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
     )
     why = next((each.reason for each in rates if rate and each.reason), "it offloads to the host" if memory else unstated)
     reason = "; ".join(filter(None, (above, f"it is not compared with other results: {why}")))
-    return Predicted(reason=reason, verdict=SUSPICIOUS if above else NOT_JUDGED)
+    return Judged(reason, SUSPICIOUS if above else NOT_JUDGED)
 
 
 def _rate_of_mfu(claim: ClaimText, run: AuditedResult, model: ModelCard, card: AcceleratorCard, known: Iterable[Range]) -> Claim | None:
@@ -308,7 +284,7 @@ def _rate_of_mfu(claim: ClaimText, run: AuditedResult, model: ModelCard, card: A
 
 def _priced(
     facts: FactBase, claim: ClaimText, run: AuditedResult, model: ModelCard, cards: list[AcceleratorCard], known: Callable[[], KnownRates]
-) -> Predicted | None:
+) -> Judged | None:
     """Compare a cost per token, or of tokens, with list prices and the rates predicted: of the named device, else of any; None if one is not known."""
     costs, tokens = claim.stated("cost_per_1m_tokens_usd"), claim.stated("tokens")
     size = 1e6 if costs or not tokens else tokens[0].value.value
@@ -329,7 +305,7 @@ def _priced(
     side = "below" if stated.value.high < low else "above" if stated.value.low > high else "within"
     reason = f"{stated.printed} is {side} {usd(low)} to {usd(high)} for {tokens_in_words(size)}, by list prices on demand and the rates predicted"
     far = stated.value.high < CHEAP * low or stated.value.low > DEAR * high
-    return Predicted(reason, PLAUSIBLE if side == "within" else SUSPICIOUS if far else AMBIGUOUS)
+    return Judged(reason, PLAUSIBLE if side == "within" else SUSPICIOUS if far else AMBIGUOUS)
 
 
 def _accepted(claim: ClaimText, run: AuditedResult, model: ModelCard, fitted: KnownRates) -> list[KnownRate]:
@@ -366,33 +342,33 @@ def _ran(claim: ClaimText, run: AuditedResult, model: ModelCard, rate: float, fi
 
 def _fitting(
     claim: ClaimText, run: AuditedResult, model: ModelCard, card: AcceleratorCard, plan: Candidate, fit: MemoryVerdict
-) -> Predicted | None:
+) -> Judged | None:
     """Judge whether a training fits that is named on devices, or the memory that it states; None if the memory model cannot know."""
     needed, usable, others = gib(plan.needed_bytes), gib(card.usable_bytes), plan.other_stacks(card)
     reason = f"a step of usual settings needs {needed} of {usable} by the memory model"
     held = weight_bytes(model, plan.shape.method, "fp8" if claim.says("eight_bits") else None)[0] / run.devices
     weights, memory = f"weights alone take {gib(held)} of the {usable} of each device", run.claims.get("peak_memory_bytes")
     if claim.says("not_fitting"):
-        return Predicted(reason=reason, verdict=AMBIGUOUS if fit in FITS else PLAUSIBLE)
+        return Judged(reason, AMBIGUOUS if fit in FITS else PLAUSIBLE)
     if card.vendor == APPLE or run.offloads_to_host:
         return None
     if held > card.usable_bytes and not memory:
-        return Predicted(reason=weights, verdict=IMPOSSIBLE)
+        return Judged(weights, IMPOSSIBLE)
     if claim.says("few_states"):
-        return Predicted(reason=f"{weights}; the memory model does not know what its optimizer holds besides", verdict=PLAUSIBLE)
+        return Judged(f"{weights}; the memory model does not know what its optimizer holds besides", PLAUSIBLE)
     if memory:
         # Any device has the memory that the leanest stack needs.
         [leanest] = [replace(plan, stack=name) for name in plan.other_stacks(card.with_usable(ENDLESS))[:1]] or [plan]
         also = f", and {gib(leanest.needed_bytes)} with {leanest.stack}" if leanest.needed_bytes < plan.needed_bytes else ""
-        return Predicted(reason=f"by the memory model, a step of usual settings needs {needed}{also}", verdict=PLAUSIBLE)
+        return Judged(f"by the memory model, a step of usual settings needs {needed}{also}", PLAUSIBLE)
     if claim.says("tuned"):
         return None
     if fit == "no" and not others:
         # Shards of several devices may wait in host memory, which is slow but usual.
         lacking = f"each device lacks {gib(plan.needed_bytes - card.usable_bytes)}"
-        return Predicted(reason=f"{MISFIT}{lacking} by the memory model", verdict=SUSPICIOUS if run.devices == 1 else AMBIGUOUS)
+        return Judged(f"{MISFIT}{lacking} by the memory model", SUSPICIOUS if run.devices == 1 else AMBIGUOUS)
     ending = "" if fit in FITS else f"; with {others[0]} it fits" if others else ", and may not fit"
-    return Predicted(reason=f"{reason}{ending}", verdict=PLAUSIBLE)
+    return Judged(f"{reason}{ending}", PLAUSIBLE)
 
 
 def _above_bf16(run: AuditedResult) -> str:

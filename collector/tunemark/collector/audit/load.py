@@ -37,29 +37,21 @@ def load_evidence(
     return Evidence((*(audited_record(record, facts) for record in records), *measured), documents, facts, tuple(records))
 
 
-def add_files(evidence: Evidence, paths: Iterable[Path]) -> tuple[Evidence, list[str]]:
+def add_files(evidence: Evidence, paths: Sequence[Path]) -> tuple[Evidence, list[str]]:
     """Return the evidence with the records of further files, and the ids of these records.
 
     Raises TunemarkError with exit code 3 for a file that is not a record.
     """
-    results, documents = dict(evidence.by_id), dict(evidence.documents_by_id)
-    records = {record.id: record for record in evidence.records}
-    ids: list[str] = []
-    for path in paths:
-        record = read_valid(path)
-        if isinstance(record, SourceDocument):
-            documents[record.id] = record
-            ids.extend(statement.id for statement in record.statements)
-            continue
-        if isinstance(record, Submission):
-            added = [audited_submission(record, submission_id(path), evidence.facts)]
-        else:
-            kept = [record] if isinstance(record, ConvertedResult) else published_results(record)
-            added = [audited_record(result, evidence.facts) for result in kept]
-            records |= {result.id: result for result in kept}
-        results |= {result.id: result for result in added}
-        ids.extend(result.id for result in added)
-    return replace(evidence, results=tuple(results.values()), documents=tuple(documents.values()), records=tuple(records.values())), ids
+    if not paths:
+        return evidence, []
+    read, facts = [(path, read_valid(path)) for path in paths], evidence.facts
+    measured = [audited_submission(record, submission_id(path), facts) for path, record in read if isinstance(record, Submission)]
+    added = load_evidence(facts.root.parent, facts, measured, [record for _, record in read])
+    together: dict[str, Any] = {
+        name: tuple({each.id: each for each in (*getattr(evidence, name), *getattr(added, name))}.values())
+        for name in ("results", "documents", "records")
+    }
+    return replace(evidence, **together), [*added.by_id, *added.statements]
 
 
 def audited_record(record: PublishedResult | ConvertedResult, facts: FactBase) -> AuditedResult:

@@ -37,8 +37,9 @@ def derived_figures(
     claimed = {name: claim.value for name, claim in claims.items() if not claim.readings}
     figures: dict[str, Figure] = {}
 
-    def add(name: str, *options: tuple[float | None, str | None]) -> float | None:
-        figure = next((Figure(value, formula) for value, formula in options if value is not None), None)
+    def add(name: str, *options: tuple[float | None, str], stated: float | None = None) -> float | None:
+        known = claimed.get(name) if stated is None else stated
+        figure = next((Figure(value, formula) for value, formula in ((known, None), *options) if value is not None), None)
         if figure is not None:
             figures[name] = figure
         return None if figure is None else figure.value
@@ -49,30 +50,31 @@ def derived_figures(
         epochs = None
     step = None
     if "step_time_s" in claimed or "step_time_s" not in claims:
-        formula = "1 / claimed steps per second, an average over the whole training"
-        step = add("step_time_s", (claimed.get("step_time_s"), None), (_ratio(1, claimed.get("steps_per_s")), formula))
-    add("steps_per_s", (claimed.get("steps_per_s"), None), (_ratio(1, claimed.get("step_time_s")), "1 / claimed step time"))
+        step = add(
+            "step_time_s", (_ratio(1, claimed.get("steps_per_s")), "1 / claimed steps per second, an average over the whole training")
+        )
+    add("steps_per_s", (_ratio(1, claimed.get("step_time_s")), "1 / claimed step time"))
     on_one = _product(conditions.micro_batch, conditions.gradient_accumulation) if conditions.accelerator_count == 1 else None
-    batch = add("global_batch", (conditions.global_batch, None), (on_one, "micro-batch x gradient accumulation on one device"))
+    batch = add("global_batch", (on_one, "micro-batch x gradient accumulation on one device"), stated=conditions.global_batch)
     full = conditions.padding is Padding.NONE or conditions.packing is True
     tokens = add(
         "tokens_per_s",
-        (claimed.get("tokens_per_s"), None),
         (_ratio(claimed.get("tokens"), time), "claimed tokens / training time"),
         (_ratio(_product(batch, length), step) if full else None, "rows in a step x sequence length / step time; rows are full"),
     )
     # A packed or padded row is no document, and neither gives the number of documents.
     documents = tokens if not conditions.packing and conditions.padding not in {Padding.STATIC, Padding.DYNAMIC} else None
     stated = "rows are full" if full else "the source gives one length for all rows, taken as full"
+    if conditions.packing:
+        claimed.pop("samples_per_s", None)
     add(
         "samples_per_s",
-        (None if conditions.packing else claimed.get("samples_per_s"), None),
         (_ratio(documents, length), f"tokens per second / sequence length; {stated}"),
         (_ratio(_product(epochs, training_rows), time), f"epochs x {training_rows} training rows / training time"),
     )
-    add("epoch_time_s", (claimed.get("epoch_time_s"), None), (_ratio(time, epochs), "training time / epochs"))
-    add("train_time_s", (time, None))
-    add("wall_s", (claimed.get("wall_s"), None))
+    add("epoch_time_s", (_ratio(time, epochs), "training time / epochs"))
+    add("train_time_s")
+    add("wall_s")
     add("evaluation_rows", (test_rows if any(name.startswith(EVALUATED) for name in claims) else None, "rows of the dataset's test set"))
     return figures
 

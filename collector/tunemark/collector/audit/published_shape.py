@@ -19,6 +19,7 @@ ENUMS: dict[str, Callable[[Any], object]] = {
     "activations": Dtype,
     "autocast": Dtype,
     "adapters": Dtype,
+    "block_format": Dtype,
     "checkpointing": Checkpointing,
 }
 

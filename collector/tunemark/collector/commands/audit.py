@@ -141,22 +141,15 @@ def contradictions(paths: list[Path]) -> list["Finding"]:
 
 def judge(text: str, *, as_json: bool) -> None:
     """Print the verdict on a claim in words."""
-    from tunemark.collector.audit.claim_comparison import is_comparison
     from tunemark.collector.audit.claim_text import read_claim
     from tunemark.collector.audit.claim_verdict import verdict_on
-    from tunemark.collector.audit.claim_ways import ways_of
+    from tunemark.collector.audit.claim_ways import sides_of
     from tunemark.schema.facts.fact_base import FactBase
 
     facts = FactBase.of_project()
     claim = read_claim(facts, text)
     named = claim.used_on or claim.formats or "attention" in text.lower() or claim.models
-    if not (
-        claim.figures
-        or claim.methods
-        or is_comparison(claim)
-        or ways_of(claim)
-        or ((claim.models or claim.devices or claim.memory_gib) and named)
-    ):
+    if not (claim.figures or claim.methods or sides_of(claim) or ((claim.models or claim.devices or claim.memory_gib) and named)):
         raise TunemarkError("claim", text, f"states nothing that can be judged; {EXAMPLE}")
     judged = verdict_on(facts, claim, say)
     left = list(dict.fromkeys((*judged.left, *claim.left)))

@@ -14,7 +14,7 @@ import numpy as np
 from tunemark.collector.audit.evidence import Evidence
 from tunemark.collector.audit.load import load_evidence
 from tunemark.collector.audit.rule import Finding, audit, in_order
-from tunemark.collector.audit.rules.utilisation import unlike_other_sources
+from tunemark.collector.audit.rules.physics import unlike_other_sources
 from tunemark.collector.predict.calibration_rows import Calibration, calibrate, unused_rows
 from tunemark.collector.predict.fit import Fit, Observed, Parameters, fit, meaning_of_parameter, no_data
 from tunemark.collector.store.database import Row, Rows, columns_of

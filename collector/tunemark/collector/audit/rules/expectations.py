@@ -31,10 +31,8 @@ FEWEST_STEPS = 20
 MORE_PARAMETERS = 1.03
 """Factor above which a model counts as larger."""
 
-Value = tuple[Interval, str]
-"""A figure with its words."""
-Ratio = tuple[Interval, str, tuple[str, ...]]
-"""First over second, in words, with the quantities."""
+Value = tuple[Interval, str, tuple[str, ...]]
+"""A figure of a result, or the ratio of two, with its words and the quantities that it rests on."""
 Pairs = Iterator[tuple[AuditedResult, AuditedResult]]
 ROWS = tomllib.loads(Path(__file__).with_name("expectations.toml").read_text(encoding="utf-8"))
 
@@ -45,17 +43,39 @@ def _at_most(limit: float | str, evidence: Evidence, *results: AuditedResult) ->
     return limit
 
 
-def figure(name: str, result: AuditedResult) -> Value | None:
-    """Return a printed figure of one device."""
+def value_of(name: str, result: AuditedResult) -> Value | None:
+    """Return a figure of one device, by the name of a function or as printed."""
+    if name in VALUES:
+        return VALUES[name](result)
     readings = [value for meaning, value in result.readings(name) if "together" not in meaning]
-    return (readings[0], result.printed(name)) if readings else None
+    return (readings[0], result.printed(name), (name,)) if readings else None
+
+
+def memory(result: AuditedResult) -> Value | None:
+    """Return the peak memory of a device."""
+    peak = value_of(PEAK, result)
+    return (peak[0], f"{peak[0].value / 1e9:.1f} GB", (PEAK,)) if peak else None
+
+
+def host_memory(result: AuditedResult) -> Value | None:
+    """Return the host memory of each process."""
+    share, total = (result.interval(name) for name in HOST_MEMORY)
+    used = share * total / float(result.devices) if share and total else None
+    return (used, f"{used.value / 1e9:.2f} GB in each process", HOST_MEMORY) if used else None
+
+
+def rate(result: AuditedResult) -> Value | None:
+    """Return tokens per second, if one rate is possible."""
+    rates = rates_below_peak(result)
+    return (rates[0].tokens_per_s, f"{rates[0].tokens_per_s.value:,.0f} tokens/s", (rates[0].quantity,)) if len(rates) == 1 else None
 
 
 def epoch_tokens(result: AuditedResult) -> Value | None:
     """Return tokens per second x epoch time: the data in tokens."""
-    rate, time = result.interval("tokens_per_s"), result.interval("epoch_time_s")
-    words = f"{rate.value:,.0f} tokens/s x {time.value:,.0f} s = {rate.value * time.value / 1e6:.1f}M tokens" if rate and time else ""
-    return (rate * time, words) if rate and time else None
+    names = ("tokens_per_s", "epoch_time_s")
+    each, time = (result.interval(name) for name in names)
+    words = f"{each.value:,.0f} tokens/s x {time.value:,.0f} s = {each.value * time.value / 1e6:.1f}M tokens" if each and time else ""
+    return (each * time, words, names) if each and time else None
 
 
 def seconds_per_row(result: AuditedResult) -> Value | None:
@@ -71,7 +91,11 @@ def seconds_per_row(result: AuditedResult) -> Value | None:
         done, words = steps * batch, f"{steps.value:,.0f} steps x {batch} rows"
     else:
         return None
-    return time / done, f"{time.value:g} s / ({words}) = {1e3 * time.value / done.value:.2f} ms per row"
+    names = tuple(name for name in ("train_time_s", "wall_s") if name in result.claims)
+    return time / done, f"{time.value:g} s / ({words}) = {1e3 * time.value / done.value:.2f} ms per row", names
+
+
+VALUES = {each.__name__: each for each in (epoch_tokens, memory, host_memory, rate, seconds_per_row)}
 
 
 # Copied figures -----------------------------------------------------------------------------------
@@ -141,7 +165,6 @@ class Equal:
 
     same: list[str]
     value: str
-    quantities: list[str]
     limit: float | str
     reason: str
     settings: tuple[str, ...] = ()
@@ -153,10 +176,6 @@ class Equal:
         if None in stated or (self.differing and result.accelerator is None):
             return None
         return repr((stated, [result.conditions.settings.get(name) for name in self.settings]))
-
-    def value_of(self, result: AuditedResult) -> Value | None:
-        """Return the figure of a result."""
-        return epoch_tokens(result) if self.value == epoch_tokens.__name__ else figure(self.value, result)
 
 
 def _vocabularies(evidence: Evidence, *results: AuditedResult) -> float:
@@ -173,19 +192,19 @@ def equal_figures(evidence: Evidence) -> Iterator[Finding]:
     Tokens of an epoch, memory of a micro-step and memory of the parameters follow from conditions that the document states to be the same.
     """
     for each in (Equal(**row) for row in ROWS["equal"]):
-        valued = [(result, value) for result in evidence.published if each.group(result) and (value := each.value_of(result))]
+        valued = [(result, value) for result in evidence.published if each.group(result) and (value := value_of(each.value, result))]
         for rows in grouped(valued, partial(lambda group, row: group(row[0]), each.group)).values():
             results = [result for result, _ in rows]
             if each.differing and len({getattr(result.conditions, each.differing) for result in results}) == 1:
                 continue
             ordered = sorted(rows, key=lambda row: row[1][0].value)
-            (_, (low, _)), (_, (high, _)) = ordered[0], ordered[-1]
+            (_, (low, *_)), (_, (high, _, quantities)) = ordered[0], ordered[-1]
             if (high / low).low <= _at_most(each.limit, evidence, *results):
                 continue
-            shown = "; ".join(f"{result.id}, {result.device_name}: {words}" for result, (_, words) in ordered)
-            claim = f"{' and '.join(map(label, each.quantities))} of {len(ordered)} results"
+            shown = "; ".join(f"{result.id}, {result.device_name}: {words}" for result, (_, words, _) in ordered)
+            claim = f"{' and '.join(map(label, quantities))} of {len(ordered)} results"
             words = f"{shown}. Highest / lowest = {high.value / low.value:.2f}, but {each.reason}"
-            yield Finding(INCONSISTENT, tuple(result.id for result, _ in ordered), claim, words, tuple(each.quantities))
+            yield Finding(INCONSISTENT, tuple(result.id for result, _ in ordered), claim, words, quantities)
 
 
 # Ordered figures -----------------------------------------------------------------------------------
@@ -196,7 +215,7 @@ class Ordered:
     """A row of the table `ordered`."""
 
     pairs: str
-    ratio: str
+    value: str
     limit: float | str
     reason: str
     of: tuple[str, ...] = ("",)
@@ -271,41 +290,12 @@ def _same_steps(evidence: Evidence) -> Pairs:
             yield many, few
 
 
-def _memory(first: AuditedResult, second: AuditedResult, _: str) -> Ratio | None:
-    mine, theirs = figure(PEAK, first), figure(PEAK, second)
-    if mine is None or theirs is None:
-        return None
-    return mine[0] / theirs[0], f"{mine[0].value / 1e9:.1f} GB / {theirs[0].value / 1e9:.1f} GB", (PEAK,)
+def _ratio(name: str, first: AuditedResult, second: AuditedResult) -> Value | None:
+    mine, theirs = value_of(name, first), value_of(name, second)
+    return (mine[0] / theirs[0], f"{mine[1]} / {theirs[1]}", tuple(dict.fromkeys((*mine[2], *theirs[2])))) if mine and theirs else None
 
 
-def _host_memory(first: AuditedResult, second: AuditedResult, _: str) -> Ratio | None:
-    """Return the ratio of host memory per process."""
-    shares, totals = ([result.interval(name) for result in (first, second)] for name in HOST_MEMORY)
-    if not all((*shares, *totals)):
-        return None
-    mine, theirs = (share * total for share, total in zip(shares, totals, strict=True) if share and total)
-    words = f"{mine.value / 1e9:.2f} GB of {first.devices} processes / {theirs.value / 1e9:.2f} GB of {second.devices}, each"
-    return mine / theirs / (first.devices / second.devices), words, HOST_MEMORY
-
-
-def _time_of_a_row(first: AuditedResult, second: AuditedResult, _: str) -> Ratio | None:
-    mine, theirs = seconds_per_row(first), seconds_per_row(second)
-    if mine is None or theirs is None:
-        return None
-    names = tuple(name for name in ("train_time_s", "wall_s") if name in first.claims or name in second.claims)
-    return mine[0] / theirs[0], f"{mine[1]} / {theirs[1]}", names
-
-
-def _slowdown(first: AuditedResult, second: AuditedResult, _: str) -> Ratio | None:
-    """Return the rate of the second over that of the first, if each has one possible rate."""
-    mine, theirs = rates_below_peak(first), rates_below_peak(second)
-    if not len(mine) == len(theirs) == 1:
-        return None
-    words = f"{theirs[0].tokens_per_s.value:,.0f} tokens/s / {mine[0].tokens_per_s.value:,.0f} tokens/s"
-    return theirs[0].tokens_per_s / mine[0].tokens_per_s, words, (mine[0].quantity,)
-
-
-def _efficiency(many: AuditedResult, few: AuditedResult, quantity: str) -> Ratio | None:
+def _efficiency(many: AuditedResult, few: AuditedResult, quantity: str) -> Value | None:
     """Return the efficiency of more devices by a time or by the rate of tokens."""
     after, before = many.interval(quantity), few.interval(quantity)
     if before is None or after is None:
@@ -327,11 +317,11 @@ PAIRS: dict[str, Callable[[Evidence], Pairs]] = {
     "repeats": _repeats,
     "qlora_and_lora": partial(_methods, Method.QLORA, Method.LORA),
     "lora_and_full": partial(_methods, Method.LORA, Method.FULL),
+    "full_and_lora": partial(_methods, Method.FULL, Method.LORA),
     "small_and_large_models": _models,
     "counts": _counts,
     "same_steps": _same_steps,
 }
-RATIOS = {each.__name__.lstrip("_"): each for each in (_memory, _host_memory, _time_of_a_row, _slowdown, _efficiency)}
 LIMITS: dict[str, Callable[..., float]] = {"vocabularies": _vocabularies, "predicted_growth": _predicted_growth}
 
 
@@ -345,7 +335,7 @@ def ordered_figures(evidence: Evidence) -> Iterator[Finding]:
     rows = [(each, quantity) for each in (Ordered(**row) for row in ROWS["ordered"]) for quantity in each.of]
     for each, quantity in rows:
         for first, second in PAIRS[each.pairs](evidence):
-            found = RATIOS[each.ratio](first, second, quantity)
+            found = _efficiency(first, second, quantity) if each.value == "efficiency" else _ratio(each.value, first, second)
             if found is None or found[0].low < _at_most(each.limit, evidence, first, second):
                 continue
             ratio, words, quantities = found

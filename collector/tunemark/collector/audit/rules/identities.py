@@ -1,16 +1,19 @@
-"""Identities: figures of one record that must multiply, divide or add up to each other within their printed digits.
+"""Identities: figures of one record that must multiply, divide or add up to each other within their printed digits, and what offers and bills cover.
 
 An identity is a row of `products` in words.toml, or a function that yields equations. A new one is one row or one function in `IDENTITIES`.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
 
+from tunemark.collector.audit.bounds import dense_peak, least_flop_per_token
 from tunemark.collector.audit.evidence import AuditedResult, Claimed, Evidence, grouped, label, source_of
 from tunemark.collector.audit.interval import ROUGHLY, TIMES_TOLERANCE, Interval
 from tunemark.collector.audit.printed_figures import WORDS
 from tunemark.collector.audit.published_shape import published_shape
-from tunemark.collector.audit.rule import INCONSISTENT, Finding, rule
+from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Finding, rule
 from tunemark.collector.audit.token_rates import (
     LAST_BATCH,
     batch_readings,
@@ -20,20 +23,16 @@ from tunemark.collector.audit.token_rates import (
     rows_per_step,
     token_rates,
 )
+from tunemark.schema.facts.cards import PriceRow
 from tunemark.schema.formats import HOUR_S
-from tunemark.schema.physics.architecture import count_parameters
-from tunemark.schema.records.claims import Bill, Offer
+from tunemark.schema.records.claims import Bill, BreakEven, Offer
 from tunemark.schema.records.published import Claim
-from tunemark.schema.vocabulary import Method, Padding
+from tunemark.schema.vocabulary import AuditVerdict, Method, Padding
 
 MILLION = 1_000_000
 DIVIDED_FIRST = 0.006
 """Share by which a printed quotient may differ beyond its digits: documents divide figures before or after rounding them."""
 HOURLY = "price_usd_per_hour"
-TWICE = 2
-"""Adapters, tied weights and layers that a trainer leaves out change its count of parameters by less."""
-MOST_PADDING = 32
-"""Rows padded to a common length hold at most this many times their tokens. A choice: conversations of 128 tokens in rows of 4,096."""
 
 
 def number(value: float) -> str:
@@ -74,49 +73,70 @@ class Equation:
 
 @dataclass(frozen=True, kw_only=True)
 class Figures(Claimed):
-    """The figures of a result or a statement, and the other records that they come from."""
+    """The figures of a result or a statement, with the records that they come from."""
 
-    record: str
-    others: tuple[str, ...] = ()
-    devices: int = 1
+    records: tuple[str, ...]
+    others: Mapping[str, Interval] = field(default_factory=dict)
+    """What figures rest on that is not printed as one, such as the number of devices."""
+
+    def amounts(self, name: str) -> Sequence[tuple[str, Interval]]:
+        """Return the values that a figure may have, with the words of each reading."""
+        known = self.others.get(name) or self.interval(name)
+        return [("", known)] if known else self.readings(name)
+
+
+Amounts = Callable[[str], Sequence[tuple[str, Interval]]]
+"""Name of a figure -> the values that it may have, with the words of each reading."""
 
 
 def products(evidence: Evidence) -> Iterator[Equation]:
     """Yield the products of figures that one record prints."""
-    slack = evidence.facts.known.practice("clock-slack")
-    for figures in _all_figures(evidence):
-        for first, second, product, divisor in WORDS["products"]:
-            # A total over several devices is not the peak of one.
-            expected = [value for meaning, value in figures.readings(product) if "together" not in meaning]
-            factor = figures.interval(second) if isinstance(second, str) else Interval.exact(second)
-            if len(expected) != 1 or factor is None or not figures.readings(first):
-                continue
-            by = divisor or float(figures.devices)
-            left = tuple((_written(meaning, value, factor, by), value * factor / by) for meaning, value in figures.readings(first))
-            names = tuple(name for name in (first, second, product) if isinstance(name, str))
-            records = (figures.record, *figures.others)
-            yield Equation(records, names, figures.printed(*names), left, expected[0], label(product), max(slack, DIVIDED_FIRST))
+    slack = max(evidence.facts.known.practice("clock-slack"), DIVIDED_FIRST)
+    for figures, (total, factors) in product(_all_figures(evidence), WORDS["products"]):
+        # A total over several devices is not the peak of one.
+        expected = [value for meaning, value in figures.readings(total) if "together" not in meaning]
+        left = tuple(products_of(factors.split(), figures.amounts))
+        if len(expected) == 1 and left:
+            names = tuple(name for name in (*factors.split(), total) if name in figures.claims)
+            yield Equation(figures.records, names, figures.printed(*names), left, expected[0], label(total), slack)
 
 
-def _written(meaning: str, first: Interval, second: Interval, by: float) -> str:
-    divided = f" / {by:,.10g}" if by != 1 else ""
-    return f"{first.value:,.10g} x {second.value:,.10g}{divided}{f' ({meaning})' if meaning else ''}"
+def products_of(factors: Iterable[str], amounts: Amounts) -> Iterator[tuple[str, Interval]]:
+    """Yield the products of factors in words with their values: names of figures or numbers, divided by after `/`, with and without those before `?`."""
+    choices = list[list[tuple[bool, str, Interval | None]]]()
+    for factor in factors:
+        name, divides = factor.strip("/?"), factor.startswith("/")
+        known = [("", Interval.exact(float(name)))] if re.fullmatch(r"[\d.]+", name) else amounts(name)
+        optional: list[tuple[bool, str, Interval | None]] = [(divides, "", None)] if factor.endswith("?") else []
+        choices.append([*((divides, meaning, value) for meaning, value in known), *optional])
+    for chosen in product(*choices):
+        result, parts = Interval.exact(1.0), list[str]()
+        for divides, meaning, value in chosen:
+            if value is not None:
+                result = result / value if divides else result * value
+                parts.append(f"{'/' if divides else 'x'} {value.value:,.10g}{f' ({meaning})' if meaning else ''}")
+        yield " ".join(parts).removeprefix("x "), result
 
 
 def _all_figures(evidence: Evidence) -> Iterator[Figures]:
     """Yield the figures of all records; a bill has the price of its offer, and the time of its result's epochs."""
     for result in evidence.results:
-        yield Figures(record=result.id, claims=result.claims, devices=result.devices)
+        yield Figures(records=(result.id,), claims=result.claims, others={"devices": Interval.exact(float(result.devices))})
     for statement in evidence.statements.values():
-        others: tuple[str, ...] = ()
-        claims = dict(statement.claims)
+        records, claims, others = [statement.id], dict(statement.claims), dict[str, Interval]()
         if isinstance(statement.assertion, Bill):
             price, run = price_of(evidence, statement.id, statement.assertion), evidence.by_id.get(statement.assertion.result or "")
+            rate, length = (plain_rate(run), run.conditions.sequence_length) if run else (None, None)
+            if run and price and rate and length and "cost_per_1m_samples_usd" in claims:
+                records.append(run.id)
+                others = {"price": Interval.of(price[1]), "length": Interval.exact(float(length)), "tokens_per_s": rate.tokens_per_s}
             if price:
-                others, claims[HOURLY] = (price[0],), price[1]
+                records.append(price[0])
+                claims[HOURLY] = price[1]
             if run and "epoch_time_s" in run.claims and "epochs" in claims:
-                others, claims["epoch_time_s"] = (*others, run.id), run.claims["epoch_time_s"]
-        yield Figures(record=statement.id, claims=claims, others=others)
+                records.append(run.id)
+                claims["epoch_time_s"] = run.claims["epoch_time_s"]
+        yield Figures(records=tuple(dict.fromkeys(records)), claims=claims, others=others)
 
 
 def price_of(evidence: Evidence, statement: str, bill: Bill) -> tuple[str, Claim] | None:
@@ -130,21 +150,6 @@ def price_of(evidence: Evidence, statement: str, bill: Bill) -> tuple[str, Claim
         if source_of(other.id) == source_of(statement) and offer.accelerator == bill.accelerator and HOURLY in other.claims
     ]
     return min(offers, key=lambda price: price[1].value, default=None)
-
-
-def costs_of_samples(evidence: Evidence) -> Iterator[Equation]:
-    """Yield costs of a million samples against length / tokens per second x price."""
-    name = "cost_per_1m_samples_usd"
-    for statement, bill in evidence.assertions(Bill):
-        price, result = price_of(evidence, statement.id, bill), evidence.by_id.get(bill.result or "")
-        claim, rate = statement.claims.get(name), plain_rate(result) if result else None
-        length = result.conditions.sequence_length if result else None
-        if claim is None or not claim.value or price is None or result is None or rate is None or length is None:
-            continue
-        cost = Interval.exact(float(length * MILLION)) / rate.tokens_per_s / HOUR_S * Interval.of(price[1])
-        words = f"10^6 x {length:,} tokens / {rate.tokens_per_s.value:,.0f} tokens/s x {price[1].printed} an hour"
-        records = (statement.id, result.id, price[0])
-        yield Equation(records, (name,), f"{claim.printed} for a million samples", ((words, cost),), Interval.of(claim), "the claim")
 
 
 def rows_of_a_training(evidence: Evidence) -> Iterator[Equation]:
@@ -238,22 +243,6 @@ def rows_of_a_step(evidence: Evidence) -> Iterator[Equation]:
         )
 
 
-def work_of_a_trainer(evidence: Evidence) -> Iterator[Equation]:
-    """Yield the FLOPs that a trainer estimates from its own model and tokens against those of the stated model.
-
-    transformers computes 6 x parameters outside the embedding x tokens. A process may count only its own tokens or its part of a sharded
-    model, a factor of the devices, and the stated tokens may leave out padding.
-    """
-    for result, (tokens, flops) in evidence.with_intervals("tokens", "total_flops"):
-        if result.model is None:
-            continue
-        count = count_parameters(result.model)
-        least, most = (6.0 * tokens.value * part for part in (count.total - count.embedding - count.head, count.total))
-        right = Interval(most, least / (TWICE * result.devices), most * MOST_PADDING * result.devices)
-        names, words = ("tokens", "total_flops"), f"6 x {count.total:,} parameters x {tokens.value:,.0f} tokens"
-        yield Equation((result.id,), names, result.printed(*names), (("FLOPs of the trainer", flops),), right, words, 0.0, ("model",))
-
-
 def rows_of_an_evaluation(evidence: Evidence) -> Iterator[Equation]:
     """Yield the rate x time of an evaluation against the rows of the fixed set, which each of several ranks may see a part of."""
     for result, (rate, time) in evidence.with_intervals("eval_samples_per_s", "eval_time_s"):
@@ -321,7 +310,7 @@ COLUMNS: tuple[tuple[str, str, Callable[[AuditedResult, AuditedResult], bool]], 
 
 
 IDENTITIES = (
-    products, costs_of_samples, rows_of_a_training, rows_of_a_step, tokens_of_rows, rows_of_any_batch, trained_parameters, work_of_a_trainer,
+    products, rows_of_a_training, rows_of_a_step, tokens_of_rows, rows_of_any_batch, trained_parameters,
     rows_of_an_evaluation, whole_and_part, columns,
 )  # fmt: skip
 
@@ -337,3 +326,147 @@ def identities(evidence: Evidence) -> Iterator[Finding]:
         for equation in identity(evidence):
             if not equation.holds():
                 yield equation.finding()
+
+
+# Prices and costs ---------------------------------------------------------------------------------
+
+
+DEVICE_PRICE_SPREAD = 2.0
+"""Factor by which prices of one provider for one device move in a few years."""
+INSTANCE_PRICE_SPREAD = 1.1
+"""Factor by which prices of one named machine differ between regions and days."""
+
+
+@rule(id="offer", family="prices", verdicts=(IMPOSSIBLE, INCONSISTENT, SUSPICIOUS))
+def offers(evidence: Evidence) -> Iterator[Finding]:
+    """Offer of devices that the machine does not have, or at the price of something else.
+
+    A machine is rented with all of its devices, unless its provider divides it, and every device of a run is paid for. An offer of other
+    devices does not exist, so a run with that bill used something else. The price book holds prices of whole instances: the price of one
+    device is the price of the instance divided by the number of devices.
+    """
+    for statement, offer in evidence.assertions(Offer):
+        price, rows = statement.claims.get(HOURLY), _price_rows(evidence, offer)
+        name = _device_name(evidence, offer.accelerator)
+        records, claim = (
+            (statement.id, *offer.used_for),
+            f"{offer.accelerators} x {name}, {f'{price.printed} an hour' if price else 'no price'}",
+        )
+        if offer.instance and rows and not any(row.accelerator == offer.accelerator for row in rows):
+            row = rows[-1]
+            held = f"{row.accelerator_count:g} x {_device_name(evidence, row.accelerator)}"
+            words = f"{row.instance} has {held} and no {name} (price book, {row.effective_on})"
+            verdict = INCONSISTENT if offer.used_for else IMPOSSIBLE
+            yield Finding(verdict, records, claim, words, (HOURLY,), ("instance", "accelerator"))
+        least = min(rows, key=lambda row: row.accelerator_count, default=None) if offer.instance else None
+        if least and offer.accelerators < least.accelerator_count and offer.used_for:
+            whole = f"{least.instance} is rented whole, with {least.accelerator_count:g} devices: ${least.usd_per_hour:.4g}/h, ${_per_device(least):.4g} for each"
+            words = f"{whole}; {offer.accelerators} of them cannot be rented"
+            yield Finding(INCONSISTENT, records, claim, words, (HOURLY,), ("instance", "accelerator_count"))
+        for result in evidence.with_ids(offer.used_for):
+            if result.devices > offer.accelerators:
+                words = f"{result.id} used {result.devices} devices, but the price covers {offer.accelerators}"
+                yield Finding(INCONSISTENT, (statement.id, result.id), claim, words, (HOURLY,), ("accelerator_count",))
+        reason = _other_price(evidence, offer, rows, price.value) if price else None
+        if reason and price:
+            yield Finding(reason[0], records, claim, reason[1], quantities=(HOURLY,))
+
+
+def _price_rows(evidence: Evidence, offer: Offer) -> list[PriceRow]:
+    """Return the known prices of a provider, for the named instance or family if there is one."""
+    named = (offer.instance or "").lower()
+    rows = [row for row in evidence.facts.prices if row.provider == offer.provider]
+    return [row for row in rows if not named or row.instance.lower() == named or row.instance.lower().startswith(f"{named}.")]
+
+
+def _device_name(evidence: Evidence, key: str) -> str:
+    card = evidence.facts.accelerators.get(key)
+    return card.name if card else key
+
+
+def _per_device(row: PriceRow) -> float:
+    return row.usd_per_hour / row.accelerator_count
+
+
+def _other_price(evidence: Evidence, offer: Offer, rows: list[PriceRow], claimed: float) -> tuple[AuditVerdict, str] | None:
+    """Return a finding if the price belongs to a whole machine, or if all known prices differ by more than regions and years explain."""
+    tolerance = evidence.facts.known.practice("price-tolerance")
+    own = [_per_device(row) * offer.accelerators for row in rows if row.accelerator == offer.accelerator]
+    if any(abs(claimed / price - 1) <= tolerance for price in own):
+        return None
+    whole = [row for row in rows if row.accelerator_count > offer.accelerators and abs(claimed / row.usd_per_hour - 1) <= tolerance]
+    if whole:
+        row = min(whole, key=lambda row: abs(row.usd_per_hour - claimed))
+        devices = f"{row.accelerator_count:g} x {_device_name(evidence, row.accelerator)}"
+        known = f"${row.usd_per_hour:.5g}/h on {row.effective_on}"
+        words = f"${claimed:g}/h is the price of a whole {row.instance} with {devices} ({known}): ${_per_device(row):.4g} for each"
+        return INCONSISTENT, words
+    limit, what, prices = DEVICE_PRICE_SPREAD, f"{_device_name(evidence, offer.accelerator)} at {offer.provider}", set(own)
+    if offer.instance:
+        prices = {_per_device(row) * offer.accelerators for row in rows} | {row.usd_per_hour for row in rows}
+        limit, what = INSTANCE_PRICE_SPREAD, f"one device of {offer.instance} or the whole instance"
+    nearest = min(sorted(prices), key=lambda price: abs(price - claimed), default=None)
+    if nearest is None or 1 / limit <= claimed / nearest <= limit:
+        return None
+    shown = ", ".join(f"${price:.4g}" for price in sorted(prices))
+    words = f"${claimed:g}/h is {claimed / nearest:.2f} times the nearest known price of {what}; known prices: {shown}"
+    return INCONSISTENT if offer.instance else SUSPICIOUS, words
+
+
+@rule(id="implied-rate", family="prices", verdicts=(IMPOSSIBLE,))
+def implied_rates(evidence: Evidence) -> Iterator[Finding]:
+    """Cost of samples that requires more FLOPs per second than the device can execute.
+
+    A cost and a price give a time, a time and a length give a rate, and a rate times the FLOPs of a token cannot exceed the dense peak.
+    """
+    for statement, bill in evidence.assertions(Bill):
+        claim, price = statement.claims.get("cost_per_1m_samples_usd"), price_of(evidence, statement.id, bill)
+        model, card = evidence.facts.models.get(bill.model or ""), evidence.facts.accelerators.get(bill.accelerator or "")
+        # The bills of the same table give the tokens of a sample, if their results agree.
+        place = (source_of(statement.id), statement.section)
+        table = [other_bill for other, other_bill in evidence.assertions(Bill) if (source_of(other.id), other.section) == place]
+        lengths = {result.conditions.sequence_length for result in evidence.with_ids(row.result or "" for row in table)}
+        length, peak = lengths.pop() if len(lengths) == 1 else None, dense_peak(card)
+        if bill.result or not (claim and claim.value and price and price[1].value and model and bill.method and card and length and peak):
+            continue
+        # The document's lowest price allows the longest time.
+        seconds = Interval.of(claim) / Interval.of(price[1]) * HOUR_S
+        rate, each = length * MILLION / seconds.value, least_flop_per_token(model, bill.method, length)
+        share = Interval.exact(length * MILLION * each) / seconds / peak
+        if share.low > 1:
+            shown = f"{claim.printed} for a million samples of {model.name}, {WORDS['methods'][bill.method]}, on {card.name}"
+            words = (
+                f"{claim.printed} / {price[1].printed} an hour, the document's lowest, = {seconds.value / HOUR_S:,.0f} h for 10^6 x {length:,} "
+                f"tokens = {rate:,.0f} tokens/s x {each / 1e9:.1f} GFLOP, {share.value:.0%} of {peak / 1e12:g} TFLOP/s dense"
+            )
+            yield Finding(IMPOSSIBLE, (statement.id, price[0]), shown, words, quantities=("cost_per_1m_samples_usd",))
+
+
+@rule(id="owned-hardware", family="prices", verdicts=(SUSPICIOUS, INCONSISTENT))
+def owned_hardware(evidence: Evidence) -> Iterator[Finding]:
+    """Cost on owned hardware without its inputs, or a break-even that does not follow from it.
+
+    The cost of an hour follows from purchase price, years, hours of use, watts and electricity. Owning pays after purchase price / saving
+    per run, so costs that are already amortised have no break-even number of runs.
+    """
+    lines = {}
+    for statement, bill in evidence.assertions(Bill):
+        cost, time = statement.claims.get("cost_local_usd"), statement.claims.get("train_time_s")
+        if cost and time and time.value and not bill.owned_inputs:
+            rate, device = cost.value / time.value * HOUR_S, _device_name(evidence, bill.accelerator or "")
+            lines[statement.id] = f"{statement.id}: {cost.printed} / {time.printed} = ${rate:.2f} an hour on {device}"
+    if lines:
+        claim = "amortised cost on owned hardware, without purchase price, years, hours of use, watts and electricity"
+        words = f"{'; '.join(lines.values())}. The sum purchase / (years x hours of use) + watts x electricity cannot be checked"
+        yield Finding(SUSPICIOUS, tuple(lines), claim, words, quantities=("cost_local_usd",))
+    for statement, claimed in evidence.assertions(BreakEven):
+        costs = [(bill, evidence.claims_of(bill).get("cost_usd"), evidence.claims_of(bill).get("cost_local_usd")) for bill in claimed.bills]
+        pays = [
+            f"{bill}: {local.printed} owned and {cloud.printed} rented per run, so owning {'always' if local.value < cloud.value else 'never'} pays"
+            for bill, cloud, local in costs
+            if cloud and local
+        ]
+        if pays:
+            claim = f"owning pays at {claimed.runs_per_year.printed}"
+            words = "; ".join(pays) + ". Amortised costs of a run do not depend on the number of runs, so they have no break-even number"
+            yield Finding(INCONSISTENT, (statement.id, *claimed.bills), claim, words, quantities=("cost_usd", "cost_local_usd"))
