@@ -25,6 +25,7 @@ from tunemark.collector.audit.token_rates import (
 )
 from tunemark.schema.facts.cards import PriceRow
 from tunemark.schema.formats import HOUR_S
+from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.records.claims import Bill, BreakEven, Offer
 from tunemark.schema.records.published import Claim
 from tunemark.schema.vocabulary import AuditVerdict, Method, Padding
@@ -33,6 +34,10 @@ MILLION = 1_000_000
 DIVIDED_FIRST = 0.006
 """Share by which a printed quotient may differ beyond its digits: documents divide figures before or after rounding them."""
 HOURLY = "price_usd_per_hour"
+TWICE = 2
+"""Adapters, tied weights and layers that a trainer leaves out change its count of parameters by less."""
+MOST_PADDING = 32
+"""Rows padded to a common length hold at most this many times their tokens. A choice: conversations of 128 tokens in rows of 4,096."""
 
 
 def number(value: float) -> str:
@@ -243,6 +248,22 @@ def rows_of_a_step(evidence: Evidence) -> Iterator[Equation]:
         )
 
 
+def work_of_a_trainer(evidence: Evidence) -> Iterator[Equation]:
+    """Yield the FLOPs that a trainer estimates from its own model and tokens against those of the stated model.
+
+    transformers computes 6 x parameters outside the embedding x tokens. A process may count only its own tokens or its part of a sharded
+    model, a factor of the devices, and the stated tokens may leave out padding.
+    """
+    for result, (tokens, flops) in evidence.with_intervals("tokens", "total_flops"):
+        if result.model is None:
+            continue
+        count = count_parameters(result.model)
+        least, most = (6.0 * tokens.value * part for part in (count.total - count.embedding - count.head, count.total))
+        right = Interval(most, least / (TWICE * result.devices), most * MOST_PADDING * result.devices)
+        names, words = ("tokens", "total_flops"), f"6 x {count.total:,} parameters x {tokens.value:,.0f} tokens"
+        yield Equation((result.id,), names, result.printed(*names), (("FLOPs of the trainer", flops),), right, words, 0.0, ("model",))
+
+
 def rows_of_an_evaluation(evidence: Evidence) -> Iterator[Equation]:
     """Yield the rate x time of an evaluation against the rows of the fixed set, which each of several ranks may see a part of."""
     for result, (rate, time) in evidence.with_intervals("eval_samples_per_s", "eval_time_s"):
@@ -310,7 +331,7 @@ COLUMNS: tuple[tuple[str, str, Callable[[AuditedResult, AuditedResult], bool]], 
 
 
 IDENTITIES = (
-    products, rows_of_a_training, rows_of_a_step, tokens_of_rows, rows_of_any_batch, trained_parameters,
+    products, rows_of_a_training, rows_of_a_step, tokens_of_rows, rows_of_any_batch, trained_parameters, work_of_a_trainer,
     rows_of_an_evaluation, whole_and_part, columns,
 )  # fmt: skip
 
