@@ -84,6 +84,8 @@ def import_files(
     found = known_importers()
     if kind not in found:
         raise TunemarkError("KIND", kind, did_you_mean(kind, found))
+    if as_json and kind != "log":
+        raise TunemarkError("--json", kind, "writes files; only `import log` has an answer as JSON")
     found[kind](Request(tuple(files), named, out, as_json))
 
 

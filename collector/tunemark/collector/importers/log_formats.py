@@ -48,7 +48,7 @@ def _trainings(path: Path) -> list[OwnLog]:
     if path.suffix == ".csv" or (first.startswith("{") and (f'"{TIME}"' in text or f'"{TRAINED}"' in text)):
         return [_history(path, text)]
     if path.suffix == ".json":
-        log = OwnLog(str(path), "Hugging Face Trainer")
+        log = OwnLog(str(path), trainer="Hugging Face Trainer")
         _add_state(log, path)
         return [log]
     if any(TORCHTUNE_LINE.fullmatch(line.strip()) for line in text.splitlines()):
@@ -119,7 +119,7 @@ ARGUMENTS = ("training_args.yaml", "training_args.yml", "config.yaml")
 
 def _llama_factory(path: Path) -> OwnLog:
     """Return the training of an output folder: its state, its results and its log of steps; its arguments state conditions."""
-    log = OwnLog(str(path), "LLaMA-Factory")
+    log = OwnLog(str(path), trainer="LLaMA-Factory")
     state, results, steps = path / STATE, path / RESULTS, path / STEPS
     if not any(file.is_file() for file in (state, results, steps)):
         raise TunemarkError(str(path), "", f"has neither {STATE} nor {RESULTS} nor {STEPS}", exit_code=Exit.INVALID)
@@ -200,7 +200,7 @@ DEVICE_RATE = "tokens_per_second_per_gpu"
 
 def _torchtune(path: Path, text: str) -> OwnLog:
     """Return the training of a log: the median rate of its steps without the first ten, for one device."""
-    log = OwnLog(str(path), "torchtune")
+    log = OwnLog(str(path), trainer="torchtune")
     entries: list[Entry] = []
     for number, line in enumerate(text.splitlines(), start=1):
         match = TORCHTUNE_LINE.fullmatch(line.strip())
@@ -234,7 +234,7 @@ Point = tuple[float, float, float | None]
 
 def _history(path: Path, text: str) -> OwnLog:
     """Return the training of a history: the work between two logged rows over the time between them, without the first ten steps."""
-    log = OwnLog(str(path), "Weights & Biases")
+    log = OwnLog(str(path), trainer="Weights & Biases")
     rows = _json_lines(log, path, text) if text.lstrip().startswith("{") else _csv_rows(log, text)
     entries = [Entry({name: value for name, value in row.items() if value not in (None, "")}, line) for row, line in rows]
     conditions = [given for entry in entries if isinstance(given := entry.values.get("conditions"), dict)]

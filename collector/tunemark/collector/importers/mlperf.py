@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from tunemark.schema.formats import counted
 from tunemark.schema.records.base import canonical_json
 from tunemark.schema.records.converted import MLPERF_TARGET_EVAL_LOSS, ConvertedResult, ConvertedSystem
 from tunemark.schema.records.published import Conditions, Scalar
-from tunemark.terminal import print_json, print_table, say
+from tunemark.terminal import print_table, say
 
 NAME = "llama2_70b_lora"
 LARGEST_SCALING = 10
@@ -53,26 +53,15 @@ def mlperf(request: Request) -> None:
         say(str(problem))
     if not entries.results:
         say(f"{', '.join(map(str, request.files))}: no entry was found; {EXPECTED}")
-    shown = [
-        {
-            "id": result.id,
-            "round": result.round,
-            "runs": len(result.runs),
-            "reached": sum(run.status == "ok" for run in result.runs),
-            "accelerator": result.conditions.accelerator,
-        }
-        for result in entries.results
+    rows = [
+        (each.id, each.round, len(each.runs), sum(run.status == "ok" for run in each.runs), each.conditions.accelerator or "no card")
+        for each in entries.results
     ]
-    if request.as_json:
-        answer = {"entries": shown, "logs": entries.logs, "spellings": entries.spellings, "written": written}
-        print_json(answer | {"problems": [asdict(problem) for problem in entries.problems]})
-    else:
-        columns = ["entry", "round", "runs", "reached the target", "accelerator"]
-        print_table(columns, [(*list(row.values())[:-1], row["accelerator"] or "no card") for row in shown])
-        unresolved = sorted(spelling for spelling, key in entries.spellings.items() if key is None)
-        if unresolved:
-            say(f"no card in data/accelerators for {len(unresolved)} of {len(entries.spellings)} spellings: {', '.join(unresolved)}")
-        say(f"{counted(entries.logs, 'log')}; {counted(written, 'file')} written to {folder}")
+    print_table(["entry", "round", "runs", "reached the target", "accelerator"], rows)
+    unresolved = {each.system.accelerator_printed or "no name" for each in entries.results if each.conditions.accelerator is None}
+    if unresolved:
+        say(f"no card in data/accelerators for {len(unresolved)} names: {', '.join(sorted(unresolved))}")
+    say(f"{counted(entries.logs, 'log')}; {counted(written, 'file')} written to {folder}")
     raise typer.Exit(Exit.OK if entries.results and all(problem.noted for problem in entries.problems) else Exit.INVALID)
 
 
@@ -89,12 +78,10 @@ class Entries:
     """Unreadable or suspicious content."""
     logs: int = 0
     """Number of logs of the benchmark."""
-    spellings: dict[str, str | None] = field(default_factory=dict)
-    """Each spelling of an accelerator in the descriptions, with its card; null where the catalogue has none."""
 
-    def problem(self, file: str, reason: str, line: int | None = None, *, noted: bool = False) -> None:
+    def problem(self, file: str, reason: str, *, noted: bool = False) -> None:
         """Add a problem of a file."""
-        self.problems.append(LogProblem(file, line, reason, noted))
+        self.problems.append(LogProblem(file, None, reason, noted))
 
 
 @dataclass(slots=True)
@@ -102,13 +89,14 @@ class _Found:
     """The files of one entry."""
 
     logs: list[MlperfRunLog] = field(default_factory=list)
-    description: Member | None = None
+    description: str = ""
+    """Place of the system description."""
     raw: dict[str, Any] = field(default_factory=dict)
     """The system description as read."""
     scaling: float | None = None
     """Factor of `scaling.json`."""
     power: dict[str, list[PowerLog]] = field(default_factory=dict)
-    """Logs of power meters by run."""
+    """Logs of power meters by run; nodes come before switches."""
 
 
 def read_entries(sources: Sequence[Path], facts: FactBase) -> Entries:
@@ -123,29 +111,25 @@ def read_entries(sources: Sequence[Path], facts: FactBase) -> Entries:
             entries.problem(member.name, "is there already; the first one counts", noted=True)
         elif place:
             key = place["round"], place["submitter"], place["description"] or place["system"]
-            _add(found.setdefault(key, _Found()), place, member, entries, facts)
+            _add(found.setdefault(key, _Found()), place, member, entries)
             entries.logs += bool(place["log"])
         seen.add(member.name)
-    folders: dict[str, str] = {}
+    by_id: dict[str, ConvertedResult] = {}
     for key in sorted(key for key, files in found.items() if files.logs):
         entries.problems.extend(problem for log in found[key].logs for problem in log.problems)
         result = _entry(key, found[key], entries, facts)
-        if result is not None and result.id in folders:
-            entries.problem(result.folder, f"has the id {result.id} of {folders[result.id]}; left out")
-        elif result is not None:
-            folders[result.id] = result.folder
-            entries.results.append(result)
+        if result is not None and by_id.setdefault(result.id, result) is not result:
+            entries.problem(result.folder, f"has the id {result.id} of {by_id[result.id].folder}; left out")
     # Entries that share their runs are resubmitted, or listed twice.
-    runs = {result.id: repr([(run.seed, run.time_to_target_s, run.curve) for run in result.runs]) for result in entries.results}
-    for index, result in enumerate(entries.results):
+    runs = {result.id: repr([(run.seed, run.time_to_target_s, run.curve) for run in result.runs]) for result in by_id.values()}
+    for result in by_id.values():
         others = [name for name, same in runs.items() if same == runs[result.id] and name != result.id]
-        if others:
-            notes = (*result.notes, f"Its runs are those of {', '.join(others)}.")
-            entries.results[index] = result.model_copy(update={"notes": notes})
+        shared = (f"Its runs are those of {', '.join(others)}.",) if others else ()
+        entries.results.append(result.model_copy(update={"notes": (*result.notes, *shared)}))
     return entries
 
 
-def _add(files: _Found, place: re.Match[str], member: Member, entries: Entries, facts: FactBase) -> None:
+def _add(files: _Found, place: re.Match[str], member: Member, entries: Entries) -> None:
     """Add a file to its entry."""
     if place["log"]:
         files.logs.append(read_run(member.name, member.content))
@@ -157,19 +141,14 @@ def _add(files: _Found, place: re.Match[str], member: Member, entries: Entries, 
         content = json.loads(member.content)
     except (ValueError, RecursionError):
         content = None
-    if place["scaling"]:
-        factor = finite(content.get("scaling_factor")) if isinstance(content, dict) else None
-        if factor is not None and 1 <= factor < LARGEST_SCALING:
-            files.scaling = factor
-        else:
-            entries.problem(member.name, f"scaling_factor is not a number from 1 to {LARGEST_SCALING}; the score is left unscaled", 1)
-    elif isinstance(content, dict):
-        files.description, files.raw = member, content
-        spelling = printed(content.get("accelerator_model_name"))
-        if spelling:
-            entries.spellings[spelling] = accelerator_key(spelling, facts)
+    if not isinstance(content, dict):
+        entries.problem(member.name, "is not a JSON object; left out")
+    elif place["description"]:
+        files.description, files.raw = member.name, content
+    elif (factor := finite(content.get("scaling_factor"))) is not None and 1 <= factor < LARGEST_SCALING:
+        files.scaling = factor
     else:
-        entries.problem(member.name, "not a system description: not a JSON object", 1)
+        entries.problem(member.name, f"scaling_factor is not a number from 1 to {LARGEST_SCALING}; the score is left unscaled")
 
 
 def entry_id(key: Place) -> str:
@@ -189,15 +168,14 @@ def _entry(key: Place, files: _Found, entries: Entries, facts: FactBase) -> Conv
     if len(with_run) < len(files.logs):
         lost = sorted((printable(log.file.rsplit("/", 1)[-1]) for log in files.logs if log.run is None), key=_natural)
         notes.append(f"{len(lost)} of its {len(files.logs)} logs hold no run and are left out: {', '.join(lost)}."[:500])
-    if files.description is None:
+    if not files.description:
         entries.problem(folder, f"has no system description systems/{key[2]}.json; machine unknown")
     system = system_of(files.description, files.raw, key[2], entries)
     settings, stated = agreed(with_run, notes), POWER_PLACE.search(key[1])
     target, runs = finite(settings.get("target_accuracy")), []
     for log, run in ((log, log.run) for log in with_run if log.run is not None):
-        # Nodes come before switches.
         meters = sorted(
-            files.power.get(run.file.removesuffix(".txt"), []), key=lambda each: (each.meter.startswith("sw"), _natural(each.meter))
+            files.power.get(run.file.removesuffix(".txt"), []), key=lambda each: (each.stated["kind"], _natural(each.stated["meter"]))
         )
         readings = (power_of_run(meter, log, stated[1].upper() if stated else None) for meter in meters)
         runs.append(run.model_copy(update={"power": tuple(reading for reading in readings if reading is not None)}))
@@ -289,25 +267,15 @@ EMPTY = {"", "n/a", "none", "-"}
 LONGEST = 2_000
 
 
-def system_of(file: Member | None, raw: dict[str, Any], folder: str, entries: Entries) -> ConvertedSystem:
+def system_of(file: str, raw: dict[str, Any], folder: str, entries: Entries) -> ConvertedSystem:
     """Return the machine of a description; invalid counts are unknown and reported."""
-    if file is None:
-        return ConvertedSystem(name=printable(folder))
     fields: dict[str, Any] = {name: printed(raw.get(key)) for name, key in KEYS.items()}
-    fields["name"] = fields["name"] or folder
-    for name in COUNTS:
-        digits, key = fields[name] or "", KEYS[name]
-        fields[name] = int(digits) if digits.isascii() and digits.isdigit() and int(digits[:12]) > 0 else None
-        if fields[name] is None:
-            before, _, after = file.content.partition(f'"{key}"'.encode())
-            line = before.count(b"\n") + 1 if after else None
-            entries.problem(file.name, f"{key} is {str(raw.get(key))[:40]!r}, not a positive whole number; left unknown", line)
-    fields["notes"] = tuple(text for key in NOTES if (text := printed(raw.get(key))))
-    try:
-        return ConvertedSystem(**fields)
-    except ValidationError as error:
-        entries.problem(file.name, first_error(error), 1)
-        return ConvertedSystem(name=printable(folder))
+    fields["name"] = fields["name"] or printable(folder)
+    for name in COUNTS if file else ():
+        if not re.fullmatch("0*[1-9][0-9]{0,8}", fields[name] or ""):
+            entries.problem(file, f"{KEYS[name]} is {str(raw.get(KEYS[name]))[:40]!r}, not a positive whole number; left unknown")
+            fields[name] = None
+    return ConvertedSystem(**fields, notes=tuple(text for key in NOTES if (text := printed(raw.get(key)))))
 
 
 def software_of(raw: Mapping[str, Any]) -> dict[str, str]:

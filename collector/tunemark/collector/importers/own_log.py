@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, get_args
 
 from tunemark.collector.audit.interval import duration, half_digit
 from tunemark.collector.commands.options import chosen, named_as, parse_count, parse_length
-from tunemark.collector.importers.import_io import LogProblem, option_of
+from tunemark.collector.importers.import_io import Log, option_of
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.any_model import SIZE
 from tunemark.schema.facts.fact_base import FactBase
@@ -64,14 +64,11 @@ SETTINGS: dict[str, Callable[[str, str], Any]] = {
 
 
 @dataclass(slots=True)
-class OwnLog:
+class OwnLog(Log):
     """The figures of one training, and everything in its log that could not be used."""
 
-    file: str
-    trainer: str
+    trainer: str = "a trainer"
     """Name of the software that wrote the log."""
-    problems: list[LogProblem] = field(default_factory=list)
-    """Problems of the file: several trainings in one file share them."""
     claims: dict[str, Claim] = field(default_factory=dict)
     stated: Stated = field(default_factory=dict)
     """Conditions in the log itself."""
@@ -87,10 +84,6 @@ class OwnLog:
     notes: list[str] = field(default_factory=list)
     unused: set[str] = field(default_factory=set)
     """Names in the log without a meaning here."""
-
-    def problem(self, line: int | None, reason: str, *, noted: bool = False) -> None:
-        """Add a problem of a line."""
-        self.problems.append(LogProblem(self.file, line, reason, noted))
 
     def claim(self, quantity: str, value: float, *, printed: str | None = None, note: str | None = None) -> None:
         """Add a figure. Negative amounts are a problem; a loss may have any sign."""
@@ -216,7 +209,7 @@ def _conditions(log: OwnLog, stated: Stated, given: Stated, facts: FactBase) -> 
     named = ("method", "micro_batch", "gradient_accumulation", "sequence_length", "packing", "precision", "dataset")
     return Conditions(
         **{name: stated[name] for name in named if name in stated},
-        model=_model_key(log, stated, given, facts),
+        model=_model_key(log, stated, facts),
         accelerator=accelerator,
         accelerator_count=stated.get("devices"),
         instance=instance,
@@ -245,14 +238,11 @@ def devices_of(stated: Stated, facts: FactBase) -> tuple[str | None, str | None]
     return accelerator, instance
 
 
-def _model_key(log: OwnLog, stated: Stated, given: Stated, facts: FactBase) -> str | None:
-    """Return the card of a model. A name in the log, which may be a path, need not have one; a name in an option must."""
+def _model_key(log: OwnLog, stated: Stated, facts: FactBase) -> str | None:
+    """Return the card of a model. A name in the log, which may be a path, need not have one; that of an option is a key already."""
     try:
-        with named_as(option_of("model")):
-            return facts.model(stated["model"]).key if "model" in stated else None
+        return facts.model(stated["model"]).key if "model" in stated else None
     except TunemarkError:
-        if "model" in given:
-            raise
         log.problem(None, f"the model {stated['model']!r} has no card; give --model", noted=True)
         return None
 

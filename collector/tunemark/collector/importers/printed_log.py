@@ -132,7 +132,7 @@ class _Log:
 
     def training(self, part: _Part) -> OwnLog:
         """Return the figures of a training."""
-        log = OwnLog(self.file, "a trainer", self.problems, finished=part.finished, out_of_memory=part.out_of_memory)
+        log = OwnLog(self.file, self.problems, finished=part.finished, out_of_memory=part.out_of_memory)
         gather(log, part.entries, TRAINER, ("loss",))
         # Dictionaries have more digits than tables, so their figures are read first.
         gather(log, [Entry(part.table)], TRAINER)

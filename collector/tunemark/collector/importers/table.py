@@ -22,7 +22,7 @@ from tunemark.schema.files import project_root, write_atomically
 from tunemark.schema.records.base import canonical_json
 from tunemark.schema.records.published import Claim, Origin, PublishedResult, PublishedSet, Reading, Scalar, SourceDocument
 from tunemark.schema.vocabulary import PublishedStatus
-from tunemark.terminal import print_json, print_table, say
+from tunemark.terminal import print_table, say
 
 SETTINGS = {"map": "what each column means: a TOML file"}
 EXTRACT = "tables.md"
@@ -53,18 +53,12 @@ def table(request: Request) -> None:
     if all(path.resolve() != kept.resolve() for path in request.files):
         write_changed(kept, extract(imported.extracted).encode())
     folder.mkdir(parents=True, exist_ok=True)
-    written = write_changed(folder / RESULTS, PublishedSet(source=mapping.source.id, results=tuple(imported.results)).lines())
+    write_changed(folder / RESULTS, PublishedSet(source=mapping.source.id, results=tuple(imported.results)).lines())
     write_atomically(folder / DOCUMENT, document_of(mapping, len(imported.results), folder / DOCUMENT))
     for remark in imported.remarks:
         say(printable(remark))
-    rows = [(key, *counts) for key, counts in imported.counts.items()]
-    if request.as_json:
-        names = ("rows", "left_out", "results")
-        tables = {key: dict(zip(names, counts, strict=True)) for key, *counts in rows}
-        print_json({"source": mapping.source.id, "results": len(imported.results), "tables": tables, "written": written})
-    else:
-        print_table(["table", "rows", "left out", "results"], rows)
-        say(f"{len(imported.results)} results of source {mapping.source.id} in {folder / RESULTS}")
+    print_table(["table", "rows", "left out", "results"], imported.counts)
+    say(f"{len(imported.results)} results of source {mapping.source.id} in {folder / RESULTS}")
 
 
 # Which tables --------------------------------------------------------------------------------------
@@ -112,8 +106,8 @@ class Imported:
     results: list[PublishedResult] = field(default_factory=list)
     extracted: list[tuple[str, TextTable, list[str]]] = field(default_factory=list)
     """(key, table, columns that the map gives a meaning)."""
-    counts: dict[str, tuple[int, int, int]] = field(default_factory=dict)
-    """Key -> rows, rows left out, results."""
+    counts: list[tuple[str, int, int, int]] = field(default_factory=list)
+    """Key, rows, rows left out, and results of each table."""
     remarks: list[str] = field(default_factory=list)
     """Rows left out with their reasons, and results without a figure in a row that has others."""
 
@@ -147,7 +141,7 @@ def import_tables(mapping: Map, tables: dict[str, TextTable], facts: FactBase) -
             _add_row(imported, mapping, wanted, cells, place)
         used = [name for name in text.header if any(name in each.columns and not each.columns[name].ignore for each in wanted.variants)]
         imported.extracted.append((wanted.key, replace(text, rows=tuple(kept)), used))
-        imported.counts[wanted.key] = (len(text.rows), len(text.rows) - len(kept), len(imported.results) - before)
+        imported.counts.append((wanted.key, len(text.rows), len(text.rows) - len(kept), len(imported.results) - before))
     imported.results = [_with_model(result, facts) for result in imported.results]
     return imported
 
