@@ -13,8 +13,7 @@ from factories import CHECKOUT, FACTS, Tunemark, assert_golden
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunemark.collector.importers.mlperf import Entries, accelerator_key, read_entries
-from tunemark.collector.importers.mlperf_log import read_run
+from tunemark.collector.importers.mlperf import Entries, accelerator_key, read_entries, read_run
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.records.converted import ConvertedResult, run_energy, time_to_target
 from tunemark.schema.records.reading import read_record

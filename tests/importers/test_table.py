@@ -9,8 +9,7 @@ from typing import Any
 
 from factories import FACTS, Tunemark, assert_golden
 
-from tunemark.collector.importers.table import found_tables, import_tables
-from tunemark.collector.importers.table_map import Map
+from tunemark.collector.importers.table import Map, found_tables, import_tables
 from tunemark.collector.importers.table_text import extract, tables_in
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.records.published import PublishedSet

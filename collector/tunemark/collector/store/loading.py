@@ -17,8 +17,14 @@ from tunemark.collector.gate.check import judge
 from tunemark.collector.gate.cross_file_checks import FileProblems, Verdict, accept, committed_files, submitters
 from tunemark.collector.gate.fact_files import count_problem
 from tunemark.collector.gate.read import CONVERTED, DOCUMENT, PUBLISHED, SUBMISSIONS, records_in, shown_path
-from tunemark.collector.predict.calibration_rows import CalibrationOutcome, calibrate, calibration_outcome, unused_rows
-from tunemark.collector.predict.derived_figures import Derivation, add_derived_figures
+from tunemark.collector.predict.calibration_rows import (
+    CalibrationOutcome,
+    Derivation,
+    add_derived_figures,
+    calibrate,
+    calibration_outcome,
+    unused_rows,
+)
 from tunemark.collector.predict.predicted_vs_measured import memory_errors, memory_needs
 from tunemark.collector.store.database import Row, Rows, arrow_schemas, as_arrow, build_database, columns_of, merge
 from tunemark.collector.store.fact_rows import fact_rows

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping
 
 from tunemark.collector.audit.printed_figures import Figure, derived_figures, precision_class, printed_rows
-from tunemark.collector.importers.mlperf_log import BENCHMARK, count
+from tunemark.collector.importers.mlperf import BENCHMARK, count
 from tunemark.collector.store.database import Row, Rows, columns_of, fact, merge
 from tunemark.schema.comparability import comparability_group
 from tunemark.schema.facts.fact_base import FactBase
