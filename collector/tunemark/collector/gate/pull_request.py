@@ -17,7 +17,7 @@ from tunemark.collector.gate.check import LARGEST_FILE_BYTES, judge, validate_al
 from tunemark.collector.gate.cross_file_checks import FileProblems
 from tunemark.collector.gate.read import SUBMISSIONS, records_in, shown_path, submission_id
 from tunemark.collector.store.database import Row
-from tunemark.collector.store.measured_rows import measured_rows
+from tunemark.collector.store.result_rows import measured_rows
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import git, git_text
