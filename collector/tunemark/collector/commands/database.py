@@ -3,14 +3,14 @@
 import csv
 import io
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from tunemark.collector.commands.options import Database, chosen, database_of, date_option, option, problem_json
+from tunemark.collector.commands.options import Database, chosen, database_of, date_option, option
 from tunemark.collector.store.database import empty_database, open_database
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.files import project_root
@@ -52,7 +52,7 @@ def collect(
     for file, problem in done.problems:
         say(f"{file}: {problem}")
     if as_json:
-        problems = [problem_json(file, problem) for file, problem in done.problems]
+        problems = [{"file": file} | asdict(problem) for file, problem in done.problems]
         print_json({"database": str(database), "rows": done.rows, "results": done.results, "problems": problems})
     else:
         results = [(f"results of {source}", count) for source, count in sorted(done.results.items())]

@@ -162,7 +162,6 @@ def _count(devices: int | None, counted: int | None, shared: int) -> int:
 
 
 def _property(name: str, text: str) -> Any:  # noqa: ANN401 - of the type of the field
-    """Return a property of a step from text."""
     option, default = OPTIONS_OF_SHAPE[name], TrainingShape.__dataclass_fields__[name].default
     if name in FORMATS:
         return ui.chosen(option, text, Dtype if name == "block_format" else (Dtype.BF16, Dtype.FP16, Dtype.FP32))
@@ -295,7 +294,6 @@ def _others(each: Estimate) -> Iterator[str]:
 
 
 def _hardware(each: Estimate) -> str:
-    """Return the accelerators of an estimate."""
     return f"{each.name} {formats.TIMES} {each.rate.devices}" if each.rate.devices > 1 else each.name
 
 

@@ -11,8 +11,7 @@ import typer
 
 from tunemark.collector.commands import options as ui
 from tunemark.collector.predict.estimate import read_evidence
-from tunemark.collector.store.database import OLD_PRICE_DAYS
-from tunemark.collector.store.fact_rows import price_rows
+from tunemark.collector.store.database import OLD_PRICE_DAYS, price_rows
 from tunemark.schema import formats, recommendation_words
 from tunemark.schema.errors import TunemarkError, bare, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, current_prices
@@ -53,7 +52,6 @@ OPTIONS_OF_QUESTION = {
 }
 """Fields of the question and the options that set them."""
 SETTINGS = {"trust": "predicted", "max_memory": "", "start_up": "5min"}
-"""Rare settings and their defaults."""
 
 
 @ui.named_as(ui.OPTIONS | OPTIONS_OF_QUESTION)
@@ -261,7 +259,6 @@ def _currency(text: str | None) -> tuple[str, float]:
 
 
 def _own(card: AcceleratorCard, devices: int, figures: str | None) -> Offer:
-    """Return the reader's own accelerators as an offer."""
     from tunemark.schema.owned_hardware import EXAMPLE, parse_owned  # noqa: PLC0415 - not needed for --help
 
     watts, hourly = None, 0.0

@@ -139,7 +139,6 @@ class Verdict:
     result_id: str = ""
     """First digits of the hash of the file's bytes."""
     sha256: str = ""
-    """Hash of the file's bytes."""
     outdated: tuple[Problem, ...] = ()
     """Changes of the facts since a submission was measured: notes for a committed file, problems for any other."""
     doubts: tuple[Problem, ...] = ()

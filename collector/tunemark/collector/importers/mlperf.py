@@ -144,7 +144,6 @@ def read_run(file: str, content: bytes) -> MlperfRunLog:
 
 
 def _run(log: MlperfRunLog, timed: Sequence[Event], inside: Sequence[Event], start: Event, stop: Event | None) -> ConvertedRun:
-    """Return the run of the events between its start and its stop."""
     evaluations: list[tuple[int, float, float]] = []
     block_from, blocks_ms, train_ms, rates = None, 0.0, None, []
     for event in inside:
@@ -311,7 +310,6 @@ class Entries:
     problems: list[LogProblem] = field(default_factory=list)
     """Unreadable or suspicious content."""
     logs: int = 0
-    """Number of logs of the benchmark."""
 
     def problem(self, file: str, reason: str, *, noted: bool = False) -> None:
         """Add a problem of a file."""
@@ -364,7 +362,6 @@ def read_entries(sources: Sequence[Path], facts: FactBase) -> Entries:
 
 
 def _add(files: _Found, place: re.Match[str], member: Member, entries: Entries) -> None:
-    """Add a file to its entry."""
     if place["log"]:
         files.logs.append(read_run(member.name, member.content))
         return

@@ -139,7 +139,6 @@ class Column(NamedTuple):
 
 
 FORMATS = tomllib.loads(Path(__file__).with_name("log_formats.toml").read_text(encoding="utf-8"))
-"""What the names in logs and configurations mean."""
 COLUMNS = {name: {printed: Column(**column) for printed, column in columns.items()} for name, columns in FORMATS["columns"].items()}
 
 

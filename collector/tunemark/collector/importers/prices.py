@@ -25,7 +25,7 @@ from pydantic import ValidationError
 from tunemark.collector.audit.evidence import grouped
 from tunemark.collector.commands.options import chosen, date_option, named_as
 from tunemark.collector.importers.import_io import Request, first_error, read_bytes, write_out
-from tunemark.collector.store.fact_rows import price_id
+from tunemark.collector.store.database import price_id
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import VERSION as DATED
 from tunemark.schema.facts.cards import PriceRow

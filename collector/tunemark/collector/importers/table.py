@@ -46,7 +46,6 @@ class Column(Frozen):
     values: dict[str, Scalar | dict[str, Scalar]] | None = None
     """Cell -> value of the field, or -> several fields by name. In a file, a text names one of the map's shared `values`."""
     quantity: Text | None = None
-    """The quantity of a figure."""
     unit: Text = "1"
     """Unit in which the column prints it."""
     shown: Text | None = None
@@ -64,7 +63,6 @@ class Column(Frozen):
     split: Pattern[str] | None = None
     """A regular expression for whole cells; each named group is a column of its own."""
     ignore: Text | None = None
-    """Why the column is left out."""
 
     @model_validator(mode="after")
     def _one_meaning(self) -> Self:
@@ -170,7 +168,6 @@ class DocumentFacts(SourceDocument):
     repository: Text
     """Host, owner and name, such as `github.com/owner/name`."""
     commit: Annotated[str, Field(pattern=r"^[0-9a-f]{7,40}$")]
-    """The commit that was read."""
     path: Text
     """File in the repository. Its address at that commit is the default of `url`."""
     read_on: Day

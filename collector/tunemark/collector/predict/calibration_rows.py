@@ -305,7 +305,6 @@ def add_derived_figures(rows: Rows, derivation: Derivation) -> None:
 
 
 def _figures(observed: Observed, result: AuditedResult) -> dict[str, Figure]:
-    """Return rates and utilisation from a calibration row."""
     config, rate = observed.config, observed.tokens_per_s
     shape = config.shape
     per_sample = f"{rate:,.4g} tokens/s / {shape.sequence_length:,} tokens of a row"

@@ -134,9 +134,7 @@ class Estimate:
     """A step on one accelerator: the plan, its memory and its speed, and the job's time and cost."""
 
     accelerator: str
-    """Key of the card."""
     name: str
-    """Name for readers."""
     memory: StackedMemory
     """The memory of the plan on each device."""
     memory_bytes: int

@@ -26,8 +26,7 @@ from tunemark.collector.predict.calibration_rows import (
     unused_rows,
 )
 from tunemark.collector.predict.predicted_vs_measured import memory_errors, memory_needs
-from tunemark.collector.store.database import Row, Rows, arrow_schemas, as_arrow, build_database, columns_of, merge
-from tunemark.collector.store.fact_rows import fact_rows
+from tunemark.collector.store.database import Row, Rows, arrow_schemas, as_arrow, build_database, columns_of, fact_rows, merge
 from tunemark.collector.store.result_rows import converted_rows, document_rows, measured_rows, published_rows
 from tunemark.schema.comparability import configuration
 from tunemark.schema.errors import Exit, TunemarkError
