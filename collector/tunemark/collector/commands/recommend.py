@@ -319,9 +319,6 @@ def _stem(name: str) -> str:
     return re.sub(r"(cloud|platform|labs|ai|io|com)+$", "", bare(name))
 
 
-# Output ---------------------------------------------------------------------------------------------
-
-
 def _print(card: ModelCard, question: Question, answer: Answer, others: Iterable[str], remarks: Iterable[str], sign: str) -> None:
     """Print an answer for people. `others` are answers with other software, and `remarks` sentences below the tables; empty ones are left out. `sign` stands before costs."""
     words = recommendation_words

@@ -233,6 +233,9 @@ def _print_prediction(prediction: Mapping[str, Any]) -> None:
         typer.echo(f"This training: {formats.significant(rate)} tokens/s, {times:.2f} x the prediction, {place} the interval.")
 
 
+# Formats -------------------------------------------------------------------------------------------
+
+
 def read_log(path: Path, configuration: Path | None = None) -> list[OwnLog]:
     """Return the trainings of a file, a folder or standard input (`-`), in order; a configuration of the trainer states their conditions.
 

@@ -254,6 +254,8 @@ def power_of_run(log: PowerLog, run: MlperfRunLog, stated: str | None) -> PowerR
     return PowerReading.model_validate(fields) if "watts" in fields else None
 
 
+# The importer --------------------------------------------------------------------------------------
+
 NAME = "llama2_70b_lora"
 LARGEST_SCALING = 10
 PLACE = re.compile(

@@ -262,9 +262,6 @@ def table(request: Request) -> None:
     say(f"{len(imported.results)} results of source {mapping.source.id} in {folder / RESULTS}")
 
 
-# Which tables --------------------------------------------------------------------------------------
-
-
 def found_tables(mapping: Map, files: Sequence[Path]) -> dict[str, TextTable]:
     """Return the text of each table of a map, by key; raises TunemarkError for one that no file has."""
     texts: dict[Path, list[TextTable]] = {}

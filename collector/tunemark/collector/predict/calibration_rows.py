@@ -255,6 +255,8 @@ def calibration_outcome(submission: Submission, result_id: str, facts: FactBase,
     return result_id, observe(result_id, config, work.slot_tokens / work.seconds)
 
 
+# Figures that follow from the rows -----------------------------------------------------------------
+
 Figure = tuple[float | None, str]
 """A value, or None, with its calculation or the reason why it is unknown."""
 

@@ -22,8 +22,6 @@ from tunemark.schema.records.published import Claim, PublishedResult
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.vocabulary import FITS, Checkpointing, Method, PublishedStatus
 
-# Models ---------------------------------------------------------------------------------------------
-
 USUAL_DEVICE = "nvidia-h100-80gb-sxm"
 """The device whose formats count; its memory does not."""
 DEVICE_GIB = (6, 8, 12, 16, 24, 32, 48, 80, 96, 141, 180, 192, 288)

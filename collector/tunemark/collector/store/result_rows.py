@@ -130,9 +130,6 @@ def _interval(name: str, interval: Interval | None) -> Row:
     return {name: interval.value, f"{name}_low": interval.low if known else None, f"{name}_high": interval.high if known else None}
 
 
-# Tables of the log and the evidence ----------------------------------------------------------------
-
-
 def _ranks(submission: Submission, derived: Derived) -> Iterator[Row]:
     window = derived.window
     part = slice(window.first, window.stop) if window is not None else slice(0)
@@ -167,24 +164,19 @@ def _facts(submission: Submission, derived: Derived) -> Iterator[Row]:
         yield fact("memory", name, reading.peak_bytes, reading.method or reading.reason)
     for topic in ("row_lengths", "model", "utilisation", "evaluation"):
         yield from _topic(topic, record[topic] or {})
-    yield from _derived_facts(_derived_figures(submission, derived))
-
-
-def _derived_figures(submission: Submission, derived: Derived) -> dict[str, tuple[object, str]]:
-    """Return derived figures that are no columns of the result: name -> (value, origin). An unknown value is None."""
-    times, micro = derived.step_time, derived.micro_steps
-    of_steps = asdict(times) if times else {}
+    micro = derived.micro_steps
     which = "in steady steps" if micro and micro.steady else "in the steps after the first, none of them steady"
-    return {
-        "slot_tokens_per_s": (derived.slot_tokens_per_s, "tensor elements over time in the steady window, padding included"),
-        "epoch_time_s": (epoch_time_s(submission, derived), "rows of an epoch / steady samples per second"),
-        "epochs": (epochs_done(submission), "rows of all steps / rows of an epoch"),
-        **{f"step_time.{name}": (value, f"of {of_steps['n']} steady steps; times in seconds") for name, value in of_steps.items()},
-        "micro_step_time_s": (
-            micro and micro.time.p50,
-            f"median of {micro.count if micro else 0} micro-steps {which}, without the update",
-        ),
-    }
+    yield from _derived_facts(
+        {
+            "slot_tokens_per_s": (derived.slot_tokens_per_s, "tensor elements over time in the steady window, padding included"),
+            "epoch_time_s": (epoch_time_s(submission, derived), "rows of an epoch / steady samples per second"),
+            "epochs": (epochs_done(submission), "rows of all steps / rows of an epoch"),
+            "micro_step_time_s": (micro and micro.time.p50, f"median of {micro and micro.count} micro-steps {which}, without the update"),
+        }
+    )
+    if derived.step_time is not None:
+        for name, value in asdict(derived.step_time).items():
+            yield fact("derived", f"step_time.{name}", value, f"of {derived.step_time.n} steady steps; times in seconds")
 
 
 def _derived_facts(figures: Mapping[str, tuple[object, str]]) -> Iterator[Row]:
@@ -220,6 +212,8 @@ def _physics(submission: Submission, derived: Derived, facts: FactBase) -> tuple
     tables: Rows = {"flops": flops, "memory_lines": lines, "result_facts": reasons}
     return columns, tables
 
+
+# Documents, published and converted results --------------------------------------------------------
 
 OF_FIGURES = ("step_time_s", "tokens_per_s", "samples_per_s", "epoch_time_s", "train_time_s", "wall_s", "evaluation_rows")
 """Derived figures that are columns of a published result."""
