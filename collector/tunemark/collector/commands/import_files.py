@@ -20,10 +20,7 @@ from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.terminal import AsJson
 
 app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="markdown",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    no_args_is_help=True, add_completion=False, rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]}
 )
 
 

@@ -56,10 +56,7 @@ def submit(
         list[Path] | None, typer.Argument(help="Submissions, or folders of them. Default: the new ones in `submissions/`.")
     ] = None,
     *,
-    to: Annotated[
-        str | None,
-        option("--to", "A clone of your fork. Default: the current checkout.", metavar="FOLDER"),
-    ] = None,
+    to: Annotated[str | None, option("--to", "A clone of your fork. Default: the current checkout.", metavar="FOLDER")] = None,
     dry_run: Annotated[bool, option("--dry-run", "Check and show everything, and change nothing.")] = False,
     yes: Annotated[bool, option("--yes", "-y", "Do not ask.")] = False,
     as_json: AsJson = False,

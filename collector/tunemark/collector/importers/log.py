@@ -459,17 +459,15 @@ def _history(path: Path, text: str) -> OwnLog:
 
 def _csv_rows(log: OwnLog, text: str) -> Iterator[Entry]:
     """Yield the rows. Raises TunemarkError (exit code 3) if the file has no times, as the export of a chart."""
-    reader = csv.reader(io.StringIO(text, newline=""))
-    header = next(reader, [])
-    if TIME not in header:
-        chart = next((f"{name!r} is a column of a chart, which has no times" for name in header if " - " in name), "there are no times")
-        fix = f"is missing: {chart}; export the history of one run: `run.history().to_csv(...)`"
+    reader = csv.DictReader(io.StringIO(text, newline=""))
+    if TIME not in (reader.fieldnames or ()):
+        fix = "is missing: there are no times, as in the export of a chart; export the history of one run: `run.history().to_csv(...)`"
         raise TunemarkError(f"{log.file}:1", TIME, fix, exit_code=Exit.INVALID)
-    for cells in reader:
-        if len(cells) == len(header):
-            yield Entry(dict(zip(header, cells, strict=True)), reader.line_num)
-        elif cells:
-            log.problem(reader.line_num, f"{len(cells)} cells for {len(header)} columns; left out")
+    for row in reader:
+        if None in row or None in row.values():
+            log.problem(reader.line_num, "has another number of cells than the header; left out")
+        else:
+            yield Entry(row, reader.line_num)
 
 
 def _point(entry: Entry) -> Point | None:

@@ -92,15 +92,11 @@ def _states(ledger: MemoryLedger, submission: Submission) -> Iterator[Row]:
     measured: dict[str, int | None] = {}
     reasons: dict[str, str | None] = dict.fromkeys(WEIGHED, "the run ended before the model memory was measured")
     if model is not None:
-        # Plain SGD keeps no state between steps.
-        stateless = submission.plan.optimizer.name == "sgd" and len(submission.trace) > 0
         measured = {
             "base weights": sum(model.parameter_bytes.values()) - model.adapter_bytes,
             "adapters": model.adapter_bytes,
-            # Training always has gradients. In older records 0 means that they were not measured.
-            "gradients": model.gradient_bytes or None,
-            # In older records 0 also means that the run ended before the states existed.
-            "optimizer states": model.optimizer_state_bytes if stateless else model.optimizer_state_bytes or None,
+            "gradients": model.gradient_bytes,
+            "optimizer states": model.optimizer_state_bytes,
         }
         reasons = {"gradients": model.gradient_bytes_reason, "optimizer states": model.optimizer_state_bytes_reason}
     for key, names in WEIGHED.items():
