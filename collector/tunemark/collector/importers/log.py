@@ -14,7 +14,7 @@ from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 import yaml
@@ -40,24 +40,21 @@ from tunemark.collector.importers.own_log import (
     read_printed_log,
     record_of,
 )
+from tunemark.collector.predict.calibration_rows import Derivation, calibrate
+from tunemark.collector.predict.estimate import distance, unseen
+from tunemark.collector.predict.fit import Observed, fit, no_data, without_copies
 from tunemark.collector.store.database import columns_of
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.physics.work import Missing
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.records.base import canonical_json
 from tunemark.schema.records.plan import WARMUP_STEPS
 from tunemark.schema.records.published import Claim, PublishedResult
+from tunemark.schema.throughput import Combination, interval_of, predict
 from tunemark.schema.vocabulary import SoftwareLevel
 from tunemark.terminal import print_json, print_table, say
-
-if TYPE_CHECKING:
-    from tunemark.collector.predict.fit import Observed
-    from tunemark.schema.throughput import Combination
-
-
-# The predictor needs numpy, which --help does not.
-# ruff: noqa: PLC0415
 
 OWN_SOURCE = "999"
 """Source of a record that is no part of a document."""
@@ -127,11 +124,6 @@ def _answer(training: OwnLog, given: Stated, facts: FactBase, result_id: str) ->
 
 def judge(result: PublishedResult, level: SoftwareLevel, facts: FactBase) -> dict[str, Any]:
     """Return utilisation, findings, prediction and neighbours of a record. The prediction is made without the record."""
-    from tunemark.collector.predict.calibration_rows import Derivation, calibrate
-    from tunemark.collector.predict.estimate import distance, predict, unseen
-    from tunemark.collector.predict.fit import fit, without_copies
-    from tunemark.schema.physics.work import Missing
-
     evidence = load_evidence(facts.root.parent, facts)
     results = evidence.by_id | {result.id: audited_record(result, facts)}
     records = {record.id: record for record in evidence.records} | {result.id: result}
@@ -150,10 +142,11 @@ def judge(result: PublishedResult, level: SoftwareLevel, facts: FactBase) -> dic
         prediction["no_data"] = "accelerator, model, row length or method is not stated, or its method is not covered"
         return judged
     fitted = fit(without_copies(row for key, row in observed.items() if key != result.id))
-    predicted, rate = predict(fitted, config), figures.get("tokens_per_s", (None, ""))[0]
-    if isinstance(predicted, Missing):
-        prediction["no_data"] = predicted.reason
+    estimate, rate = no_data(fitted.known, config) or predict(fitted.effects, config), figures.get("tokens_per_s", (None, ""))[0]
+    if isinstance(estimate, Missing):
+        prediction["no_data"] = estimate.reason
     else:
+        predicted = interval_of(estimate, config.devices)
         new = unseen(fitted.known, config.accelerator, config.shape.model, config.level)
         times = None if rate is None else rate / predicted.value
         prediction |= {"tokens_per_s": asdict(predicted), "unseen": list(new), "measured_over_predicted": times}
@@ -164,10 +157,8 @@ def judge(result: PublishedResult, level: SoftwareLevel, facts: FactBase) -> dic
     return judged
 
 
-def _combination(result: PublishedResult, observed: "Observed | None", level: SoftwareLevel, facts: FactBase) -> "Combination | None":
+def _combination(result: PublishedResult, observed: Observed | None, level: SoftwareLevel, facts: FactBase) -> Combination | None:
     """Return the configuration to predict, with any training loop of the level; None if it is not stated."""
-    from tunemark.schema.throughput import Combination
-
     if observed is not None:
         return replace(observed.config, level=level, stack="", release="")
     conditions = result.conditions.model_copy(update={"micro_batch": result.conditions.micro_batch or 1})

@@ -73,7 +73,7 @@ def _html_tables(text: str) -> Iterator[Rows]:
             column = 0
             for attributes, content in CELL.findall(row[1]):
                 words = _plain(MARKDOWN.parseInline(re.sub(r"<[^>]+>", "", re.sub(r"(?i)<br\b", " <", content)))[0])
-                columns, rows = (int((re.search(rf"{name}\W+(\d+)", attributes) or "11")[1]) for name in ("colspan", "rowspan"))
+                columns, rows = _span("colspan", attributes), _span("rowspan", attributes)
                 deep = max(deep, rows) if number == 0 else deep
                 while (number, column) in grid:
                     column += 1
@@ -84,6 +84,11 @@ def _html_tables(text: str) -> Iterator[Rows]:
             columns_of_header = zip(*(row for _, row in filled[:deep]), strict=True)
             header = [" / ".join(dict.fromkeys(part for part in parts if part)) for parts in columns_of_header]
             yield [(filled[0][0], header), *filled[deep:]]
+
+
+def _span(name: str, attributes: str) -> int:
+    found = re.search(rf"(?i){name}\W+(\d+)", attributes)
+    return int(found[1]) if found else 1
 
 
 def _markdown_tables(tokens: Sequence[Token]) -> Iterator[Rows]:

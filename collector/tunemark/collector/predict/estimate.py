@@ -21,15 +21,13 @@ from tunemark.schema.files import data_folder, is_checkout, write_atomically
 from tunemark.schema.formats import HOUR_S
 from tunemark.schema.option_rates import EVIDENCE_TABLES, Evidence, KnownRate, Place, no_training, option_rates
 from tunemark.schema.physics.memory import StackedMemory, memory_on
-from tunemark.schema.physics.work import Missing
 from tunemark.schema.plan_search import Asked, best_plan, division_of, step_on
 from tunemark.schema.recommendation import LEVELS, NODES, Rate, fitting_methods
-from tunemark.schema.throughput import Combination, Range, architecture_of, generation_of, interval_of
-from tunemark.schema.throughput import predict as predicted
+from tunemark.schema.throughput import Combination, Range, architecture_of, generation_of
 from tunemark.schema.vocabulary import FITS, Method, SoftwareLevel
 
 if TYPE_CHECKING:
-    from tunemark.collector.predict.fit import Fit, Observed
+    from tunemark.collector.predict.fit import Observed
 
 # Evidence ------------------------------------------------------------------------------------------
 
@@ -87,15 +85,6 @@ def read_evidence(root: Path, facts: FactBase, say: Callable[[str], None] = lamb
 # Throughput ----------------------------------------------------------------------------------------
 
 NO_PRICE = "no on-demand list price; give --usd-per-hour"
-
-
-def predict(fitted: "Fit", config: Combination) -> Range | Missing:
-    """Return the predicted tokens (slots) per second of all devices of a combination, with a 90% interval, or the reason why there is none."""
-    from tunemark.collector.predict.fit import no_data  # noqa: PLC0415 - imports numpy
-
-    missing = no_data(fitted.known, config)
-    estimate = missing or predicted(fitted.effects, config)
-    return estimate if isinstance(estimate, Missing) else interval_of(estimate, config.devices)
 
 
 def unseen(results: Sequence[KnownRate], card: AcceleratorCard, model: ModelCard, level: SoftwareLevel) -> tuple[str, ...]:
