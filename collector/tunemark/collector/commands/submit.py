@@ -51,12 +51,25 @@ class Result:
         return f"{self.record.workload} on {device.count} x {device.accelerator or self.record.environment.devices[0].name}"
 
 
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where results are sent: a clone of a fork, a fork on GitHub that is cloned first, or nothing yet."""
+
+    clone: Path | None = None
+    fork: str | None = None
+    """OWNER/REPO."""
+    author: str | None = None
+
+
 def submit(
     files: Annotated[
         list[Path] | None, typer.Argument(help="Submissions, or folders of them. Default: the new ones in `submissions/`.")
     ] = None,
     *,
-    to: Annotated[str | None, option("--to", "A clone of your fork. Default: the current checkout.", metavar="FOLDER")] = None,
+    to: Annotated[
+        str | None,
+        option("--to", "A clone of your fork, or your fork on GitHub. Default: the current checkout.", metavar="FOLDER|OWNER/REPO"),
+    ] = None,
     dry_run: Annotated[bool, option("--dry-run", "Check and show everything, and change nothing.")] = False,
     yes: Annotated[bool, option("--yes", "-y", "Do not ask.")] = False,
     as_json: AsJson = False,
@@ -73,28 +86,26 @@ def submit(
     --------
     - `tunemark submit --dry-run`
     - `tunemark submit submissions/lora-8b/RUN.json --to ~/FORK`
-    - `tunemark submit submissions/ --to ~/FORK --yes`
+    - `tunemark submit submissions/ --to YOUR_NAME/tunemark --yes`
     """
     if as_json and not (yes or dry_run):
         raise TunemarkError("--json", "", "cannot ask for confirmation; add --yes to send, or --dry-run to look")
     root = project_root()
     chosen, left_out = _chosen(files, root)
     _check(chosen, root, as_json=as_json)
-    clone = _clone(to, root)
-    # Name and e-mail address that git writes into a commit; git's advice if they are not set.
-    author = None if clone is None else git_text(clone, "var", "GIT_AUTHOR_IDENT").rpartition(" ")[0].rpartition(" ")[0]
+    target = _target(to, root)
     facts = {result.place: _facts(result.record) for result in chosen}
     if not as_json:
-        _show(facts, author)
-    sent: dict[str, Any] = {"branch": None, "commit": None, "steps": _steps(clone, chosen)}
-    if not dry_run and clone is not None:
+        _show(facts, target.author)
+    sent: dict[str, Any] = {"branch": None, "commit": None, "steps": _steps(target, chosen)}
+    if not dry_run and target != Target():
         if not yes:
-            _ask(clone, len(chosen), to or "the pull request")
-        sent = _send(clone, chosen)
+            _ask(target, len(chosen), to or "the pull request")
+        sent = _send(target, chosen)
     if as_json:
         listed = [{"file": str(result.file), "place": result.place, "facts": facts[result.place]} for result in chosen]
         unsent = [{"file": str(path), "reason": reason} for path, reason in left_out]
-        print_json({"files": listed, "left_out": unsent, "dry_run": dry_run, "commit_author": author, **sent})
+        print_json({"files": listed, "left_out": unsent, "dry_run": dry_run, "commit_author": target.author, **sent})
         return
     for label in ("branch", "commit"):
         if sent[label]:
@@ -204,10 +215,10 @@ def _show(facts: Mapping[str, Mapping[str, str]], author: str | None) -> None:
         typer.echo(f"The commit also shows its author from your git settings: {terminal(author)}")
 
 
-def _ask(clone: Path, count: int, named: str) -> None:
+def _ask(target: Target, count: int, named: str) -> None:
     if not sys.stdin.isatty():
         raise TunemarkError("--yes", "", "needed, because confirmation requires a terminal; add --yes to send, or --dry-run to look")
-    origin = git_or_none(clone, "remote", "get-url", "origin")
+    origin = target.clone and git_or_none(target.clone, "remote", "get-url", "origin")
     pushed = f", and push a branch to its origin, {terminal(origin)}" if origin else ""
     typer.confirm(f"Send {counted(count, 'result')} to {terminal(named)}{pushed}?", abort=True, err=True)
 
@@ -215,28 +226,45 @@ def _ask(clone: Path, count: int, named: str) -> None:
 # Where it goes ----------------------------------------------------------------------------------------
 
 
-def _clone(to: str | None, root: Path) -> Path | None:
-    """Return the clone that `--to` names, by default the current checkout; None without any."""
-    folder = root if to is None else Path(to).expanduser()
-    top = git_or_none(folder, "rev-parse", "--show-toplevel") if folder.is_dir() else None
-    if top is not None and is_checkout(Path(top)):
-        return Path(top)
-    if to is not None:
-        raise TunemarkError("--to", to, "is no clone of Tunemark; clone your fork, and name its folder")
-    return None
+def _target(to: str | None, root: Path) -> Target:
+    """Return the target that `--to` names; the current checkout by default."""
+    if to is None:
+        return Target(root, None, _author(root)) if is_checkout(root) and git_or_none(root, "rev-parse") is not None else Target()
+    folder = Path(to).expanduser()
+    if folder.is_dir():
+        top = git_or_none(folder, "rev-parse", "--show-toplevel")
+        if top is None or not is_checkout(Path(top)):
+            raise TunemarkError("--to", to, "is no clone of Tunemark; name a clone of your fork")
+        return Target(Path(top), None, _author(folder))
+    if to.count("/") != 1 or to.startswith((".", "/", "~", "-")):
+        raise TunemarkError("--to", to, "no such folder; name a clone of your fork, or OWNER/REPO on GitHub")
+    return Target(None, to, _author(Path.cwd()))
 
 
-def _steps(clone: Path | None, chosen: Sequence[Result]) -> list[str]:
-    if clone is None:
+def _steps(target: Target, chosen: Sequence[Result]) -> list[str]:
+    if target == Target():
         files = shlex.join(str(result.file) for result in chosen)
         fork = "Fork the repository of Tunemark on GitHub."
         return [fork, "git clone ADDRESS-OF-YOUR-FORK FOLDER", f"tunemark submit {files} --to FOLDER"]
-    written = [f"write {clone / result.place}" for result in chosen]
+    written = [f"write {(target.clone or Path()) / result.place}" for result in chosen]
     return [*written, f"git commit on the new branch {_branch(chosen)}", *_left(_branch(chosen))]
 
 
-def _send(clone: Path, chosen: Sequence[Result]) -> dict[str, Any]:
-    """Commit the files on a new branch and push it. All or nothing up to the commit, in a work tree of its own: the clone's branch and files stay."""
+def _send(target: Target, chosen: Sequence[Result]) -> dict[str, Any]:
+    """Commit the files on a new branch of the clone and push it. All or nothing up to the commit."""
+    with tempfile.TemporaryDirectory(prefix="tunemark-submit-") as temporary:
+        clone = target.clone or Path(temporary) / "fork"
+        if target.fork is not None:
+            git_text(Path(temporary), "clone", "--quiet", "--depth=1", f"https://github.com/{target.fork}", str(clone))
+        sent = _branch_and_push(clone, Path(temporary) / "work", chosen)
+    if target.fork is not None and sent["steps"] == _left(sent["branch"]):
+        # The clone is gone, and its branch with it.
+        raise TunemarkError("--to", target.fork, "cannot be pushed to from here; clone it, and name its folder")
+    return sent
+
+
+def _branch_and_push(clone: Path, work: Path, chosen: Sequence[Result]) -> dict[str, Any]:
+    """Commit the files on a new branch in a work tree of its own, so that the clone's branch and files are not touched."""
     branch = _branch(chosen)
     if git_text(clone, "branch", "--list", branch):
         fix = f"has these results on its branch {branch} already; `git push -u origin {branch}` there, or `git branch -D {branch}` first"
@@ -244,21 +272,19 @@ def _send(clone: Path, chosen: Sequence[Result]) -> dict[str, Any]:
     # The newest main that is known of the original, else of the fork, else HEAD.
     known = ("upstream/main", "origin/main", "origin/HEAD")
     start = next((name for name in known if git_or_none(clone, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")), "HEAD")
+    git_text(clone, "worktree", "add", "--quiet", "-b", branch, str(work), start)
     commit = None
-    with tempfile.TemporaryDirectory(prefix="tunemark-submit-") as temporary:
-        work = Path(temporary) / "work"
-        git_text(clone, "worktree", "add", "--quiet", "-b", branch, str(work), start)
-        try:
-            for result in chosen:
-                write_atomically(work / result.place, result.file.read_bytes())
-            git_text(work, "add", "--", *(result.place for result in chosen))
-            git_text(work, "commit", "--quiet", "-m", _title(chosen))
-            commit = git_text(work, "rev-parse", "HEAD")
-            return {"branch": branch, "commit": commit, "steps": _pushed(work, branch)}
-        finally:
-            git_text(clone, "worktree", "remove", "--force", str(work))
-            if commit is None:
-                git_text(clone, "branch", "-D", branch)
+    try:
+        for result in chosen:
+            write_atomically(work / result.place, result.file.read_bytes())
+        git_text(work, "add", "--", *(result.place for result in chosen))
+        git_text(work, "commit", "--quiet", "-m", _title(chosen))
+        commit = git_text(work, "rev-parse", "HEAD")
+        return {"branch": branch, "commit": commit, "steps": _pushed(work, branch)}
+    finally:
+        git_text(clone, "worktree", "remove", "--force", str(work))
+        if commit is None:
+            git_text(clone, "branch", "-D", branch)
 
 
 def _pushed(work: Path, branch: str) -> list[str]:
@@ -285,3 +311,8 @@ def _branch(chosen: Sequence[Result]) -> str:
 
 def _title(chosen: Sequence[Result]) -> str:
     return terminal(chosen[0].title) + (f" and {counted(len(chosen) - 1, 'more result')}" if len(chosen) > 1 else "")
+
+
+def _author(folder: Path) -> str:
+    """Return name and e-mail address that git writes into a commit. Raises TunemarkError with git's advice if they are not set."""
+    return git_text(folder, "var", "GIT_AUTHOR_IDENT").rpartition(" ")[0].rpartition(" ")[0]
