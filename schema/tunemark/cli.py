@@ -39,7 +39,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "recommend": (f"{COLLECTOR}.recommend", "Recommend what to rent or use for a job, with time, cost and evidence."),
     "estimate": (f"{COLLECTOR}.estimate", "Estimate memory, speed and cost before anything runs."),
     "import": (f"{COLLECTOR}.import_files", "Import results, logs and prices from other tools."),
-    "schema": (f"{COLLECTOR}.schema", "Write the JSON Schema files and show the fields of a record."),
+    "schema": (DATABASE, "Write the JSON Schema files and show the fields of a record."),
     "site": (SITE, "Build and serve the site."),
     "demo": ("tunemark.demo", "Run, validate, collect, build and serve in one command."),
 }

@@ -9,9 +9,9 @@ import pytest
 from factories import Tunemark, make_submission, run_id, save
 from gate_mutations.honest import CPU_OPTIONS
 
+from tunemark.collector.commands.database import run_query
 from tunemark.collector.store import database
 from tunemark.collector.store.loading import collect
-from tunemark.collector.store.sql_query import run_query
 from tunemark.schema.derive import derive
 from tunemark.schema.records.base import content_id
 

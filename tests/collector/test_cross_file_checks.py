@@ -7,11 +7,11 @@ import pytest
 from factories import Tunemark, make_submission, run_id, save
 from gate_mutations.honest import cpu_machine
 
+from tunemark.collector.commands.database import run_query
 from tunemark.collector.gate.cross_file_checks import Verdict, accept
 from tunemark.collector.store import loading
 from tunemark.collector.store.database import Rows
 from tunemark.collector.store.loading import collect
-from tunemark.collector.store.sql_query import run_query
 from tunemark.harness.plan.resolve import Options
 from tunemark.schema.records.base import canonical_json, content_id
 from tunemark.schema.records.submission import Submission

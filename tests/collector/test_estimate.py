@@ -64,7 +64,7 @@ def test_a_chosen_stack_keeps_what_is_given(tunemark: Tunemark) -> None:
     shape = json.loads(tunemark(*given, "--stack", "hf").out)["shape"]
     assert (shape["parameters"], shape["autocast"], shape["reentrant"]) == ("bf16", None, True)
     assert json.loads(tunemark(*given[:-3], "-a", "B200", "--json", "--stack", "hf").out)["shape"]["autocast"] == "bf16"
-    assert "did you mean 'mlperf'" in tunemark(*given, "-a", "B200", "--software", "mlprf").err
+    assert "did you mean 'tuned'" in tunemark(*given, "-a", "B200", "--software", "tunned").err
 
 
 def test_levers_of_the_command_line_lower_the_estimate(tunemark: Tunemark) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tunemark.collector.gate.identity import Identity, KnownMeasurements, copies
+from tunemark.collector.gate.cross_file_checks import Identity, KnownMeasurements, copies
 
 Times = NDArray[np.float64]
 RANDOM = np.random.default_rng(11)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from test_throughput_model import CHIPS, FACTS, combination, made_up, row_of
 
+from tunemark.collector.commands.database import run_query
 from tunemark.collector.predict.estimate import estimates
 from tunemark.collector.predict.fit import fit
-from tunemark.collector.store.sql_query import run_query
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.option_rates import Evidence, consistent, option_rates
 from tunemark.schema.physics.memory import memory_on

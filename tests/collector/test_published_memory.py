@@ -7,8 +7,8 @@ from statistics import mean, median
 from factories import FACTS
 
 from tunemark.collector.audit.published_shape import published_shape
+from tunemark.collector.commands.database import run_query
 from tunemark.collector.predict.predicted_vs_measured import memory_errors
-from tunemark.collector.store.sql_query import run_query
 from tunemark.schema.formats import GIB
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.memory_states import ERROR, SHARDED_ERROR

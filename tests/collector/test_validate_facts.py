@@ -7,7 +7,7 @@ from pathlib import Path
 
 from factories import Tunemark, assert_golden
 
-from tunemark.collector.store.sql_query import run_query
+from tunemark.collector.commands.database import run_query
 
 PRICES, BASIS = "data/prices/prices.csv", "data/prices/basis.toml"
 HEADER = "provider,instance,accelerator,accelerator_count,vcpus,memory_gib,region,kind,usd_per_hour,effective_on,dated_by,source,notes"

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from factories import FACTS
 
-from tunemark.collector.store.database import arrow_schemas, as_arrow, empty_database
-from tunemark.collector.store.fact_rows import price_id, price_rows
+from tunemark.collector.store.database import arrow_schemas, as_arrow, empty_database, price_id, price_rows
 
 H100, TODAY = "nvidia-h100-80gb-sxm", date(2026, 11, 22)
 Row = dict[str, Any]

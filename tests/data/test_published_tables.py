@@ -10,8 +10,7 @@ from factories import CHECKOUT, FACTS
 from tunemark.collector.gate.check import validate_all
 from tunemark.collector.gate.fact_files import fact_files
 from tunemark.collector.gate.read import find_records
-from tunemark.collector.importers.table import EXTRACT, found_tables, import_tables
-from tunemark.collector.importers.table_map import Map
+from tunemark.collector.importers.table import EXTRACT, Map, found_tables, import_tables
 from tunemark.schema.facts.fact_base import read_facts
 from tunemark.schema.records.base import canonical_json
 from tunemark.schema.records.published import PublishedResult, PublishedSet, SourceDocument, Statement

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from tunemark.collector.store.sql_query import run_query
+from tunemark.collector.commands.database import run_query
 from tunemark.schema.option_rates import Evidence
 
 ROOT = Path(__file__).parents[2]

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from factories import CHECKOUT, copy_data
 
+from tunemark.collector.commands.database import run_query
 from tunemark.collector.store.loading import collect
-from tunemark.collector.store.sql_query import run_query
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.records.base import canonical_json
 

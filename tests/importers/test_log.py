@@ -13,10 +13,8 @@ from factories import CHECKOUT, FACTS, Tunemark, assert_golden
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tunemark.collector.importers.log import judge
-from tunemark.collector.importers.log_formats import read_log
-from tunemark.collector.importers.own_log import OwnLog, Stated, record_of
-from tunemark.collector.importers.printed_log import read_printed_log
+from tunemark.collector.importers.log import judge, read_log
+from tunemark.collector.importers.own_log import OwnLog, Stated, read_printed_log, record_of
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.records.reading import read_record

@@ -12,7 +12,7 @@ from factories import FACTS, bare_submission
 from tunemark.collector.gate.relations import relation_problems
 from tunemark.collector.gate.run_facts import Run
 from tunemark.collector.predict.calibration_rows import calibration_outcome
-from tunemark.collector.store.measured_rows import measured_rows
+from tunemark.collector.store.result_rows import measured_rows
 from tunemark.schema.derive import derive
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import AcceleratorCard

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tunemark.collector.commands.options import parse_count, row_length
+from tunemark.collector.commands.options import chosen, parse_count, row_length
 from tunemark.collector.gate.check import Validation, validate_all
 from tunemark.collector.gate.read import SUBMISSIONS, find_records, read_valid, records_in
-from tunemark.collector.predict.estimate import Estimate, estimates, evidence_for, read_evidence
+from tunemark.collector.predict.estimate import Estimate, estimates, read_evidence
 from tunemark.schema.derive import derive
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.any_model import any_model
@@ -20,7 +20,7 @@ from tunemark.schema.files import project_root
 from tunemark.schema.option_rates import rates_for
 from tunemark.schema.physics.stacks import STACKS
 from tunemark.schema.plan_search import Asked
-from tunemark.schema.recommendation import Answer, Question
+from tunemark.schema.recommendation import LEVELS, Answer, Question
 from tunemark.schema.recommendation import recommend as best_options
 from tunemark.schema.records.converted import ConvertedResult
 from tunemark.schema.records.published import PublishedResult, published_results
@@ -83,9 +83,9 @@ def estimate(
     shared = settings.get("tensor_parallel", 1)
     if devices % shared:
         raise TunemarkError("devices", devices, f"is not a multiple of the {shared} that share each matrix")
-    level, loop, evidence = evidence_for(software, root, facts)
-    asked = Asked(settings | ({} if micro_batch is None else {"micro_batch": micro_batch}), stack, *loop)
-    job: dict[str, Any] = {"level": level, "asked": asked, "tokens": tokens, "usd_per_hour": usd_per_hour}
+    evidence = read_evidence(root, facts)
+    asked = Asked(settings | ({} if micro_batch is None else {"micro_batch": micro_batch}), stack)
+    job: dict[str, Any] = {"level": chosen("software", software, LEVELS), "asked": asked, "tokens": tokens, "usd_per_hour": usd_per_hour}
     places = [(each, devices) for each in cards if names or not stack or STACKS[stack].runs_on(each.vendor)]
     step: dict[str, Any] = {"model": card, "method": Method(method), "length": sequence_length or row_length(card)}
     return tuple(estimates(facts, evidence, places, **step, **job))

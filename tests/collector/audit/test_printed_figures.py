@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tunemark.collector.audit.interval import Interval, half_digit
 from tunemark.collector.audit.printed_figures import derived_figures, precision_class, printed_rows
-from tunemark.collector.store.published_rows import published_rows
+from tunemark.collector.store.result_rows import published_rows
 from tunemark.schema.records.claims import Claim
 from tunemark.schema.records.published import PublishedResult
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, get_args
 import typer
 
 from tunemark.collector.commands import options as ui
-from tunemark.collector.predict.estimate import Estimate, estimates, evidence_for, range_of, shown_plan
+from tunemark.collector.predict.estimate import Estimate, estimates, range_of, read_evidence, shown_plan
 from tunemark.collector.store.database import columns_of
 from tunemark.schema import formats
 from tunemark.schema.errors import TunemarkError
@@ -21,7 +21,7 @@ from tunemark.schema.physics.memory_states import MOMENTS
 from tunemark.schema.physics.stacks import STACKS
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.plan_search import Asked, division_of
-from tunemark.schema.recommendation import PROVEN, Rate, provider_name
+from tunemark.schema.recommendation import LEVELS, PROVEN, Rate, provider_name
 from tunemark.schema.recommendation_words import asked_in_words, measured_rates, methods_fit
 from tunemark.schema.records.plan import Compile
 from tunemark.schema.throughput import LEVEL, Range
@@ -65,7 +65,7 @@ def estimate(
     tokens: ui.Tokens = None,
     samples: ui.Samples = None,
     epochs: Annotated[int | None, ui.option("--epochs", "Passes over the data. Default: 1.")] = None,
-    software: Annotated[str, ui.option("--software", "plain (default), tuned, vendor, or that of a document, such as 003.")] = "plain",
+    software: Annotated[str, ui.option("--software", "plain (default), tuned or vendor.")] = "plain",
     usd_per_hour: Annotated[float | None, ui.option("--usd-per-hour", "For all, instead of the list price.")] = None,
     settings: ui.Settings = None,
     as_json: AsJson = False,
@@ -114,12 +114,12 @@ def estimate(
     every_card = [(card, None) for card in facts.accelerators.values() if card.unit != "cpu" and card.memory_gib and runs_on(card.vendor)]
     named = ui.named_accelerators(facts, ui.listed(accelerator)) if accelerator else every_card
     size = ui.job_tokens(tokens, samples, length, 1 if epochs is None else epochs)
-    level, loop, evidence = evidence_for(software, project_root(), facts, say)
+    level, evidence = ui.chosen("--software", software, LEVELS), read_evidence(project_root(), facts, say)
     kept = {name: value for name, value in fields_of_step.items() if value is not None}
     if kept.get("autocast") in {Dtype.BF16, Dtype.FP16} and not {"parameters", "activations"} & kept.keys():
         # Products in 16 bits are the default, with weights in the format that the software has for it.
         kept.pop("autocast", None)
-    asked = Asked(kept, stack and stack.lower(), *loop)
+    asked = Asked(kept, stack and stack.lower())
     places = [(each, _count(devices, count, kept.get("tensor_parallel", 1))) for each, count in named]
     step: dict[str, Any] = {"model": card, "method": method_used, "length": length, "level": level, "asked": asked}
     found = list(estimates(facts, evidence, places, **step, tokens=size, usd_per_hour=usd_per_hour))
@@ -162,7 +162,6 @@ def _count(devices: int | None, counted: int | None, shared: int) -> int:
 
 
 def _property(name: str, text: str) -> Any:  # noqa: ANN401 - of the type of the field
-    """Return a property of a step from text."""
     option, default = OPTIONS_OF_SHAPE[name], TrainingShape.__dataclass_fields__[name].default
     if name in FORMATS:
         return ui.chosen(option, text, Dtype if name == "block_format" else (Dtype.BF16, Dtype.FP16, Dtype.FP32))
@@ -295,7 +294,6 @@ def _others(each: Estimate) -> Iterator[str]:
 
 
 def _hardware(each: Estimate) -> str:
-    """Return the accelerators of an estimate."""
     return f"{each.name} {formats.TIMES} {each.rate.devices}" if each.rate.devices > 1 else each.name
 
 

@@ -20,10 +20,7 @@ from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.terminal import AsJson
 
 app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="markdown",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    no_args_is_help=True, add_completion=False, rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]}
 )
 
 
@@ -84,6 +81,8 @@ def import_files(
     found = known_importers()
     if kind not in found:
         raise TunemarkError("KIND", kind, did_you_mean(kind, found))
+    if as_json and kind != "log":
+        raise TunemarkError("--json", kind, "writes files; only `import log` has an answer as JSON")
     found[kind](Request(tuple(files), named, out, as_json))
 
 

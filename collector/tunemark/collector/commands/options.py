@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -21,9 +21,6 @@ from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.recommendation import Rate
 from tunemark.schema.vocabulary import Method, PriceKind
 from tunemark.terminal import say
-
-if TYPE_CHECKING:
-    from tunemark.schema.records.reading import Problem
 
 
 def option(*words: str, metavar: str | None = None) -> Any:  # noqa: ANN401 - typer's own class
@@ -219,8 +216,3 @@ def cited(rate: Rate) -> str:
         return "; ".join(filter(None, (rate.evidence, recommendation_words.not_separated(rate))))
     more = f" and {rate.results - 2} more" if rate.results > 2 else ""  # noqa: PLR2004 - two are named
     return f"{rate.evidence}: {', '.join(rate.result_ids[:2])}{more}"
-
-
-def problem_json(file: str, problem: "Problem") -> dict[str, str]:
-    """Return a problem of a file as JSON values."""
-    return {"file": file, "field": problem.field, "value": problem.value, "fix": problem.fix}

@@ -87,7 +87,6 @@ COLUMNS = {
     "owned_usd_per_hour": "owned usd/h",
     "owned_break_even_hours_per_year": "own from h/year",
 }
-"""Column of the table -> its heading."""
 
 
 def _as_row(row: PriceRow) -> dict[str, Any]:
@@ -133,7 +132,6 @@ def offers(facts: FactBase, name: str | None, on: date, kind: PriceKind | None =
 
 
 def _unknown(facts: FactBase, name: str, kind: PriceKind | None) -> TunemarkError:
-    """Return the error of a name without prices."""
     card = facts.recognise_accelerator(name)
     if not name or card is not None or name.lower() in {known.lower() for known in facts.instances}:
         of_kind = f" {kind.value.replace('_', '-')}" if kind else ""

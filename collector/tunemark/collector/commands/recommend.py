@@ -11,8 +11,7 @@ import typer
 
 from tunemark.collector.commands import options as ui
 from tunemark.collector.predict.estimate import read_evidence
-from tunemark.collector.store.database import OLD_PRICE_DAYS
-from tunemark.collector.store.fact_rows import price_rows
+from tunemark.collector.store.database import OLD_PRICE_DAYS, price_rows
 from tunemark.schema import formats, recommendation_words
 from tunemark.schema.errors import TunemarkError, bare, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, current_prices
@@ -53,7 +52,6 @@ OPTIONS_OF_QUESTION = {
 }
 """Fields of the question and the options that set them."""
 SETTINGS = {"trust": "predicted", "max_memory": "", "start_up": "5min"}
-"""Rare settings and their defaults."""
 
 
 @ui.named_as(ui.OPTIONS | OPTIONS_OF_QUESTION)
@@ -161,13 +159,7 @@ def recommend(
         print_json({"question": {"model": card.key} | asdict(question)} | said | asdict(answer))
         return
     workloads = [(each.key, each.method.value, each.data.sequence_length) for each in facts.workloads.values() if each.model == card.key]
-    remarks = [
-        *changes,
-        words.not_fitting(question, answer),
-        words.unknown(answer),
-        words.fill_gap(question, answer, workloads),
-        not_used,
-    ]
+    remarks = [*changes, words.not_fitting(question, answer), words.unknown(answer), words.fill_gap(question, answer, workloads), not_used]
     if answer.best is None and not answer.may_exceed and card.key in facts.models:
         query = f"from results select result_id, method, accelerator, accelerator_count, tokens_per_s where model = '{card.key}'"
         remarks.append(f'Results of this model, if there are any: tunemark query "{query}"')
@@ -261,7 +253,6 @@ def _currency(text: str | None) -> tuple[str, float]:
 
 
 def _own(card: AcceleratorCard, devices: int, figures: str | None) -> Offer:
-    """Return the reader's own accelerators as an offer."""
     from tunemark.schema.owned_hardware import EXAMPLE, parse_owned  # noqa: PLC0415 - not needed for --help
 
     watts, hourly = None, 0.0
@@ -320,9 +311,6 @@ def _providers(names: Iterable[str], offers: Iterable[Offer]) -> tuple[str, ...]
 def _stem(name: str) -> str:
     """Return the name of a provider without the endings that people add or leave out."""
     return re.sub(r"(cloud|platform|labs|ai|io|com)+$", "", bare(name))
-
-
-# Output ---------------------------------------------------------------------------------------------
 
 
 def _print(card: ModelCard, question: Question, answer: Answer, others: Iterable[str], remarks: Iterable[str], sign: str) -> None:

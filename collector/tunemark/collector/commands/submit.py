@@ -5,13 +5,13 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from tunemark.collector.commands.options import option, problem_json
+from tunemark.collector.commands.options import option
 from tunemark.collector.gate.read import SUBMISSIONS, find_records, read_valid, records_in, shown_path, submission_id
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
@@ -20,7 +20,7 @@ from tunemark.schema.formats import counted
 from tunemark.schema.records.base import flattened
 from tunemark.schema.records.submission import RECOVERED, Submission
 from tunemark.schema.safe_text import terminal
-from tunemark.schema.vocabulary import DataSource, Status, WarningKind
+from tunemark.schema.vocabulary import DataSource, Status
 from tunemark.terminal import AsJson, print_json, print_table, say
 
 # Modules that need numpy are imported by the command, so that --help stays fast.
@@ -59,7 +59,6 @@ class Target:
     fork: str | None = None
     """OWNER/REPO."""
     author: str | None = None
-    """Author of the commit."""
 
 
 def submit(
@@ -94,8 +93,6 @@ def submit(
     root = project_root()
     chosen, left_out = _chosen(files, root)
     _check(chosen, root, as_json=as_json)
-    for result in chosen:
-        _say_unranked(result)
     target = _target(to, root)
     facts = {result.place: _facts(result.record) for result in chosen}
     if not as_json:
@@ -168,20 +165,6 @@ def reason_to_leave_out(record: Submission) -> str | None:
     return None
 
 
-def _say_unranked(result: Result) -> None:
-    """Say that a successful run will be listed without a rank, and what would give it one."""
-    from tunemark.schema.derive import derive
-
-    record = result.record
-    if record.outcome.status is Status.OK and not derive(record).rankable:
-        failed = next((f"the check {gate.name} failed: {gate.detail}" for gate in record.gates if gate.passed is False), None)
-        unsteady = next(
-            (warning.message for warning in record.warnings if warning.kind is WarningKind.NOT_STABLE), "it has no steady window"
-        )
-        reason = failed or f"{unsteady}; repeat it on an idle machine for a rank"
-        say(terminal(f"{result.file}: will be listed without a rank: {reason}"))
-
-
 def _check(chosen: Sequence[Result], root: Path, *, as_json: bool) -> None:
     """Check the files together with the results that this folder has. Prints the problems and exits with 3 if there are any."""
     from tunemark.collector.gate.check import validate_all
@@ -195,7 +178,7 @@ def _check(chosen: Sequence[Result], root: Path, *, as_json: bool) -> None:
     for file, problem in problems:
         say(terminal(f"{file}: {problem}"))
     if as_json:
-        print_json({"files": [], "problems": [problem_json(file, problem) for file, problem in problems]})
+        print_json({"files": [], "problems": [{"file": file} | asdict(problem) for file, problem in problems]})
     say("nothing was sent: `tunemark validate` shows the same problems")
     raise typer.Exit(Exit.INVALID)
 
@@ -259,7 +242,6 @@ def _target(to: str | None, root: Path) -> Target:
 
 
 def _steps(target: Target, chosen: Sequence[Result]) -> list[str]:
-    """Return the steps that sending takes."""
     if target == Target():
         files = shlex.join(str(result.file) for result in chosen)
         fork = "Fork the repository of Tunemark on GitHub."
@@ -320,7 +302,6 @@ def _pushed(work: Path, branch: str) -> list[str]:
 
 
 def _left(branch: str) -> list[str]:
-    """Return the steps after the commit."""
     return [f"git push -u origin {branch}", f"Open the pull request from the branch {branch} of your fork."]
 
 

@@ -1,13 +1,14 @@
 """The command `validate`: check files, or a pull request as data only."""
 
 import json
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from tunemark.collector.commands.options import option, problem_json
+from tunemark.collector.commands.options import option
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import is_checkout, project_root
@@ -78,7 +79,7 @@ def validate(
     for file, note in done.notes:
         say(f"{file}: note: {note}")
     if as_json:
-        problems = [problem_json(file, problem) for file, problem in done.problems]
+        problems = [{"file": file} | asdict(problem) for file, problem in done.problems]
         counts = {"files": done.files, "facts": done.facts, "invalid": done.invalid}
         print_json({**counts, "problems": problems, "findings": list(map(asdict, findings))})
     else:
@@ -122,7 +123,7 @@ def _validated(paths: list[Path] | None, *, strict: bool) -> "Validation":
 def _pull_request(commits: str, out: Path | None, *, github: bool, as_json: bool) -> NoReturn:
     """Check the submissions that a pull request adds, and show where each result ranks."""
     from tunemark.collector.commands.audit import remarks_on
-    from tunemark.collector.gate.github import annotation, append_summary, report_markdown
+    from tunemark.collector.gate.github import annotation, report_markdown
     from tunemark.collector.gate.pull_request import check, summary
     from tunemark.collector.importers.import_io import write_out
 
@@ -138,7 +139,9 @@ def _pull_request(commits: str, out: Path | None, *, github: bool, as_json: bool
             typer.echo(annotation(problem["path"], problem["field"], _joined(problem["value"], problem["fix"])))
         for change in report["maintainer"]:
             typer.echo(annotation(change["path"], "needs a maintainer", change["reason"], level="notice"))
-        append_summary(report_markdown(report))
+        if summary_file := os.environ.get("GITHUB_STEP_SUMMARY"):
+            with Path(summary_file).open("a", encoding="utf-8") as file:
+                file.write(f"{report_markdown(report)}\n")
     if as_json:
         print_json(report)
     else:

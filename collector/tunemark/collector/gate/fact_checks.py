@@ -374,7 +374,6 @@ ONCE = {
 
 
 def _stated_once(known: WorldFacts) -> Iterator[Problem]:
-    """Yield a problem for a fact that is stated twice."""
     for entries, fields in ONCE.items():
         keys = Counter(" ".join(str(getattr(entry, field)) for field in fields) for entry in getattr(known, entries))
         yield from (Problem(fields[-1], repr(key), f"is stated {times} times; keep one entry") for key, times in keys.items() if times > 1)

@@ -11,7 +11,7 @@ from tunemark.collector.gate.cross_file_checks import FileProblems
 from tunemark.collector.gate.fact_checks import Neighbours, missing
 from tunemark.collector.gate.published_checks import rows_problems
 from tunemark.collector.gate.read import DOCUMENT, RESULT, SUBMISSIONS, read_or_none, records_in, shown_path, submission_id
-from tunemark.collector.store.fact_rows import price_id
+from tunemark.collector.store.database import price_id
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard, AwsSizes, ModelCard, PriceBasis
 from tunemark.schema.facts.fact_base import BASIS_FILE, SUPPORT_FILE, price_lines, price_of, read_card, read_facts, validated, workloads_of

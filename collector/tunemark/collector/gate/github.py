@@ -6,7 +6,6 @@ text is cut and shown as inline code, and everything else is ignored.
 """
 
 import json
-import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -21,7 +20,6 @@ LONGEST_TEXT = 300
 MOST_ROWS = 50
 MARK = "<!-- tunemark: result of the check -->"
 """First line of the comment, by which the next one replaces it."""
-SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 VERDICTS = {
     "accepted": "**Accepted.** All submissions passed; a maintainer merges them.",
     "refused": "**Refused.** Fix the problems below and push again.",
@@ -34,14 +32,6 @@ def annotation(file: str, title: str, message: str, *, level: str = "error") -> 
     """Return the line that makes GitHub show a message at a file."""
     place, heading = (workflow_property(shortened(text, LONGEST_TEXT)) for text in (file, title))
     return f"::{level} file={place},line=1,title={heading}::{workflow_data(message)}"
-
-
-def append_summary(text: str) -> None:
-    """Add Markdown to the summary of the job, if there is one."""
-    path = os.environ.get(SUMMARY_VARIABLE)
-    if path:
-        with Path(path).open("a", encoding="utf-8") as file:
-            file.write(f"{text}\n")
 
 
 def report_markdown(report: Mapping[str, Any]) -> str:
@@ -103,7 +93,6 @@ def _list(value: object) -> list[Any]:
 
 
 def _first(value: object) -> list[Mapping[str, Any]]:
-    """Return the first objects of a list."""
     listed = list(value) if isinstance(value, Iterable) and not isinstance(value, str | Mapping) else []
     return [entry for entry in listed[:MOST_ROWS] if isinstance(entry, Mapping)]
 

@@ -49,9 +49,6 @@ QUANTITIES: dict[str, Callable[..., Any]] = {
 """Name in relations.toml -> quantity or condition; those below are of several lines."""
 
 
-# Times
-
-
 def least_load_s(r: Run) -> float | None:
     """Return the seconds in which the memory of a device takes the weights."""
     bandwidth = r.card.memory_bandwidth_gb_s if r.card else None
@@ -185,9 +182,6 @@ def _state_widths(r: Run) -> tuple[float, float]:
         whole = r.device.offload == "none" and size == BYTES[Dtype.FP32] and settings.name == "adamw"
         low, high = (low, high) if whole else (0.0, high + 4)
     return low, high
-
-
-# Memory
 
 
 def held_bytes(r: Run) -> float | None:

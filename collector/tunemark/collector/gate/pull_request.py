@@ -17,7 +17,7 @@ from tunemark.collector.gate.check import LARGEST_FILE_BYTES, judge, validate_al
 from tunemark.collector.gate.cross_file_checks import FileProblems
 from tunemark.collector.gate.read import SUBMISSIONS, records_in, shown_path, submission_id
 from tunemark.collector.store.database import Row
-from tunemark.collector.store.measured_rows import measured_rows
+from tunemark.collector.store.result_rows import measured_rows
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import git, git_text
@@ -29,7 +29,6 @@ from tunemark.schema.safe_text import terminal
 PLACE = re.compile(rf"{SUBMISSIONS}/[a-z0-9][a-z0-9._-]{{0,99}}/[0-9]{{8}}-[a-z0-9][a-z0-9._-]{{0,99}}-[0-9a-f]{{12}}\.json")
 """Path of a submission, as `tunemark run` writes it."""
 NOTHING = "nothing to check"
-"""Verdict on a branch without changes."""
 FILE_MODE = "100644"
 MODES = {"120000": "a symbolic link", "100755": "an executable", "160000": "a submodule", "000000": "a removed file"}
 MOST_FILES = 100

@@ -18,9 +18,7 @@ CONVERTED = "data/converted"
 TABLES = ("data", "tables")
 """Folder with the tables from which results were imported."""
 RESULT = re.compile(r"\d{3}-\d{3}\.json")
-"""File name of a published result."""
 DOCUMENT = "source.json"
-"""File name of the document of a source."""
 
 
 @dataclass(slots=True)

@@ -17,17 +17,7 @@ from tunemark.schema.physics.training_shape import BYTES, TrainingShape, shape_o
 from tunemark.schema.physics.utilisation import executed_peak, flops_of_steps, probed_flop_per_s
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.trace import SHORT_NAMES, Gate
-from tunemark.schema.vocabulary import (
-    HOST_INTERVAL_S,
-    NATIVE,
-    SHARDED_STATES,
-    SHARDED_WEIGHTS,
-    Backend,
-    Dtype,
-    Phase,
-    Status,
-    Strategy,
-)
+from tunemark.schema.vocabulary import HOST_INTERVAL_S, NATIVE, SHARDED_STATES, SHARDED_WEIGHTS, Backend, Dtype, Phase, Status, Strategy
 
 MANY_STEPS, SOME_SAMPLES, MANY_SAMPLES = 20, 10, 50
 """Steps from which a shape is no chance; samples of which a mean has a standard error of a third, and of a seventh, of their spread."""

@@ -152,9 +152,6 @@ def phases_in_order(r: Run) -> bool:
     return observed == (expected if r.ok else expected[: len(observed)]) and (not r.steps or Phase.TRAIN in r.phases)
 
 
-# Evaluation
-
-
 def broken_rows(r: Run) -> float | None:
     """Return the distance of the correct rows from a whole number, over all rows."""
     held_out = r.s.evaluation
@@ -329,16 +326,10 @@ def packing_checked(r: Run) -> bool:
     return "-" not in difference[1].replace("e-", "") and gate.passed is (float(difference[1]) <= noise)
 
 
-# Data
-
-
 def wrong_rows(r: Run) -> int:
     """Return the number of steps with other rows than the batch; only the step at the end of finite data may be smaller."""
     rows, batch = np.asarray(r.trace.rows), r.plan.batch.global_batch
     return int(((rows[:-1] if r.plan.data.finite else rows) < batch).sum() + (rows > batch).sum())
-
-
-# Losses
 
 
 def loss_of_random_tokens(r: Run) -> float | None:
@@ -405,9 +396,6 @@ def _usual_samples(r: Run, every_s: float | None) -> float | None:
     """Return the samples of which most fit into the steady window; None for few."""
     fitting = r.window_s / every_s if r.window_s and every_s else 0.0
     return 0.6 * fitting if fitting > SOME_SAMPLES else None
-
-
-# Devices
 
 
 def card_bytes(r: Run) -> float | None:
@@ -504,9 +492,6 @@ def unlike_versions(r: Run) -> Iterator[tuple[str, str, str]]:
             low, high = Version(requirement.least), Version(requirement.newest) if requirement.newest else None
             if other is not None and (Version(other.base_version) < low or (high is not None and other.release[:2] > high.release[:2])):
                 yield field, str(version), f"is for {needed} {low}{f' to {high}' if high else ' or newer'}, and the record has {other}"
-
-
-# Memory
 
 
 def strange_method(r: Run) -> str:

@@ -64,6 +64,19 @@ class LogProblem:
         return printable(f"{self.file}:{self.line}: {self.reason}" if self.line else f"{self.file}: {self.reason}")
 
 
+@dataclass(slots=True)
+class Log:
+    """A file while it is read."""
+
+    file: str
+    problems: list[LogProblem] = field(default_factory=list)
+    """Problems of the file: several trainings in one file share them."""
+
+    def problem(self, line: int | None, reason: str, *, noted: bool = False) -> None:
+        """Add a problem of a line."""
+        self.problems.append(LogProblem(self.file, line, reason, noted))
+
+
 def printable(text: str) -> str:
     """Return foreign text as one line without control characters, which can rewrite a terminal or a page."""
     return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())

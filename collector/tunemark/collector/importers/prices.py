@@ -22,9 +22,10 @@ from typing import Any
 import typer
 from pydantic import ValidationError
 
+from tunemark.collector.audit.evidence import grouped
 from tunemark.collector.commands.options import chosen, date_option, named_as
 from tunemark.collector.importers.import_io import Request, first_error, read_bytes, write_out
-from tunemark.collector.store.fact_rows import price_id
+from tunemark.collector.store.database import price_id
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import VERSION as DATED
 from tunemark.schema.facts.cards import PriceRow
@@ -32,7 +33,7 @@ from tunemark.schema.facts.fact_base import FactBase, read_prices
 from tunemark.schema.facts.names import AWS, agrees, suggest_accelerator
 from tunemark.schema.formats import counted
 from tunemark.schema.vocabulary import PriceKind
-from tunemark.terminal import print_json, say
+from tunemark.terminal import say
 
 SETTINGS = {
     "provider": "whose catalogue it is",
@@ -55,19 +56,13 @@ def prices(request: Request) -> None:
     source, content = cited(provider, settings), read_bytes(file)
     with named_as(str(file)):
         catalogue = read_catalogue(content, provider, day, source, facts)
-    if request.as_json:
-        print_json(
-            {"rows": [row.model_dump(mode="json") for row in catalogue.rows], "lines": catalogue.lines, "dropped": catalogue.reasons()}
-        )
-    else:
-        for reason in catalogue.reasons():
-            count = f" ({len(reason['lines'])} rows)" if len(reason["lines"]) > 1 else ""
-            say(f"{file.name}:{reason['lines'][0]}: {reason['what']}: {reason['reason']}{count}")
-        say(f"{counted(catalogue.lines, 'row')} read, {counted(len(catalogue.rows), 'price')}")
+    for first, *others in grouped(sorted(catalogue.dropped, key=lambda drop: drop.line), lambda drop: drop.reason).values():
+        say(f"{file.name}:{first.line}: {first.what}: {first.reason}{f' ({len(others) + 1} rows)' if others else ''}")
+    say(f"{counted(catalogue.lines, 'row')} read, {counted(len(catalogue.rows), 'price')}")
     if request.out is not None:
         add_prices(request.out, catalogue.rows)
         say(f"added {counted(len(catalogue.rows), 'row')} to {request.out}")
-    elif not request.as_json:
+    else:
         typer.echo(price_book_text(catalogue.rows), nl=False)
     raise typer.Exit(Exit.INVALID if any(dropped.refused for dropped in catalogue.dropped) else Exit.OK)
 
@@ -81,9 +76,9 @@ TPU = re.compile(r"tpu-(?P<generation>v\d+\w*?)-(?P<number>\d{1,6})")
 class Drop(Exception):
     """A row that is not used; `refused` if a person has to look at it, and not a known trap or a row without an accelerator."""
 
-    def __init__(self, reason: str, *, refused: bool = True) -> None:
+    def __init__(self, reason: str, *, refused: bool = True, line: int = 0, what: str = "") -> None:
         super().__init__(reason)
-        self.reason, self.refused, self.line, self.what = reason, refused, 0, ""
+        self.reason, self.refused, self.line, self.what = reason, refused, line, what
 
 
 @dataclass(slots=True)
@@ -93,21 +88,6 @@ class CataloguePrices:
     rows: list[PriceRow] = field(default_factory=list)
     dropped: list[Drop] = field(default_factory=list)
     lines: int = 0
-
-    def drop(self, reason: Drop, line: int, what: str) -> None:
-        """Add a row that is not used."""
-        reason.line, reason.what = line, what.strip()[:80]
-        self.dropped.append(reason)
-
-    def reasons(self) -> list[dict[str, Any]]:
-        """Return one entry per reason with all of its lines."""
-        groups: dict[tuple[str, bool], list[Drop]] = defaultdict(list)
-        for row in sorted(self.dropped, key=lambda row: row.line):
-            groups[row.reason, row.refused].append(row)
-        return [
-            {"reason": reason, "refused": refused, "what": rows[0].what, "lines": [row.line for row in rows]}
-            for (reason, refused), rows in groups.items()
-        ]
 
 
 def read_catalogue(content: bytes, provider: str, read_on: date, source: str, facts: FactBase) -> CataloguePrices:
@@ -124,7 +104,8 @@ def read_catalogue(content: bytes, provider: str, read_on: date, source: str, fa
             offers += [(line, PriceRow.model_validate(shared | offer)) for offer in offers_of(cells, provider, facts)]
         except (Drop, ValidationError) as error:
             drop = error if isinstance(error, Drop) else Drop(first_error(error))
-            catalogue.drop(drop, line, cells.get("InstanceType") or cells.get("AcceleratorName") or "")
+            drop.line, drop.what = line, (cells.get("InstanceType") or cells.get("AcceleratorName") or "").strip()[:80]
+            catalogue.dropped.append(drop)
     if not catalogue.lines:
         raise TunemarkError("FILE", "", "a header without a row; nothing was read", exit_code=Exit.INVALID)
     machines: dict[str, set[tuple[str, float]]] = defaultdict(set)
@@ -136,7 +117,7 @@ def read_catalogue(content: bytes, provider: str, read_on: date, source: str, fa
             groups[row.instance, row.region, row.kind].append(row)
         elif all(other.line != line for other in catalogue.dropped):
             shown = " and ".join(f"{count:g} {key}" for key, count in sorted(machines[row.instance]))
-            catalogue.drop(Drop(f"{row.instance} has {shown} in different rows"), line, row.instance)
+            catalogue.dropped.append(Drop(f"{row.instance} has {shown} in different rows", line=line, what=row.instance))
     for first, *others in groups.values():
         usd = sorted(row.usd_per_hour for row in (first, *others))
         spread = f"median of {len(usd)} rows, {usd[0]:g} to {usd[-1]:g}" if usd[0] != usd[-1] else None

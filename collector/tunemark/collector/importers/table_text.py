@@ -124,7 +124,6 @@ def _html_tables(text: str) -> Iterator[Rows]:
 
 
 def _markdown_tables(tokens: Sequence[Token]) -> Iterator[Rows]:
-    """Yield the pipe tables."""
     rows: Rows = []
     for token, following in pairwise([*tokens, *tokens[-1:]]):
         if token.type == "table_open":

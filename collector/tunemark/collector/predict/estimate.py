@@ -6,15 +6,14 @@ A prediction always has an interval, a label and the results that it is based on
 import hashlib
 import json
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from tunemark.schema import VERSION
-from tunemark.schema.errors import TunemarkError, did_you_mean
+from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import OVERSIZED, AcceleratorCard, ModelCard, PriceRow
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.names import product_of
@@ -22,15 +21,13 @@ from tunemark.schema.files import data_folder, is_checkout, write_atomically
 from tunemark.schema.formats import HOUR_S
 from tunemark.schema.option_rates import EVIDENCE_TABLES, Evidence, KnownRate, Place, no_training, option_rates
 from tunemark.schema.physics.memory import StackedMemory, memory_on
-from tunemark.schema.physics.work import Missing
 from tunemark.schema.plan_search import Asked, best_plan, division_of, step_on
 from tunemark.schema.recommendation import LEVELS, NODES, Rate, fitting_methods
-from tunemark.schema.throughput import Combination, Range, architecture_of, generation_of, interval_of
-from tunemark.schema.throughput import predict as predicted
+from tunemark.schema.throughput import Combination, Range, architecture_of, generation_of
 from tunemark.schema.vocabulary import FITS, Method, SoftwareLevel
 
 if TYPE_CHECKING:
-    from tunemark.collector.predict.fit import Fit, Observed
+    from tunemark.collector.predict.fit import Observed
 
 # Evidence ------------------------------------------------------------------------------------------
 
@@ -90,15 +87,6 @@ def read_evidence(root: Path, facts: FactBase, say: Callable[[str], None] = lamb
 NO_PRICE = "no on-demand list price; give --usd-per-hour"
 
 
-def predict(fitted: "Fit", config: Combination) -> Range | Missing:
-    """Return the predicted tokens (slots) per second of all devices of a combination, with a 90% interval, or the reason why there is none."""
-    from tunemark.collector.predict.fit import no_data  # noqa: PLC0415 - imports numpy
-
-    missing = no_data(fitted.known, config)
-    estimate = missing or predicted(fitted.effects, config)
-    return estimate if isinstance(estimate, Missing) else interval_of(estimate, config.devices)
-
-
 def unseen(results: Sequence[KnownRate], card: AcceleratorCard, model: ModelCard, level: SoftwareLevel) -> tuple[str, ...]:
     """Return the properties that no result has."""
     seen = {
@@ -127,27 +115,6 @@ def distance(row: "Observed", config: Combination) -> tuple[int, float, str]:
     return differs, abs(math.log(other_size / size)), row.id
 
 
-def evidence_for(
-    software: str, root: Path, facts: FactBase, say: Callable[[str], None] = lambda _: None
-) -> tuple[SoftwareLevel, tuple[str, str], Evidence]:
-    """Return the level of software, its training loop with the release as `Asked` has them, and the evidence.
-
-    `software` is a level, or a training loop with results; the fit that is kept has no parameters of single loops, so it is fitted again.
-    """
-    levels = get_args(SoftwareLevel)
-    if software in levels:
-        return software, ("", ""), read_evidence(root, facts, say)  # type: ignore[return-value]
-    from tunemark.collector.predict.calibration_rows import calibrate  # noqa: PLC0415 - imports the audit
-    from tunemark.collector.predict.fit import fit  # noqa: PLC0415 - imports numpy
-
-    fitted = fit(calibrate(root, facts).rows)
-    configs = [row.config for row in fitted.rows if row.config.stack == software]
-    if not configs:
-        raise TunemarkError("--software", software, did_you_mean(software, sorted({row.config.stack for row in fitted.rows} | {*levels})))
-    level = Counter(config.level for config in configs).most_common(1)[0][0]
-    return level, (software, max(config.release for config in configs)), Evidence(fitted.effects, fitted.known)
-
-
 # A whole job ---------------------------------------------------------------------------------------
 
 
@@ -156,9 +123,7 @@ class Estimate:
     """A step on one accelerator: the plan, its memory and its speed, and the job's time and cost."""
 
     accelerator: str
-    """Key of the card."""
     name: str
-    """Name for readers."""
     memory: StackedMemory
     """The memory of the plan on each device."""
     memory_bytes: int
@@ -221,25 +186,17 @@ def estimates(
     places = sorted(places, key=lambda place: (place[0].usable_bytes, place[0].key, place[1]))
     if places and not places[0][0].usable_bytes:
         raise TunemarkError("--accelerator", places[0][0].key, f"has no memory that is known: {no_training(*places[0])}")
-    # The comparison is with any tuned loop, also for the loop of a document.
-    any_loop = replace(asked, loop="", release="")
-
-    def rates(levels: Iterable[SoftwareLevel], how: Asked) -> dict[str, dict[tuple[str, str, int], Rate]]:
-        found = dict[str, dict[tuple[str, str, int], Rate]]()
-        for rate in option_rates(model, length, places, evidence, tuple(levels), how):
-            found.setdefault(rate.software, {})[rate.method, rate.accelerator, rate.devices] = rate
-        return found
-
-    of_any = rates(LEVELS, any_loop)
-    of_level = of_any if asked == any_loop else rates((level,), asked)
+    rates: dict[str, dict[tuple[str, str, int], Rate]] = {each: {} for each in LEVELS}
+    for found in option_rates(model, length, places, evidence, LEVELS, asked):
+        rates[found.software][found.method, found.accelerator, found.devices] = found
     for card, devices in places:
         plan, verdict = best_plan(evidence.effects, card, step_on(card, model, method, length, devices, asked), level, asked)
         memory, size, rate = (
             memory_on(plan.shape, asked.stack, plan.fixed, level, card.vendor),
             card.usable_bytes,
-            of_level[level][method.value, card.key, devices],
+            rates[level][method.value, card.key, devices],
         )
-        tuned, of_vendor = (of_any[other][method.value, card.key, devices] for other in ("tuned", "vendor"))
+        tuned, of_vendor = (rates[other][method.value, card.key, devices] for other in ("tuned", "vendor"))
         speed = range_of(rate)
         seconds = None if tokens is None or speed is None else speed.under(tokens)
         price, nodes, no_price = offer_for(facts, card, devices) if usd_per_hour is None and speed else (None, 1, None)
@@ -252,7 +209,7 @@ def estimates(
             size,
             rate.memory or verdict,
             None if asked.stack or verdict in FITS else next(iter(plan.other_stacks(card)), None),
-            () if verdict in FITS else fitting_methods(of_level[level], rate),
+            () if verdict in FITS else fitting_methods(rates[level], rate),
             rate,
             speed,
             of_vendor if level != "vendor" and tuned.tokens_per_s is None and of_vendor.tokens_per_s else tuned,

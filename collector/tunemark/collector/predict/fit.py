@@ -302,7 +302,6 @@ class Parameters:
     factors: dict[Term, tuple[str, ...]]
     """The parameters of each term that is not zero."""
     effects: dict[str, float]
-    """The effects with their weights."""
     issued: float
     """Logarithm of the seconds per token in which hosts issue its operations, or minus infinity."""
 

@@ -22,8 +22,6 @@ from tunemark.schema.records.published import Claim, PublishedResult
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.vocabulary import FITS, Checkpointing, Method, PublishedStatus
 
-# Models ---------------------------------------------------------------------------------------------
-
 USUAL_DEVICE = "nvidia-h100-80gb-sxm"
 """The device whose formats count; its memory does not."""
 DEVICE_GIB = (6, 8, 12, 16, 24, 32, 48, 80, 96, 141, 180, 192, 288)
@@ -94,15 +92,11 @@ def _states(ledger: MemoryLedger, submission: Submission) -> Iterator[Row]:
     measured: dict[str, int | None] = {}
     reasons: dict[str, str | None] = dict.fromkeys(WEIGHED, "the run ended before the model memory was measured")
     if model is not None:
-        # Plain SGD keeps no state between steps.
-        stateless = submission.plan.optimizer.name == "sgd" and len(submission.trace) > 0
         measured = {
             "base weights": sum(model.parameter_bytes.values()) - model.adapter_bytes,
             "adapters": model.adapter_bytes,
-            # Training always has gradients. In older records 0 means that they were not measured.
-            "gradients": model.gradient_bytes or None,
-            # In older records 0 also means that the run ended before the states existed.
-            "optimizer states": model.optimizer_state_bytes if stateless else model.optimizer_state_bytes or None,
+            "gradients": model.gradient_bytes,
+            "optimizer states": model.optimizer_state_bytes,
         }
         reasons = {"gradients": model.gradient_bytes_reason, "optimizer states": model.optimizer_state_bytes_reason}
     for key, names in WEIGHED.items():

@@ -17,13 +17,17 @@ from tunemark.collector.gate.check import judge
 from tunemark.collector.gate.cross_file_checks import FileProblems, Verdict, accept, committed_files, submitters
 from tunemark.collector.gate.fact_files import count_problem
 from tunemark.collector.gate.read import CONVERTED, DOCUMENT, PUBLISHED, SUBMISSIONS, records_in, shown_path
-from tunemark.collector.predict.calibration_rows import CalibrationOutcome, calibrate, calibration_outcome, unused_rows
-from tunemark.collector.predict.derived_figures import Derivation, add_derived_figures
+from tunemark.collector.predict.calibration_rows import (
+    CalibrationOutcome,
+    Derivation,
+    add_derived_figures,
+    calibrate,
+    calibration_outcome,
+    unused_rows,
+)
 from tunemark.collector.predict.predicted_vs_measured import memory_errors, memory_needs
-from tunemark.collector.store.database import Row, Rows, arrow_schemas, as_arrow, build_database, columns_of, merge
-from tunemark.collector.store.fact_rows import fact_rows
-from tunemark.collector.store.measured_rows import measured_rows
-from tunemark.collector.store.published_rows import converted_rows, document_rows, published_rows
+from tunemark.collector.store.database import Row, Rows, arrow_schemas, as_arrow, build_database, columns_of, fact_rows, merge
+from tunemark.collector.store.result_rows import converted_rows, document_rows, measured_rows, published_rows
 from tunemark.schema.comparability import configuration
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
