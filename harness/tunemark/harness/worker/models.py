@@ -82,8 +82,8 @@ def _of_family(card: ModelCard) -> dict[str, Any]:
     """Return the settings that a card has in other fields, in Gemma 4, in Granite 4 and in Nemotron-H."""
     inner = card.intermediate_size * (card.shared_experts or 1)
     if card.family == "nemotron_h":
-        unused = {"n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 1}
-        return {"moe_shared_expert_intermediate_size": inner} if card.experts else unused | {"moe_intermediate_size": inner}
+        experts = {"n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 1, "moe_intermediate_size": inner}
+        return {"moe_latent_size": None} | ({"moe_shared_expert_intermediate_size": inner} if card.experts else experts)
     if card.family in STATE_SPACE:
         settings = {
             "num_local_experts": card.experts or 0,

@@ -3,12 +3,13 @@
 import re
 from collections.abc import Iterable, Iterator
 from datetime import date
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from tunemark.schema.formats import GIB
-from tunemark.schema.records.base import Day, Frozen, Key, PositiveCount, Source, Text, consistency
+from tunemark.schema.physics.families import FAMILIES, GROUPS, NAMES
+from tunemark.schema.records.base import Day, Frozen, Key, PositiveCount, Source, Text, consistency, one_of
 from tunemark.schema.vocabulary import Dtype, PriceKind
 
 VERSION = re.compile(r"\bv\d+(?:\.\d+)*\b|\b[0-9a-f]{7,40}\b")
@@ -19,38 +20,17 @@ LARGE_MAC_BYTES = 32 * GIB
 (ollama/ollama#434), 49,152.00 MB of 64 GB (ggml-org/llama.cpp#1870). Newer systems recommend up to 84% of 128 GB (antirez/ds4#893)."""
 INLINE_ECC_KEEPS = 15 / 16
 """Share of the memory that is left beside checks: drivers list 15,360 MiB of 16 GiB (T4), 23,028 of 24 (A10) and 46,068 of 48 (L40S)."""
-
-
-Gemma = Literal["gemma", "gemma2", "gemma3_text"]
-Gated = Literal["llama", "mistral", "ministral3", "granite", "smollm3", "ernie4_5", "olmo2", "olmo3", Gemma, "phi3", "glm4"]
-Plain = Literal["gpt2", "gpt_neox", "phi", "falcon", "starcoder2", "apertus", "arcee"]
-Dense = Literal[Gated, Plain, "qwen2", "qwen3", "seed_oss", "exaone4", "hunyuan_v1_dense", "cohere", "cohere2", "stablelm", "lfm2"]
-Encoder = Literal["bert", "modernbert", "deberta-v2"]
-Latent = Literal["deepseek_v2", "deepseek_v3", "glm4_moe_lite"]
-Hybrid = Literal["qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"]
-Unshared = Literal["mixtral", "qwen3_moe", "minimax_m2", "gpt_oss", "olmoe", "lfm2_moe"]
-Mixture = Literal[Unshared, "glm4_moe", "ernie4_5_moe", "qwen2_moe", "llama4_text"]
-ModelFamily = Literal[Dense, Encoder, "granitemoehybrid", "nemotron_h", "gemma4_text", Mixture, Latent, Hybrid]
+ModelFamily = Annotated[str, one_of(FAMILIES, "the families of models")]
 """Architecture name in transformers."""
-LATENT = get_args(Latent)
-"""Families whose keys and values are computed from a vector of low rank."""
-DEEPSEEK = (*LATENT, "glm4_moe", "ernie4_5_moe")
-"""Families with DeepSeek's feed-forward layers."""
-TAKEN_FOR_EXPERTS = (*DEEPSEEK, "qwen3_next", "qwen2_moe")
-"""Families whose layers for all tokens have names that peft takes for those of experts in transformers 4."""
-HYBRID = get_args(Hybrid)
-"""Families that attend to all tokens in some blocks; the others keep a state of the tokens so far (gated delta rule)."""
-STATE_SPACE = ("granitemoehybrid", "nemotron_h")
-"""Families with blocks that keep a state by Mamba-2."""
-WITHOUT_WINDOW = (*HYBRID, *STATE_SPACE, "lfm2", "lfm2_moe")
-"""Families whose blocks that do not attend to all tokens attend to none: they keep a state, or are convolutions over a few tokens."""
-SHARED = (*DEEPSEEK, "llama4_text", "qwen2_moe", "qwen3_next", "qwen3_5_moe_text")
-"""Families with experts for all tokens beside those for some."""
-MIXED_OR_NOT = ("gemma4_text", "granitemoehybrid", "nemotron_h")
-"""Families with experts in some models only."""
+LATENT, DENSE_FIRST, MIXED_OR_NOT, TAKEN_FOR_EXPERTS = (tuple(GROUPS[name]) for name in ("latent", "dense_first", "mixed_or_not", "taken"))
+HYBRID, STATE_SPACE = (tuple(name for name in FAMILIES if FAMILIES[name].limited == mixer) for mixer in ("delta rule", "state space"))
+"""Families that keep a state of the tokens so far in some blocks: by the gated delta rule, or by Mamba-2."""
+WITHOUT_WINDOW = tuple(name for name in FAMILIES if FAMILIES[name].limited != "window")
+"""Families whose blocks that do not attend to all tokens attend to none."""
+MIXTURES = tuple(name for name in NAMES if NAMES[name].experts)
+SHARED = tuple(name for name in MIXTURES if NAMES[name].shared and name not in MIXED_OR_NOT)
+"""Families with experts, and those of them with experts for all tokens beside those for some."""
 LATENT_FIELDS = ("key_value_rank", "rotary_head_dim", "value_head_dim")
-DENSE_FIRST = (*DEEPSEEK, "llama4_text", "lfm2_moe")
-"""Families with blocks without experts."""
 DENSE_FIRST_FIELDS = ("dense_intermediate_size", "dense_layers")
 HYBRID_FIELDS = ("linear_key_heads", "linear_value_heads", "linear_head_dim")
 OF_FAMILIES = (
@@ -63,8 +43,6 @@ OF_FAMILIES = (
     (("gemma4_text",), ("wide_head_dim",), ("wide_key_value_heads", "per_layer_width", "sharing_layers", "sharing_intermediate_size")),
 )
 """Families, the fields that they have, and those that they may have; other families have none of them."""
-MIXTURES = (*get_args(Unshared), *SHARED, *MIXED_OR_NOT)
-"""Families with experts."""
 
 
 class CoreCluster(Frozen):

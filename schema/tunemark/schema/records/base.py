@@ -3,12 +3,14 @@
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import date
 from itertools import islice
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from tunemark.schema.errors import did_you_mean
 
 LARGEST = 2**53
 """From here on, JSON readers and doubles no longer represent whole numbers exactly."""
@@ -43,6 +45,17 @@ def _is_pattern(pattern: str) -> str:
     except re.error as error:
         raise ValueError(f"is no regular expression: {error}") from error
     return pattern
+
+
+def one_of(known: Collection[str], what: str) -> AfterValidator:
+    """Return the validator of a word that must be known; `what` names all of them."""
+
+    def check(word: str) -> str:
+        if word not in known:
+            raise ValueError(f"{word} is not in {what}; {did_you_mean(word, known)}")
+        return word
+
+    return AfterValidator(check)
 
 
 Day = Annotated[
