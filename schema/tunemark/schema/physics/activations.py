@@ -6,19 +6,7 @@ Counted from the computations of transformers' blocks and peft's adapters. A tes
 from dataclasses import dataclass
 
 from tunemark.schema.facts.cards import ModelCard
-from tunemark.schema.physics.architecture import (
-    Heads,
-    Linear,
-    block_kinds,
-    blocks_with_experts,
-    experts_run,
-    heads_of,
-    inner_width,
-    mixer_of,
-    parts_of_block,
-    sharing_blocks,
-    widths_of_state,
-)
+from tunemark.schema.physics import architecture
 from tunemark.schema.physics.families import FAMILIES, NAMES, Mixer, Traits
 from tunemark.schema.physics.flops import SCAN_CHUNK, STATE_CHUNK
 from tunemark.schema.physics.memory_states import MemoryLine
@@ -68,13 +56,18 @@ def block_activations(shape: TrainingShape, place: int = -1) -> BlockActivations
 
 def _parts(shape: TrainingShape, place: int) -> "_Parts":
     card = shape.model
-    block = (FAMILIES[card.family], heads_of(card, place), place in blocks_with_experts(card), mixer_of(card, place))
+    block = (
+        FAMILIES[card.family],
+        architecture.heads_of(card, place),
+        place in architecture.blocks_with_experts(card),
+        architecture.mixer_of(card, place),
+    )
     return _Parts(shape, place, card, *block, shape.method is Method.FULL, BYTES[shape.activations], BYTES[shape.products])
 
 
 def activations_by_kind(shape: TrainingShape) -> list[tuple[int, BlockActivations]]:
     """Return, for each kind of block, their number and the activations of one."""
-    return [(len(kind), block_activations(shape, kind[0])) for kind in block_kinds(shape.model)]
+    return [(len(kind), block_activations(shape, kind[0])) for kind in architecture.block_kinds(shape.model)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +80,7 @@ class _Parts:
     card: ModelCard
     traits: Traits
     """How the blocks of its family differ."""
-    heads: Heads
+    heads: architecture.Heads
     """The heads of its attention."""
     mixed: bool
     """True if the block has experts."""
@@ -106,7 +99,7 @@ class _Parts:
         return self.mixer in {"attention", "window"}
 
     @property
-    def adapted(self) -> list[Linear]:
+    def adapted(self) -> list[architecture.Linear]:
         """Linear layers of the block with an adapter of their own, which multiplies the tokens."""
         merged = "experts" if self.shape.fused_experts else None
         return [linear for linear in self.shape.adapted if self.place in linear.blocks and linear.part != merged]
@@ -127,12 +120,12 @@ class _Parts:
     @property
     def sums(self) -> int:
         """Sums on the residual stream: one for each part of the block, unless both are one."""
-        return 1 if self.traits.parallel else parts_of_block(self.card)
+        return 1 if self.traits.parallel else architecture.parts_of_block(self.card)
 
     @property
     def inner(self) -> float:
         """The inner width of the feed-forward layers that a token uses."""
-        return self.product * inner_width(self.card, self.place) / self.shape.tensor_parallel
+        return self.product * architecture.inner_width(self.card, self.place) / self.shape.tensor_parallel
 
     @property
     def at_once(self) -> bool:
@@ -173,7 +166,7 @@ class _Parts:
     @property
     def keys(self) -> float:
         """Keys, or values that are as wide; 0 where they are those of another block."""
-        if self.place in sharing_blocks(self.card):
+        if self.place in architecture.sharing_blocks(self.card):
             return 0
         return self.attended * self.heads.keys * self.heads.width / self.shape.tensor_parallel
 
@@ -228,7 +221,7 @@ class _Parts:
             return (5 + self.trained) * self.product * self.card.hidden_size / self.shape.tensor_parallel
         if not self.attends:
             # Before and after the convolution, the normed and the gated output, and the input of the last matrix.
-            keys, values = widths_of_state(self.card)
+            keys, values = architecture.widths_of_state(self.card)
             if self.mixer == "state space":
                 # The product, the result of the convolution, and the input of the last matrix.
                 return self.in_state + self.product * (4 * keys + (3 + self.trained) * values) / self.shape.tensor_parallel
@@ -286,7 +279,7 @@ class _Parts:
         masks = 2 * MASK * self.card.hidden_size if self.traits.drops_out else 0
         # Nemotron-H adds the results of experts in fp32.
         per_expert = 2 * self.hidden + (FP32 * self.card.hidden_size if self.card.family == "nemotron_h" else 0)
-        copies = per_expert * (experts_run(self.card) + self.traits.gated_expert) if self.mixed else 0
+        copies = per_expert * (architecture.experts_run(self.card) + self.traits.gated_expert) if self.mixed else 0
         cast = FP32 * self.card.hidden_size if self.mixed and self.trained and self.traits.router_in_fp32 else 0
         # The gate, its activation, the embedding and their product; and the input.
         per_layer = self.product * 4 * self.card.per_layer_width + self.hidden if self.card.per_layer_width else 0
@@ -307,13 +300,13 @@ class _Parts:
         """Widths of the different tensors that adapters read, by name: a norm feeds several matrices."""
         hidden, parallel = self.card.hidden_size, self.traits.parallel
 
-        def name(linear: Linear) -> str:
+        def name(linear: architecture.Linear) -> str:
             normed = linear.after_norm or (linear.part != "attention" and linear.inputs == hidden)
             return f"normed, {'' if parallel else linear.part}" if normed else linear.path
 
         return {name(linear): self._read_by(linear) for linear in self.adapted}
 
-    def _read_by(self, linear: Linear) -> float:
+    def _read_by(self, linear: architecture.Linear) -> float:
         """Width of what a layer with an adapter reads on a device: a part of it, if devices share its inputs or the residual stream."""
         row_parallel = linear.outputs == self.card.hidden_size and not linear.after_norm
         return linear.inputs * linear.active / (self.shape.tensor_parallel if row_parallel else self.shape.residual_share)
@@ -338,13 +331,13 @@ class _Parts:
     def matrix_results(self) -> float:
         """Outputs of the matrix products."""
         gates = 2 if self.traits.gated else 1
-        rest = gates * self.inner + parts_of_block(self.card) * self.hidden
+        rest = gates * self.inner + architecture.parts_of_block(self.card) * self.hidden
         if self.mixer == "none":
             return rest
         if self.mixer == "convolution":
             return 3 * self.product * self.card.hidden_size / self.shape.tensor_parallel + rest
         if not self.attends:
-            keys, values = widths_of_state(self.card)
+            keys, values = architecture.widths_of_state(self.card)
             return self.in_state + self.product * 2 * (keys + values) / self.shape.tensor_parallel + rest
         ranks = self.product * (self.ranks_of_attention + (self.card.rotary_head_dim or 0))
         gate = self.queries if self.traits.gated_attention else 0
@@ -382,7 +375,7 @@ class _Parts:
         forward = 3 * self.hidden / self.size * self.product + wide if adapted else 0
         gradients = (3 if self.traits.gated else 2) * self.inner_at_once - freed
         # The gated delta rule has three tensors as wide as its values beside those that it keeps.
-        state = 0 if self.mixer == "none" else 3 * FP32 * widths_of_state(self.card)[1] / ranks
+        state = 0 if self.mixer == "none" else 3 * FP32 * architecture.widths_of_state(self.card)[1] / ranks
         scores = self.differentiated_scores if shape.attention == "eager" else 0
         return 2 * self.hidden + max(gradients, forward, scores if self.attends else state)
 

@@ -93,6 +93,17 @@ def consistency(contradictions: Callable[[Any], Iterator[str]]) -> Any:  # noqa:
     return model_validator(mode="after")(check)
 
 
+def value_or_reason(value: str, reason: str) -> Any:  # noqa: ANN401 - as above
+    """Make a validator: a field is null exactly if another one says why."""
+
+    def contradiction(record: Any) -> Iterator[str]:  # noqa: ANN401 - any record
+        given, why = getattr(record, value), getattr(record, reason)
+        if (given is None) != (why is not None):
+            yield f"{value} is {given!r} with {reason} {why!r}; give a value, or null and a reason"
+
+    return consistency(contradiction)
+
+
 def canonical_json(record: BaseModel | dict[str, Any]) -> bytes:
     """Return the record as canonical JSON bytes: sorted keys, indent 1, one final newline. Equal content gives equal bytes."""
     content = record.model_dump(mode="json", by_alias=True) if isinstance(record, BaseModel) else record
