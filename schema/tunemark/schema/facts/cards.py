@@ -1,14 +1,16 @@
 """Fact cards of data/: accelerators, models, prices. Every fact has a source; unknown is null."""
 
 import re
+import tomllib
 from collections.abc import Iterable, Iterator
 from datetime import date
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from tunemark.schema.formats import GIB
-from tunemark.schema.physics.families import FAMILIES, GROUPS, NAMES
+from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.records.base import Day, Frozen, Key, PositiveCount, Source, Text, consistency, one_of
 from tunemark.schema.vocabulary import Dtype, PriceKind
 
@@ -22,14 +24,11 @@ INLINE_ECC_KEEPS = 15 / 16
 """Share of the memory that is left beside checks: drivers list 15,360 MiB of 16 GiB (T4), 23,028 of 24 (A10) and 46,068 of 48 (L40S)."""
 ModelFamily = Annotated[str, one_of(FAMILIES, "the families of models")]
 """Architecture name in transformers."""
-LATENT, DENSE_FIRST, MIXED_OR_NOT, TAKEN_FOR_EXPERTS = (tuple(GROUPS[name]) for name in ("latent", "dense_first", "mixed_or_not", "taken"))
-HYBRID, STATE_SPACE = (tuple(name for name in FAMILIES if FAMILIES[name].limited == mixer) for mixer in ("delta rule", "state space"))
-"""Families that keep a state of the tokens so far in some blocks: by the gated delta rule, or by Mamba-2."""
-WITHOUT_WINDOW = tuple(name for name in FAMILIES if FAMILIES[name].limited != "window")
-"""Families whose blocks that do not attend to all tokens attend to none."""
-MIXTURES = tuple(name for name in NAMES if NAMES[name].experts)
-SHARED = tuple(name for name in MIXTURES if NAMES[name].shared and name not in MIXED_OR_NOT)
-"""Families with experts, and those of them with experts for all tokens beside those for some."""
+GROUPS: dict[str, list[str]] = tomllib.loads(Path(__file__).with_name("cards.toml").read_text(encoding="utf-8"))
+LATENT, DENSE_FIRST, MIXED_OR_NOT, SHARED = (tuple(GROUPS[name]) for name in ("latent", "dense_first", "mixed_or_not", "shared"))
+HYBRID, STATE_SPACE, WITHOUT_WINDOW = (tuple(GROUPS[name]) for name in ("hybrid", "state_space", "without_window"))
+TAKEN_FOR_EXPERTS, MIXTURES = tuple(GROUPS["taken"]), (*GROUPS["mixtures"], *MIXED_OR_NOT)
+"""Groups of families with what is the same in them."""
 LATENT_FIELDS = ("key_value_rank", "rotary_head_dim", "value_head_dim")
 DENSE_FIRST_FIELDS = ("dense_intermediate_size", "dense_layers")
 HYBRID_FIELDS = ("linear_key_heads", "linear_value_heads", "linear_head_dim")

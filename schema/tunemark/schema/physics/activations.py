@@ -55,14 +55,30 @@ def block_activations(shape: TrainingShape, place: int = -1) -> BlockActivations
 
 
 def _parts(shape: TrainingShape, place: int) -> "_Parts":
-    card = shape.model
-    block = (
+    card, ranks, mixer, attended = shape.model, shape.tensor_parallel, architecture.mixer_of(shape.model, place), BYTES[shape.logits]
+    heads, size, product = architecture.heads_of(card, place), BYTES[shape.activations], BYTES[shape.products]
+    return _Parts(
+        shape,
+        place,
+        card,
         FAMILIES[card.family],
-        architecture.heads_of(card, place),
+        heads,
         place in architecture.blocks_with_experts(card),
-        architecture.mixer_of(card, place),
+        mixer,
+        mixer in {"attention", "window"},
+        shape.method is Method.FULL,
+        [each for each in shape.adapted if place in each.blocks and not (shape.fused_experts and each.part == "experts")],
+        size,
+        product,
+        attended,
+        hidden=size * card.hidden_size / shape.residual_share,
+        inner=product * architecture.inner_width(card, place) / ranks,
+        queries=attended * card.attention_heads * heads.width / ranks,
+        output=attended * card.attention_heads * heads.value_width / ranks,
+        expanded=attended * card.attention_heads * (card.head_dim + heads.value_width) / ranks if card.key_value_rank else 0,
+        keys=0 if place in architecture.sharing_blocks(card) else attended * heads.keys * heads.width / ranks,
+        ranks_of_attention=(card.query_rank or 0) + (card.key_value_rank or 0),
     )
-    return _Parts(shape, place, card, *block, shape.method is Method.FULL, BYTES[shape.activations], BYTES[shape.products])
 
 
 def activations_by_kind(shape: TrainingShape) -> list[tuple[int, BlockActivations]]:
@@ -86,23 +102,31 @@ class _Parts:
     """True if the block has experts."""
     mixer: Mixer
     """How the block mixes tokens."""
+    attends: bool
+    """True if the block attends to other tokens."""
     trained: bool
     """True if the matrices are trained."""
+    adapted: list[architecture.Linear]
+    """Linear layers of the block with an adapter of their own, which multiplies the tokens."""
     size: float
     """Bytes of a number of the residual stream."""
     product: float
     """Bytes of a number of a matrix product."""
-
-    @property
-    def attends(self) -> bool:
-        """True if the block attends to other tokens."""
-        return self.mixer in {"attention", "window"}
-
-    @property
-    def adapted(self) -> list[architecture.Linear]:
-        """Linear layers of the block with an adapter of their own, which multiplies the tokens."""
-        merged = "experts" if self.shape.fused_experts else None
-        return [linear for linear in self.shape.adapted if self.place in linear.blocks and linear.part != merged]
+    attended: float
+    """Bytes of a number that attention reads and returns; autocast also converts results of 4-bit matrices."""
+    hidden: float
+    """The residual stream."""
+    inner: float
+    """The inner width of the feed-forward layers that a token uses."""
+    queries: float
+    output: float
+    """The output of attention."""
+    expanded: float
+    """Keys without positions together with values, which one product gives; 0 unless they have a rank."""
+    keys: float
+    """Keys, or values that are as wide; 0 where they are those of another block."""
+    ranks_of_attention: int
+    """Widths of the normed vectors from which queries, and keys and values, are computed."""
 
     @property
     def merged(self) -> tuple[int, int]:
@@ -113,19 +137,9 @@ class _Parts:
         return sum(sums), max(sums, default=0)
 
     @property
-    def hidden(self) -> float:
-        """The residual stream."""
-        return self.size * self.card.hidden_size / self.shape.residual_share
-
-    @property
     def sums(self) -> int:
         """Sums on the residual stream: one for each part of the block, unless both are one."""
         return 1 if self.traits.parallel else architecture.parts_of_block(self.card)
-
-    @property
-    def inner(self) -> float:
-        """The inner width of the feed-forward layers that a token uses."""
-        return self.product * architecture.inner_width(self.card, self.place) / self.shape.tensor_parallel
 
     @property
     def at_once(self) -> bool:
@@ -139,41 +153,6 @@ class _Parts:
             return self.inner
         shared = self.product * self.card.intermediate_size * (self.card.shared_experts or 0) / self.shape.tensor_parallel
         return max(shared, (self.inner - shared) / (self.card.experts or 1))
-
-    @property
-    def queries(self) -> float:
-        """Queries."""
-        return self._heads(self.heads.width)
-
-    @property
-    def output(self) -> float:
-        """The output of attention."""
-        return self._heads(self.heads.value_width)
-
-    @property
-    def expanded(self) -> float:
-        """Keys without positions together with values, which one product gives; 0 unless they have a rank."""
-        return self._heads(self.card.head_dim + self.heads.value_width) if self.card.key_value_rank else 0
-
-    @property
-    def attended(self) -> float:
-        """Bytes of a number that attention reads and returns; autocast also converts results of 4-bit matrices."""
-        return BYTES[self.shape.logits]
-
-    def _heads(self, width: int) -> float:
-        return self.attended * self.card.attention_heads * width / self.shape.tensor_parallel
-
-    @property
-    def keys(self) -> float:
-        """Keys, or values that are as wide; 0 where they are those of another block."""
-        if self.place in architecture.sharing_blocks(self.card):
-            return 0
-        return self.attended * self.heads.keys * self.heads.width / self.shape.tensor_parallel
-
-    @property
-    def ranks_of_attention(self) -> int:
-        """Widths of the normed vectors from which queries, and keys and values, are computed."""
-        return (self.card.query_rank or 0) + (self.card.key_value_rank or 0)
 
     @property
     def norms(self) -> float:

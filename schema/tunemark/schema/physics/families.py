@@ -104,7 +104,6 @@ def with_tuples(row: dict[str, Any]) -> dict[str, Any]:
 TABLE: dict[str, Any] = tomllib.loads(Path(__file__).with_name("families.toml").read_text(encoding="utf-8"))
 FAMILIES: dict[str, Traits] = {family: Traits(**row) for families, row in TABLE["traits"].items() for family in families.split()}
 NAMES: dict[str, Names] = {family: Names(**with_tuples(row)) for families, row in TABLE["names"].items() for family in families.split()}
-GROUPS: dict[str, list[str]] = TABLE["groups"]
 CONVOLUTION: dict[str, int] = TABLE["convolution"]
 """Tokens that a convolution reads, in all models with this mixer."""
 TOKEN_TABLES = tuple(TABLE["token_tables"])

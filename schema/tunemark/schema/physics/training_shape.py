@@ -18,16 +18,7 @@ if TYPE_CHECKING:
     from tunemark.schema.records.trace import StepTrace
     from tunemark.schema.statistics.steady_state import SteadyWindow
 
-BYTES: dict[vocabulary.Dtype, float] = {
-    vocabulary.Dtype.FP32: 4,
-    vocabulary.Dtype.TF32: 4,
-    vocabulary.Dtype.BF16: 2,
-    vocabulary.Dtype.FP16: 2,
-    vocabulary.Dtype.FP8: 1,
-    vocabulary.Dtype.FP4: 0.5,
-    vocabulary.Dtype.INT8: 1,
-    vocabulary.Dtype.NF4: 0.5,
-}
+BYTES: dict[str, float] = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "fp4": 0.5, "int8": 1, "nf4": 0.5}
 """Bytes per number. TF32 is a way to multiply numbers stored in 32 bits."""
 
 Attention = Literal["sdpa", "flash", "eager"]

@@ -321,9 +321,9 @@ class RunOptions(Measured):
     """`--set backend=..`."""
     devices: Annotated[Setting, Field(le=100_000)] | None = None
     """`--devices`."""
-    strategy: Text | None = None
+    strategy: vocabulary.Strategy | Literal["auto"] | None = None
     """`--sharding`."""
-    offload: Text | None = None
+    offload: Offload | None = None
     """`--set offload=..`."""
     launcher: Launcher = "torchrun"
     """`--set launcher=..`."""
