@@ -23,7 +23,6 @@ from tunemark.schema.facts.names import model_keys
 from tunemark.schema.facts.workloads import GoldenLosses, WorkloadCard, cells
 from tunemark.schema.facts.world_facts import WorldFacts
 from tunemark.schema.files import data_folder, project_root
-from tunemark.schema.records.base import Count, Frozen, Text
 from tunemark.schema.vocabulary import Backend
 
 if TYPE_CHECKING:
@@ -35,21 +34,6 @@ MOST_SHARING = 8
 """Accelerators that a message lists as what a part of a name may mean."""
 BASIS_FILE = "basis.toml"
 """File of the price basis, in data/prices."""
-
-
-class GateScore(Frozen):
-    """The outcome of one family of attempts of the examination of the checks; the columns of the table `gate_scores`."""
-
-    kind: Text
-    family: Text
-    attempts: Count
-    caught_everywhere: Count
-    cases: Count
-    cases_caught: Count
-    named: Count | None
-    """Null if no field was expected."""
-
-
 Content = TypeVar("Content")
 Model = TypeVar("Model", bound=BaseModel)
 Keyed = TypeVar("Keyed", AcceleratorCard, ModelCard, GoldenLosses)
@@ -128,11 +112,11 @@ class FactBase:
         return validated(SupportMatrix, json.loads(path.read_text(encoding="utf-8")), str(path)) if path.exists() else None
 
     @cached_property
-    def gate_scores(self) -> tuple[GateScore, ...]:
-        """The outcome of the examination of the checks, which `make mutation-score` writes; empty if data/ has none."""
+    def gate_scores(self) -> tuple[dict[str, Any], ...]:
+        """The outcome of the examination of the checks, which `make mutation-score` writes, by the columns of its table; empty without any."""
         path = self.root / GATE_SCORES_FILE
         rows = csv.DictReader(path.read_text(encoding="utf-8").splitlines()) if path.exists() else ()
-        return tuple(validated(GateScore, row | {"named": row["named"] or None}, str(path)) for row in rows)
+        return tuple({name: int(cell) if cell.isdecimal() else cell or None for name, cell in row.items()} for row in rows)
 
     def matrix_of(self, key: str) -> str | None:
         """Return the name of the matrix file that contains a workload, or None if it has a card of its own."""
