@@ -24,7 +24,8 @@ INLINE_ECC_KEEPS = 15 / 16
 """Share of the memory that is left beside checks: drivers list 15,360 MiB of 16 GiB (T4), 23,028 of 24 (A10) and 46,068 of 48 (L40S)."""
 ModelFamily = Annotated[str, one_of(FAMILIES, "the families of models")]
 """Architecture name in transformers."""
-GROUPS: dict[str, list[str]] = tomllib.loads(Path(__file__).with_name("cards.toml").read_text(encoding="utf-8"))
+TABLE: dict[str, Any] = tomllib.loads(Path(__file__).with_name("cards.toml").read_text(encoding="utf-8"))
+GROUPS: dict[str, list[str]] = TABLE["groups"]
 LATENT, DENSE_FIRST, MIXED_OR_NOT, SHARED = (tuple(GROUPS[name]) for name in ("latent", "dense_first", "mixed_or_not", "shared"))
 HYBRID, STATE_SPACE, WITHOUT_WINDOW = (tuple(GROUPS[name]) for name in ("hybrid", "state_space", "without_window"))
 TAKEN_FOR_EXPERTS, MIXTURES = tuple(GROUPS["taken"]), (*GROUPS["mixtures"], *MIXED_OR_NOT)
@@ -32,15 +33,9 @@ TAKEN_FOR_EXPERTS, MIXTURES = tuple(GROUPS["taken"]), (*GROUPS["mixtures"], *MIX
 LATENT_FIELDS = ("key_value_rank", "rotary_head_dim", "value_head_dim")
 DENSE_FIRST_FIELDS = ("dense_intermediate_size", "dense_layers")
 HYBRID_FIELDS = ("linear_key_heads", "linear_value_heads", "linear_head_dim")
-OF_FAMILIES = (
-    (LATENT, LATENT_FIELDS, ("query_rank",)),
-    ((*SHARED, *MIXED_OR_NOT), (), ("shared_experts",)),
-    (DENSE_FIRST, DENSE_FIRST_FIELDS, ("mixture_every",)),
-    ((*HYBRID, *STATE_SPACE), (), HYBRID_FIELDS),
-    (STATE_SPACE, (), ("state_size",)),
-    (("nemotron_h",), ("feed_forward_layers",), ()),
-    (("gemma4_text",), ("wide_head_dim",), ("wide_key_value_heads", "per_layer_width", "sharing_layers", "sharing_intermediate_size")),
-)
+OF_FAMILIES = [
+    ([name for group in row["of"] for name in GROUPS.get(group, [group])], row["needed"], row["others"]) for row in TABLE["fields"]
+]
 """Families, the fields that they have, and those that they may have; other families have none of them."""
 
 

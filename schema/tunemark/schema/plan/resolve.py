@@ -5,8 +5,10 @@ record holds.
 """
 
 import json
+import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
@@ -34,22 +36,8 @@ SET_BY_OPTIONS = {
 """Setting of a card that a request can change without `--set` -> its place in the plan."""
 SYNTHETIC = {Task.CAUSAL_LM: ("random-tokens", "random-documents", "markov-tokens"), Task.SEQUENCE_CLASSIFICATION: ("keyword-classes",)}
 """Names of the generators of synthetic samples, by task."""
-BY_CARD = "the workload card sets it"
-NO_STRATEGY, REPLICAS = "one device needs none", "each device holds a replica"
-PACKED_ATTENTION: dict[record.Attention, str] = {
-    "varlen": "packed documents are kept apart by their lengths, without a mask",
-    "flex_attention": "packed documents are kept apart by blocks of a mask; blocks without a visible token are left out",
-}
-"""Attention for packed rows that computes no pairs of different documents, the fastest first."""
-IN_CHUNKS = "the whole logits are never in memory: chunks of tokens go through the head, and leave their gradients at once"
-NO_BORDERS = "the attention kernels of optimum-neuron ignore document borders: documents are concatenated and attend to each other"
-NEURON_POINT = "the workload card's settings for optimum-neuron"
-TOKENIZERS = {
-    "none": "synthetic samples are token ids already",
-    "model": "pretrained weights come with their tokenizer",
-    "word-level": "random weights have no tokenizer, so each frequent word of the training rows becomes a token",
-}
-"""Tokenizer -> why."""
+WHY: dict[str, Any] = tomllib.loads(Path(__file__).with_name("reasons.toml").read_text(encoding="utf-8"))
+"""Reasons of derived values."""
 Value = TypeVar("Value")
 
 
@@ -101,7 +89,7 @@ def resolve(requested: record.Requested, facts: FactBase, machine: Machine) -> R
     )
     problem = partial(unsupported_reason, model=facts.model(model.key), machine=machine, generation=generation)
     if card.loss == "auto":
-        plan = first_possible(plan, "loss", {"chunked": IN_CHUNKS}, problem)
+        plan = first_possible(plan, "loss", {"chunked": WHY["in_chunks"]}, problem)
     plan = with_automatic_attention(plan, card, generation, problem)
     overrides = (*changes, *_option_overrides(card, plan, facts))
     if plan.lora and card.lora and plan.lora.target_modules != card.lora.target_modules:
@@ -114,9 +102,6 @@ def resolve(requested: record.Requested, facts: FactBase, machine: Machine) -> R
     return Resolution(plan, overrides, (chip and chip.why_no_training) or problem(plan))
 
 
-MASKED = "packed documents are kept apart by a mask: torch has no FlashAttention for this GPU, and its FlexAttention is not relied on there"
-
-
 def with_automatic_attention(
     plan: record.Plan, card: WorkloadCard, generation: Generation | None, problem: Callable[[record.Plan], str | None]
 ) -> record.Plan:
@@ -127,8 +112,8 @@ def with_automatic_attention(
     if card.attention != "auto" or not (plan.data.packing and plan.data.document_borders):
         return plan
     if generation is not None and Feature.VARLEN_ATTENTION in generation.cannot:
-        return plan.model_copy(update={"reasons": {**plan.reasons, "model.attention": MASKED}})
-    return first_possible(plan, "attention", PACKED_ATTENTION, problem)
+        return plan.model_copy(update={"reasons": {**plan.reasons, "model.attention": WHY["masked"]}})
+    return first_possible(plan, "attention", WHY["packed_attention"], problem)
 
 
 def first_possible(plan: record.Plan, field: str, reasons: Mapping[Any, str], problem: Callable[[record.Plan], str | None]) -> record.Plan:
@@ -149,7 +134,7 @@ def neuron_point(card: WorkloadCard, requested: record.Requested, reasons: Reaso
     point = next((point for point in card.points if "devices.tensor_parallel" in point), {})
     if any(requested.sets(field) for field in point):
         return ()
-    reasons.update(dict.fromkeys((field.replace("devices.", "device.") for field in point), NEURON_POINT))
+    reasons.update(dict.fromkeys((field.replace("devices.", "device.") for field in point), WHY["neuron_point"]))
     return tuple(f"{field}={json.dumps(value)}" for field, value in point.items())
 
 
@@ -214,7 +199,7 @@ def precision_choice(
 
     A card in bf16 uses the fastest format of devices that lack it, unless the user has set one.
     """
-    compute, why = Dtype.FP32, BY_CARD
+    compute, why = Dtype.FP32, WHY["by_card"]
     lacks_bf16 = generation is not None and Feature.BF16 in generation.cannot
     if card.compute != "auto" and (
         card.compute != Dtype.BF16.value or not lacks_bf16 or any(requested.sets(name) for name in ("compute", "precision"))
@@ -260,13 +245,13 @@ def data_choice(card: WorkloadCard, machine: Machine, requested: record.Requeste
     tokenizer = "none" if source is DataSource.SYNTHETIC else "model" if pretrained else "word-level"
     borders = card.data.document_borders
     if card.data.packing and borders and machine.backend is Backend.NEURON_XLA and not requested.sets("data.document_borders"):
-        borders = reasons.give("data.document_borders", value=False, why=NO_BORDERS)
+        borders = reasons.give("data.document_borders", value=False, why=WHY["no_borders"])
     padding = _padding(card, machine, source, name, requested, reasons)
     own = {"source": source, "name": name, "padding": padding, "document_borders": borders}
     return record.DataChoice(
         **dict(card.data) | own,
         sha256=requested.data_sha256 if source is DataSource.FILE else None,
-        tokenizer=reasons.give("data.tokenizer", tokenizer, TOKENIZERS[tokenizer]),
+        tokenizer=reasons.give("data.tokenizer", tokenizer, WHY["tokenizers"][tokenizer]),
     )
 
 
@@ -320,7 +305,7 @@ def device_choice(
     """Return the devices, with the matching accelerator card if there is one, and the distribution of the work."""
     known = "its reported name is an alias of the card" if accelerator else missing_card(machine.devices[0].name, machine.backend)
     count = requested.devices if requested.devices is not None else card.devices.count
-    reasons.give("device.count", count, "requested with --devices" if requested.devices else BY_CARD)
+    reasons.give("device.count", count, "requested with --devices" if requested.devices else WHY["by_card"])
     if count % requested.nodes:
         raise TunemarkError("--devices", count, f"is for all {requested.nodes} nodes together; give a multiple of {requested.nodes}")
     offload = requested.offload or card.devices.offload
@@ -343,10 +328,10 @@ def device_choice(
 def _strategy(card: WorkloadCard, count: int, requested: record.Requested, reasons: Reasons) -> Strategy:
     wanted = requested.strategy or card.devices.strategy
     if count == 1 and (wanted == "auto" or not requested.strategy):
-        return reasons.give("device.strategy", Strategy.SINGLE, NO_STRATEGY)
+        return reasons.give("device.strategy", Strategy.SINGLE, WHY["no_strategy"])
     if wanted == "auto":
-        return reasons.give("device.strategy", Strategy.DDP, REPLICAS)
-    return reasons.give("device.strategy", Strategy(wanted), "requested with --strategy" if requested.strategy else BY_CARD)
+        return reasons.give("device.strategy", Strategy.DDP, WHY["replicas"])
+    return reasons.give("device.strategy", Strategy(wanted), "requested with --strategy" if requested.strategy else WHY["by_card"])
 
 
 def batch_choice(card: WorkloadCard, device: record.DeviceChoice, reasons: Reasons) -> record.Batch:
