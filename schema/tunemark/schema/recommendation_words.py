@@ -11,27 +11,13 @@ from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.formats import HOUR_S, TIMES, estimated_duration, estimated_usd, gib, plain, significant, usd
 from tunemark.schema.vocabulary import METHODS, PURE_BF16
 
-EVIDENCE = {
-    "direct": "the same blocks, method, sequence length, accelerator and number of devices",
-    "near": "the same blocks, method and accelerator, with another sequence length or number of devices",
-}
-KINDS_OF_EVIDENCE = {"direct": "results", "near": "similar results", "predicted": "prediction"}
-SHARDINGS = {"ddp": "DDP", "fsdp1": "FSDP", "fsdp2": "FSDP2", "zero1": "ZeRO-1", "zero2": "ZeRO-2", "zero3": "ZeRO-3"}
-SHARDINGS |= {"tp2": "two devices share each matrix", "tp4": "four devices share each matrix", "tp8": "eight devices share each matrix"}
-AS_LOADED = "weights in bf16, as transformers 5 loads them"
-"""Meaning of the stack `hf-pure-bf16` in a full fine-tuning."""
+WORDS = recommendation.TABLE
+EVIDENCE, KINDS_OF_EVIDENCE, SHARDINGS = (WORDS[name] for name in ("evidence", "kinds_of_evidence", "shardings"))
+AS_LOADED, LIMITS, PICKS, ORDER, LATER, NOT_INCLUDED = (
+    WORDS[name] for name in ("as_loaded", "limits", "picks", "order", "later", "not_included")
+)
 LISTED = "on_demand"
 """Kind of price that is not named."""
-LIMITS = {"deadline": "the deadline", "budget": "the budget", "memory": "the memory of the device"}
-PICKS = {"cheapest": "Cheapest", "fastest": "Fastest", "value": "Best value", "proven": "Best with results"}
-ORDER = (
-    "Of options within error, those that surely fit in memory come first, then those on accelerators with results beyond their vendor's software, then single "
-    "instances. If no accelerator is named, at most two of the first five options have the same one. Options share a range of ranks where their 90% intervals "
-    "overlap; errors that they have in common do not count. By value, several instances come after single ones."
-)
-LATER = ("it fits less surely in memory", "it has results only with its vendor's software", "it needs several instances")
-"""Why an option comes behind another one within error, by what is `preferred`."""
-NOT_INCLUDED = "Evaluation, saving, minimum billing and data transfer are not included."
 ALIKE = 1.1
 """Rates that differ by less than this factor are shown as one: about the noise between two results of one step."""
 SHOWN = 6

@@ -22,10 +22,8 @@ from tunemark.schema.vocabulary import ATTENTION_KERNELS, LOSS_CHUNK, NATIVE, NE
 
 KEPT = {
     *("aten::mm", "aten::addmm", "aten::bmm", "aten::_scaled_mm", "torch_attn::_varlen_attn"),
-    *(
-        f"aten::_scaled_dot_product_{kernel}"
-        for kernel in ("flash_attention", "efficient_attention", "cudnn_attention", "flash_attention_for_cpu")
-    ),
+    *(f"aten::_scaled_dot_product_{kernel}_attention" for kernel in ("flash", "efficient", "cudnn")),
+    "aten::_scaled_dot_product_flash_attention_for_cpu",
     # FlashAttention 2, for rows and for packed documents; FlashAttention 3 through Python and from C++.
     *(
         "flash_attn::_flash_attn_forward",

@@ -15,7 +15,6 @@ from tunemark.schema.records.base import Frozen, Key, SettingOrZero, Sha256, Sou
 from tunemark.schema.vocabulary import Method, Task
 
 Value = str | float | int | bool | None
-"""The value of a setting."""
 Settings = Annotated[dict[Text, Value], Field(max_length=20)]
 """Dotted paths in a card with their values."""
 
@@ -54,7 +53,6 @@ class WorkloadCard(records.Levers):
     tier: Literal["smoke", "entry", "source", "large"] = "source"
     """Size of machine that it needs."""
     source: Source
-    """Source of its settings."""
     not_stated: tuple[Text, ...] = ()
     """Settings that the source does not state and that we chose."""
     model: Key

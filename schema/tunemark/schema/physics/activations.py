@@ -92,12 +92,10 @@ class _Parts:
 
     shape: TrainingShape
     place: int
-    """Place of the block."""
     card: ModelCard
     traits: Traits
     """How the blocks of its family differ."""
     heads: architecture.Heads
-    """The heads of its attention."""
     mixed: bool
     """True if the block has experts."""
     mixer: Mixer
@@ -120,7 +118,6 @@ class _Parts:
     """The inner width of the feed-forward layers that a token uses."""
     queries: float
     output: float
-    """The output of attention."""
     expanded: float
     """Keys without positions together with values, which one product gives; 0 unless they have a rank."""
     keys: float

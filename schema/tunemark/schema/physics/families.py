@@ -23,7 +23,6 @@ class Traits:
     layer_norm: bool = False
     """Layer norm instead of RMS norm."""
     norm_bias: bool = False
-    """Norms add a bias."""
     outer_norms: int = 1
     """Norms outside of the blocks: after the last one, of an encoder those of embeddings, positions and head, less one that a block lacks."""
     parallel: bool = False
@@ -87,7 +86,6 @@ class Names:
     shared: tuple[str, ...] = ()
     """Inside a block with experts: the layers of an expert for all tokens."""
     router: str | None = None
-    """The expert router."""
     state: tuple[str, ...] = ()
     """Inside a block that does not attend: its layers, with the output last."""
     refused: tuple[str, ...] = ()

@@ -49,7 +49,12 @@ def _activations(shape: TrainingShape) -> tuple[states.MemoryLine, ...]:
     # Offloaded inputs are on the device while they are copied: one leaves while the next is computed.
     stored = [(min(live, 2) if shape.activation_offload else live, *stored_per_block(shape, each)) for live, each in kinds]
     formula = " + ".join(f"{waiting} {'block' if waiting == 1 else 'blocks'} x {each}" for waiting, _, each in stored)
-    held = _holds_inputs(shape)
+    # Hooks of frozen FSDP 1 units (`register_multi_grad_hook`) keep the inputs of all blocks: re-entry makes these leaves.
+    frozen = shape.sharding == "fsdp1" and shape.method is not Method.FULL
+    held = frozen and shape.reentrant and shape.checkpointing is Checkpointing.FULL
+    # bitsandbytes dequantises the largest matrix at once: for any 4-bit product, for 8 bits in the backward pass.
+    widest = max(linear.inputs * linear.outputs for linear in block_linears(shape.model)) // shape.tensor_parallel
+    unpacked = 2 * widest if shape.packed in {Dtype.NF4, Dtype.INT8} else 0
     recomputed = 0 if shape.checkpointing is Checkpointing.NONE else block.saved
     name = "activations" if shape.checkpointing is Checkpointing.NONE else "checkpointed activations"
     size = BYTES[shape.activations]
@@ -67,17 +72,10 @@ def _activations(shape: TrainingShape) -> tuple[states.MemoryLine, ...]:
         ),
         states.MemoryLine("final norm", "activations", int(numbers * (4 + 2 * size) / shape.residual_share), norm, ("loss",)),
         states.MemoryLine("held by hooks", "activations", shape.model.layers * block.input if held else 0, hooks, ("backward ends",)),
-        _dequantised(shape),
+        states.MemoryLine(
+            "unpacked matrix", "activations", unpacked, f"{widest:,} x 2 bytes: the largest packed matrix in bf16", states.BACKWARD
+        ),
         *_cast_weights(shape),
-    )
-
-
-def _dequantised(shape: TrainingShape) -> states.MemoryLine:
-    """Return the bytes of the largest matrix that bitsandbytes dequantises at once: for any 4-bit product, for 8 bits in the backward pass."""
-    widest = max(linear.inputs * linear.outputs for linear in block_linears(shape.model)) // shape.tensor_parallel
-    unpacked = 2 * widest if shape.packed in {Dtype.NF4, Dtype.INT8} else 0
-    return states.MemoryLine(
-        "unpacked matrix", "activations", unpacked, f"{widest:,} x 2 bytes: the largest packed matrix in bf16", states.BACKWARD
     )
 
 
@@ -98,12 +96,6 @@ def _cast_weights(shape: TrainingShape) -> tuple[states.MemoryLine, ...]:
         states.MemoryLine("head in 16 bits", "activations", 2 * head, f"{head:,} x 2 bytes: a copy made by autocast", ("loss",)),
         states.MemoryLine("weights in 16 bits", "activations", max(0, 2 * copied - gradients), formula, BEFORE if kept else ("loss",)),
     )
-
-
-def _holds_inputs(shape: TrainingShape) -> bool:
-    """Return True if hooks of frozen FSDP 1 units (`register_multi_grad_hook`) keep the inputs of all blocks: re-entry makes these leaves."""
-    frozen = shape.sharding == "fsdp1" and shape.method is not Method.FULL
-    return frozen and shape.reentrant and shape.checkpointing is Checkpointing.FULL
 
 
 def _gathered(shape: TrainingShape) -> tuple[states.MemoryLine, ...]:

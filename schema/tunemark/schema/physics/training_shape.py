@@ -56,7 +56,6 @@ class TrainingShape:
     """Micro-steps per optimizer step. With more than one, gradients are kept between micro-steps."""
 
     lora_rank: int = 8
-    """Rank of the adapters."""
     lora_targets: tuple[str, ...] = ALL_LINEAR
     """Names of the linear layers with an adapter."""
     lora_dropout: float = 0.0

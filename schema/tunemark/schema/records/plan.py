@@ -84,7 +84,6 @@ class Levers(Frozen):
     key: Key
     """Name of its card in data/: of the workload, or in a plan of the model."""
     task: vocabulary.Task
-    """The training task."""
     labels: Annotated[Setting, Field(ge=FEWEST_LABELS, le=100_000)] | None = None
     """Number of classes, for classification."""
     weights: vocabulary.Weights = vocabulary.Weights.RANDOM
@@ -312,23 +311,14 @@ class RunOptions(Measured):
     data_sha256: Sha256 | None = None
     """Content hash of the training file."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] | None = None
-    """`--set seed=..`."""
     until_ci: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """`--set until_ci=..`."""
     strict_timing: bool = False
-    """`--set strict_timing=..`."""
     backend: vocabulary.Backend | None = None
-    """`--set backend=..`."""
     devices: Annotated[Setting, Field(le=100_000)] | None = None
-    """`--devices`."""
     strategy: vocabulary.Strategy | Literal["auto"] | None = None
-    """`--sharding`."""
     offload: Offload | None = None
-    """`--set offload=..`."""
     launcher: Launcher = "torchrun"
-    """`--set launcher=..`."""
     nodes: Setting = 1
-    """`--set nodes=..`."""
 
     def sets(self, name: str) -> bool:
         """Return True if a field of the card is set by name, with --set."""

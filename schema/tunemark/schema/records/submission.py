@@ -40,7 +40,6 @@ class Harness(Frozen):
     """The harness that measured."""
 
     version: Text
-    """Version of Tunemark."""
     commit: Annotated[str, Field(pattern=r"^[0-9a-f]{7,40}$")] | None = None
     """Source commit of the checkout, or of the one that the installed package was built from."""
     dirty: bool | None = None
@@ -138,7 +137,6 @@ class PhaseStart(Frozen):
     """The start of a phase."""
 
     phase: Phase
-    """The phase that begins."""
     at_s: Seconds
     """Seconds since the worker was spawned. The phase ends where the next begins."""
 
@@ -192,7 +190,6 @@ class MemoryReading(Frozen):
     """A memory peak, or the reason why it is unknown."""
 
     peak_bytes: Bytes | None = None
-    """The peak."""
     method: Text | None = None
     reason: Text | None = None
     """Why it is null."""

@@ -131,7 +131,6 @@ class Effective(Frozen):
     fp8_training: Text | None = None
     """Recipe of the layers that torchao replaced, `none` without such layers; null if unknown."""
     optimizer: Text
-    """Class of the optimizer."""
     parameters_on: Annotated[tuple[Text, ...], Field(max_length=10)] = ()
     """Types of device that hold the parameters; empty if unknown."""
     optimizer_states_on: Annotated[tuple[Text, ...], Field(max_length=10)] = ()
@@ -195,7 +194,6 @@ class Gate(Frozen):
     """A check that training is correct. A speed counts only if all checks pass."""
 
     name: Literal["adapter_gradient", "packed_documents", "loss_band"]
-    """Which check."""
     passed: bool | None
     """Null if it does not apply, with the reason in `detail`."""
     detail: Text
