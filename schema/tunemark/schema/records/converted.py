@@ -72,6 +72,7 @@ class ConvertedRun(Frozen):
     """`ok`: `run_stop` with status `success` after an evaluation at the target; `missed`: with that status and no such evaluation;
     `aborted`: with another status; `incomplete`: no `run_stop`, so the log ends early."""
     seed: int | None = None
+    """`seed`."""
     init_s: Seconds | None = None
     """From `init_start` to `init_stop`: not part of the time to target."""
     time_to_target_s: Seconds | None = None
@@ -114,6 +115,7 @@ class ConvertedSystem(Frozen):
     nodes: PositiveCount | None = None
     """`number_of_nodes`."""
     accelerators_per_node: PositiveCount | None = None
+    """`accelerators_per_node`."""
     accelerator_printed: Text | None = None
     """`accelerator_model_name`."""
     accelerator_memory_printed: Text | None = None
@@ -123,11 +125,13 @@ class ConvertedSystem(Frozen):
     host_processor_printed: Text | None = None
     """`host_processor_model_name`."""
     host_processors_per_node: PositiveCount | None = None
+    """`host_processors_per_node`."""
     host_memory_printed: Text | None = None
     """`host_memory_capacity`."""
     framework_printed: Text | None = None
     """`framework`."""
     operating_system: Text | None = None
+    """`operating_system`."""
     notes: tuple[Text, ...] = ()
     """`hw_notes` and `sw_notes`."""
 
