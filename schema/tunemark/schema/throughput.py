@@ -290,29 +290,22 @@ def factor_of(effects: Effects, config: Combination, term: Term) -> float:
     return math.exp(sum(effects.mean_of(name) for name in factors_of(config, term)))
 
 
-def seconds_of_terms(effects: Effects, config: Combination, work: Iterable[float] | None = None) -> dict[Term, float] | Missing:
-    """Return device-seconds per token by class of work, each with its factor, or the reason why there are none; for `work` see `predict`."""
+def predict(effects: Effects, config: Combination, work: Iterable[float] | None = None) -> LogPrediction | Missing:
+    """Return the prediction for a combination, or the reason why there is none.
+
+    `work` is its FLOPs or bytes per token by class of work, each times its factor, if they are known already.
+    """
     limits = limits_of(config.shape, config.accelerator)
     if isinstance(limits, Missing):
         return limits
     if work is None:
         amounts = work_of_tokens(config.shape) | work_of_weights(config.shape)
         work = [factor_of(effects, config, term) * amounts[term] for term in TERMS]
-    return {term: amount / limit for term, amount, limit in zip(TERMS, work, limits, strict=True) if amount}
-
-
-def predict(effects: Effects, config: Combination, work: Iterable[float] | None = None) -> LogPrediction | Missing:
-    """Return the prediction for a combination, or the reason why there is none.
-
-    `work` is its FLOPs or bytes per token by class of work, each times its factor, if they are known already.
-    """
-    parts = seconds_of_terms(effects, config, work)
-    if isinstance(parts, Missing):
-        return parts
-    total, weights = sum(parts.values()), effects_of(config)
-    of_factors = [(name, part / total) for term, part in parts.items() for name in factors_of(config, term)]
+    parts = [(term, amount / limit) for term, amount, limit in zip(TERMS, work, limits, strict=True) if amount]
+    total, weights = sum(part for _, part in parts), effects_of(config)
+    of_factors = [(name, part / total) for term, part in parts for name in factors_of(config, term)]
     log_seconds = math.log(total) + sum(weight * effects.mean_of(name) for name, weight in weights.items())
-    least = sum(part / factor_of(effects, config, term) for term, part in parts.items() if term in PRODUCTS)
+    least = sum(part / factor_of(effects, config, term) for term, part in parts if term in PRODUCTS)
     host = host_seconds(config)
     if host > math.exp(log_seconds):
         sd = math.sqrt(HOST_SD**2 + ROW_VARIANCE)
@@ -331,9 +324,11 @@ def spread_of_ratio(effects: Effects, first: Combination, second: Combination) -
 
 def _weights_with_factors(effects: Effects, config: Combination) -> dict[str, float]:
     """Return the weight of each effect on the logarithm of a time, and the share of the time that each factor multiplies."""
-    weights, parts = dict(effects_of(config)), seconds_of_terms(effects, config)
-    if isinstance(parts, Missing):
+    weights, limits = dict(effects_of(config)), limits_of(config.shape, config.accelerator)
+    if isinstance(limits, Missing):
         return weights
+    amounts = work_of_tokens(config.shape) | work_of_weights(config.shape)
+    parts = {term: factor_of(effects, config, term) * amounts[term] / limit for term, limit in zip(TERMS, limits, strict=True)}
     for term, part in parts.items():
         for name in factors_of(config, term):
             weights[name] = weights.get(name, 0.0) + part / sum(parts.values())

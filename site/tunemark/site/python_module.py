@@ -37,9 +37,7 @@ class Module:
         if path is None:
             raise NotTranslatedError(f"{self.name} is not found")
         # A table in a file beside a module is a part of it.
-        text = TABLE.sub(
-            lambda match: repr(tomllib.loads(path.with_name(match[1]).read_text(encoding="utf-8"))), path.read_text(encoding="utf-8")
-        )
+        text = TABLE.sub(lambda file: repr(tomllib.loads(path.with_name(file[1]).read_text("utf-8"))), path.read_text("utf-8"))
         return ast.parse(text, str(path))
 
     @cached_property
