@@ -433,15 +433,12 @@ def targets_in(card: ModelCard, asked: tuple[str, ...]) -> tuple[str, ...]:
     """
     if asked == DEFAULT:
         return group(card, "all-linear")
-    # All names that match layers in peft: ends of paths inside blocks, and layers outside.
-    outside = NAMES[card.family].outside
-    inside = {end for linear in _adaptable(card) for end in endings(linear.path)} - {end for path in outside for end in endings(path)}
-    known = (*inside, *outside)
+    known = layer_names(card)
     names: list[str] = []
     for name in asked:
         of_group = next((group(card, candidate) for candidate in GROUPS if candidate == name), None)
         if of_group is None and name not in known:
-            layers = ", ".join((*group(card, "all-linear"), *outside))
+            layers = ", ".join((*group(card, "all-linear"), *NAMES[card.family].outside))
             fix = f"{card.key} has no layer of this name that can have an adapter; use {layers}, or a group: {' or '.join(GROUPS)}"
             raise TunemarkError("lora.target_modules", name, fix)
         names.extend(of_group or (name,))
@@ -451,6 +448,13 @@ def targets_in(card: ModelCard, asked: tuple[str, ...]) -> tuple[str, ...]:
 def group(card: ModelCard, which: Group) -> tuple[str, ...]:
     """Return the names of a group of layers, each as short as is unique in a block."""
     return tuple(dict.fromkeys(_short(card, linear) for linear in _adaptable(card) if which == "all-linear" or linear.part == "attention"))
+
+
+def layer_names(card: ModelCard) -> tuple[str, ...]:
+    """Return all names that match layers in peft: ends of paths inside blocks, and layers outside."""
+    outside = NAMES[card.family].outside
+    inside = {end for linear in _adaptable(card) for end in endings(linear.path)}
+    return (*sorted(inside - {end for path in outside for end in endings(path)}), *outside)
 
 
 def _adaptable(card: ModelCard) -> Iterator[Linear]:
