@@ -179,7 +179,7 @@ EIGHT_BIT_BLOCK = 256
 
 ALL_STATES = ("optimizer", "gradients", "parameters")
 SHARDED = {name: ALL_STATES[:stage] for stage, name in enumerate(("single", "zero1", "zero2", "zero3"))}
-SHARDED |= {"ddp": SHARDED["single"]} | dict.fromkeys(("fsdp1", "fsdp2", "fsdp-grad-op"), ALL_STATES)
+SHARDED |= {"ddp": ()} | dict.fromkeys(("fsdp1", "fsdp2", "fsdp-grad-op"), ALL_STATES)
 """The states that each strategy divides over data-parallel devices (Rajbhandari et al. 2020, ZeRO)."""
 
 
