@@ -4,6 +4,8 @@ import importlib
 import os
 import select
 import sys
+import tomllib
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -14,38 +16,9 @@ from tunemark.schema import VERSION
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean, must_be
 from tunemark.schema.safe_text import terminal
 
-DOCTOR, RUN, STUDIES = (f"tunemark.harness.commands.{module}" for module in ("doctor", "run", "studies"))
-COLLECTOR, SITE = (f"tunemark.{room}.commands" for room in ("collector", "site"))
-DATABASE = f"{COLLECTOR}.database"
-
-COMMANDS: dict[str, tuple[str, str]] = {
-    "doctor": (DOCTOR, "Show what this machine has and which workloads it can run."),
-    "workloads": (DOCTOR, "List the standard workloads."),
-    "plan": (RUN, "Show how a workload would run here, with the reason for each setting."),
-    "run": (RUN, "Fine-tune once in a fresh process and write one submission."),
-    "recover": (RUN, "Write the submissions of runs whose process was killed."),
-    "runs": (RUN, "List the runs on this machine, and remove those that were not sent."),
-    "sweep": (STUDIES, "Run a workload with several settings, each in a fresh process."),
-    "frontier": (STUDIES, "Find the largest micro-batch and sequence length that fit."),
-    "tune": (STUDIES, "Find the fastest configuration of the tuned division, and measure it."),
-    "ab": (STUDIES, "Compare two settings in interleaved runs."),
-    "predict": (STUDIES, "Predict the time and cost of a whole job from a short run."),
-    "validate": (f"{COLLECTOR}.validate", "Check submissions, published results, facts or a pull request."),
-    "submit": (f"{COLLECTOR}.submit", "Send results: check, show every fact, push them to your fork."),
-    "collect": (DATABASE, "Load all results and facts into the database."),
-    "audit": (f"{COLLECTOR}.audit", "Check figures against physics, arithmetic and catalogues."),
-    "query": (DATABASE, "Query the database with SQL."),
-    "prices": (f"{COLLECTOR}.prices", "Show the price of an instance or accelerator on a date."),
-    "recommend": (f"{COLLECTOR}.recommend", "Recommend what to rent or use for a job, with time, cost and evidence."),
-    "estimate": (f"{COLLECTOR}.estimate", "Estimate memory, speed and cost before anything runs."),
-    "import": (f"{COLLECTOR}.import_files", "Import results, logs and prices from other tools."),
-    "schema": (DATABASE, "Write the JSON Schema files and show the fields of a record."),
-    "site": (SITE, "Build and serve the site."),
-    "demo": ("tunemark.demo", "Run, validate, collect, build and serve in one command."),
-}
+TABLE: dict[str, Any] = tomllib.loads(Path(__file__).with_name("cli.toml").read_text(encoding="utf-8"))
+COMMANDS: dict[str, tuple[str, str]] = {name: tuple(row) for name, row in TABLE["commands"].items()}
 """Name -> (module, one line of help). The module has a typer app `app` with a command of that name, or a function of that name."""
-
-
 CALLED_COMMAND = "tunemark.called"
 
 
@@ -107,16 +80,6 @@ def tunemark(
     """  # noqa: D400 - the question is the summary
 
 
-EXTRAS = {
-    **dict.fromkeys(("accelerate", "datasets", "peft", "safetensors", "torch", "transformers"), "run"),
-    **dict.fromkeys(("altair", "duckdb", "jinja2", "mkdocs", "pyarrow", "vl_convert"), "site"),
-    "bitsandbytes": "qlora",
-    "deepspeed": "distributed",
-    "pynvml": "nvidia",
-}
-"""Optional package -> the extra that installs it."""
-
-
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's matrices are small here: several threads only wait for each other
 
 
@@ -152,9 +115,9 @@ def _run() -> None:
         sys.exit(Exit.INTERNAL)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
-        if package not in EXTRAS:
+        if package not in TABLE["extras"]:
             raise
-        extra = EXTRAS[package]
+        extra = TABLE["extras"][package]
         raise TunemarkError(
             "package", package, f"install it with `pip install 'tunemark[{extra}]'`, or `make setup` in a checkout"
         ) from error

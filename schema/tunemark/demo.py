@@ -29,10 +29,7 @@ def demo(
     Examples
     --------
     - `tunemark demo`
-
     - `tunemark demo --no-serve`
-
-    - `tunemark demo --again`
     """
     root = project_root()
     for package in ("duckdb", "mkdocs"):

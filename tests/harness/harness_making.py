@@ -20,7 +20,7 @@ from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.plan.capabilities import Machine
-from tunemark.schema.plan.resolve import PACKED_ATTENTION
+from tunemark.schema.plan.resolve import WHY
 from tunemark.schema.records.base import flattened
 from tunemark.schema.records.plan import needless_rounding
 from tunemark.schema.records.reading import read_record
@@ -202,7 +202,7 @@ def changed_settings(plan, card):
     if needless_rounding(plan.precision.parameters, plan.device.strategy, master_weights=plan.optimizer.master_weights):
         # What is not needed is left out, which is no change.
         planned["optimizer.stochastic_rounding"] = planned["optimizer.stochastic_rounding"] or stated["optimizer.stochastic_rounding"]
-    if planned["model.attention"] not in {"sdpa", *PACKED_ATTENTION}:
+    if planned["model.attention"] not in {"sdpa", *WHY["packed_attention"]}:
         stated["attention"] = stated["attention"].replace("auto", "a kernel for packed rows")
     pairs = {field: (stated[field], planned.get(place)) for field, place in places.items()}
     return {field: (before, after) for field, (before, after) in pairs.items() if before not in ("auto", after)}

@@ -64,7 +64,7 @@ def test_the_committed_matrix_is_what_the_code_says():
 
 
 def test_a_plan_with_more_processes_than_cores_says_so_and_is_shown(monkeypatch):
-    monkeypatch.setattr("tunemark.harness.commands.run.detect", lambda _backend: make_machine(cpu_usable_cores=2))
+    monkeypatch.setattr("tunemark.harness.commands.run.planning.detect", lambda _backend: make_machine(cpu_usable_cores=2))
     done = CliRunner().invoke(app, ["plan", "smoke-lora", "--devices", "8"])
     assert done.exit_code == 0, done.stderr
     assert "warning: 8 processes share 2 cores" in done.stderr

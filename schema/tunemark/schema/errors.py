@@ -107,7 +107,7 @@ MAX_LISTED = 20
 MIN_SIMILARITY = 0.5
 """Minimum difflib ratio of a suggestion."""
 COMMON_PREFIX_BONUS = 0.3
-"""Added to the similarity in proportion to the common prefix: the beginning of a name is misspelt less often."""
+"""Added to it in proportion to the common beginning."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -129,8 +129,7 @@ def suggested(names: Iterable[str]) -> str:
 def nearest(word: str, spellings: Mapping[str, Iterable[str]], most: int = 3) -> list[str]:
     """Return the names most similar to a word, each once. `spellings` maps a name to all of its spellings.
 
-    Names that begin with the word are preferred, then names that contain it, then the longest name contained in it
-    together with similar names. Case and punctuation are ignored.
+    Names that begin with the word are preferred, then names that contain it, then similar names. Case and punctuation are ignored.
     """
     wanted = bare(word)
     if not wanted:
@@ -141,30 +140,17 @@ def nearest(word: str, spellings: Mapping[str, Iterable[str]], most: int = 3) ->
         containing = [name for name, variants in plain.items() if any(wanted in variant for variant in variants)]
         if starting or containing:
             return sorted(starting or containing, key=lambda name: (len(name), name))[: 2 * most]
-    contained = {
-        name: max((len(variant) for variant in variants if len(variant) > most and variant in wanted), default=0)
-        for name, variants in plain.items()
-    }
-    inside = [name for name, length in contained.items() if length and length == max(contained.values())]
-    ratios = {
-        name: max((_similarity(wanted, variant) for variant in variants), default=0.0)
-        for name, variants in plain.items()
-        if name not in inside
-    }
-    similar = sorted((name for name, ratio in ratios.items() if ratio >= MIN_SIMILARITY), key=lambda name: (-ratios[name], name))
-    return [*inside, *similar][:most]
+
+    def similarity(candidate: str) -> float:
+        ratio = SequenceMatcher(None, candidate, wanted).ratio()
+        # The beginning of a name is misspelt less often.
+        alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(candidate, wanted, strict=False)))
+        return ratio + COMMON_PREFIX_BONUS * alike / len(wanted) if ratio >= MIN_SIMILARITY else 0.0
+
+    ratios = {name: max(map(similarity, variants), default=0.0) for name, variants in plain.items()}
+    return sorted((name for name, ratio in ratios.items() if ratio >= MIN_SIMILARITY), key=lambda name: (-ratios[name], name))[:most]
 
 
 def bare(word: str) -> str:
     """Return the letters and digits of a word in lower case."""
     return re.sub(r"[^0-9a-z]+", "", word.lower())
-
-
-def _similarity(wanted: str, candidate: str) -> float:
-    matcher = SequenceMatcher(None, candidate, wanted)
-    # Check the cheap upper bounds first.
-    if matcher.real_quick_ratio() < MIN_SIMILARITY or matcher.quick_ratio() < MIN_SIMILARITY:
-        return 0.0
-    ratio = matcher.ratio()
-    prefix = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(candidate, wanted, strict=False)))
-    return ratio + COMMON_PREFIX_BONUS * prefix / len(wanted) if ratio >= MIN_SIMILARITY else 0.0

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
+from tunemark.schema import plan_search
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import APPLE, AcceleratorCard, ModelCard
 from tunemark.schema.facts.names import product_of
@@ -22,20 +23,6 @@ from tunemark.schema.physics.architecture import count_parameters, special_mixer
 from tunemark.schema.physics.families import FAMILIES, Mixer
 from tunemark.schema.physics.stacks import on_stack
 from tunemark.schema.physics.work import Missing
-from tunemark.schema.plan_search import (
-    NOTHING,
-    WITHOUT_FSDP,
-    Asked,
-    Candidate,
-    best_of,
-    combination_on,
-    division_of,
-    has_bf16,
-    plans_with_work,
-    step_on,
-    with_software,
-    without_stack,
-)
 from tunemark.schema.recommendation import LEVELS, NO_ROOM, DisputedRate, Offer, Question, Rate, UnusedRate, places_of
 from tunemark.schema.throughput import Effects, LogPrediction, architecture_of, interval_of, line_of, predict
 from tunemark.schema.vocabulary import FITS, METHODS, Dtype, Method, SoftwareLevel
@@ -176,7 +163,7 @@ def unsupported(model: ModelCard, card: AcceleratorCard, method: Method) -> str 
     package, vendors, without = _kernels(model)
     if vendors and (card.vendor not in vendors or card.architecture in without):
         return f"speeds of {model.name} assume the kernels of {package}, which are in Triton, and {card.name} runs none"
-    if not FAMILIES[model.family].overflows_fp16 or has_bf16(card):
+    if not FAMILIES[model.family].overflows_fp16 or plan_search.has_bf16(card):
         return None
     why = f"activations of {model.name} exceed the range of fp16, and {card.name} has no bf16"
     return f"{why}; Unsloth computes them in fp32 there, and no result says how fast"
@@ -201,7 +188,7 @@ def rates_for(
     places = [(cards[key], devices) for key, devices in places_of(question, offers)]
     # Without one, only the usual stack counts: hardware on which another one alone would fit is not an option.
     software = [level for level in LEVELS if stack is None or level == question.software]
-    return option_rates(model, question.sequence_length, places, evidence, software, Asked(stack=stack or ""))
+    return option_rates(model, question.sequence_length, places, evidence, software, plan_search.Asked(stack=stack or ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,19 +198,32 @@ class Plans:
     model: ModelCard
     length: int
     effects: Effects
-    asked: Asked
-    made: dict[tuple[object, ...], tuple[list[Candidate], str | None]] = field(default_factory=dict)
+    asked: plan_search.Asked
+    made: dict[tuple[object, ...], tuple[list[plan_search.Candidate], str | None]] = field(default_factory=dict)
 
-    def on(self, card: AcceleratorCard, devices: int, method: Method, level: SoftwareLevel) -> tuple[list[Candidate], str | None]:
+    def on(
+        self, card: AcceleratorCard, devices: int, method: Method, level: SoftwareLevel
+    ) -> tuple[list[plan_search.Candidate], str | None]:
         """Return the plans on an accelerator, or the reason why there are none."""
         # Formats below 16 bits are those of vendors' own software.
-        formats = (has_bf16(card), *(dtype in card.peak_tflops and level == "vendor" for dtype in (Dtype.FP8, Dtype.FP4)))
-        alike = (method, devices, card.devices_per_unit, level, line_of(card), *formats, card.vendor, card.architecture == WITHOUT_FSDP)
+        formats = (plan_search.has_bf16(card), *(dtype in card.peak_tflops and level == "vendor" for dtype in (Dtype.FP8, Dtype.FP4)))
+        alike = (
+            method,
+            devices,
+            card.devices_per_unit,
+            level,
+            line_of(card),
+            *formats,
+            card.vendor,
+            card.architecture == plan_search.WITHOUT_FSDP,
+        )
         if alike not in self.made:
-            step = with_software(step_on(card, self.model, method, self.length, devices, self.asked), card, level, self.asked)
-            config = combination_on(card, step, level, self.asked)
-            candidates = plans_with_work(self.effects, config, self.asked)
-            self.made[alike] = candidates, None if candidates else without_stack(config, self.asked)
+            step = plan_search.with_software(
+                plan_search.step_on(card, self.model, method, self.length, devices, self.asked), card, level, self.asked
+            )
+            config = plan_search.combination_on(card, step, level, self.asked)
+            candidates = plan_search.plans_with_work(self.effects, config, self.asked)
+            self.made[alike] = candidates, None if candidates else plan_search.without_stack(config, self.asked)
         return self.made[alike]
 
 
@@ -233,7 +233,7 @@ def option_rates(
     places: Iterable[Place],
     evidence: Evidence,
     software: Sequence[SoftwareLevel] = LEVELS,
-    asked: Asked = NOTHING,
+    asked: plan_search.Asked = plan_search.NOTHING,
 ) -> list[Rate]:
     """Return the rates of a model with rows of this length: each method and level of software on each accelerator and device count.
 
@@ -264,7 +264,7 @@ def option_rates(
         if missing is None:
             candidates, missing = plans.on(card, devices, method, level)
         if missing is None:
-            plan, verdict = best_of(card, candidates)
+            plan, verdict = plan_search.best_of(card, candidates)
             rate = _planned(rate, plan, verdict, card.usable_bytes)
             if verdict not in FITS and not asked.stack:
                 rate = replace(rate, other_stacks=plan.other_stacks(card))
@@ -274,7 +274,7 @@ def option_rates(
             if verdict == "no" and not (asked.stack is None and rate.other_stacks):
                 missing = f"{NO_ROOM}each device lacks {gib(plan.needed_bytes - card.usable_bytes)}{_where_it_ran(of_model, rate)}"
         if missing is None:
-            estimate = predict(evidence.effects, combination_on(card, plan.shape, level, asked), plan.work)
+            estimate = predict(evidence.effects, plan_search.combination_on(card, plan.shape, level, asked), plan.work)
             rate = _with_speed(replace(rate, seen=(product_of(card), level == "vendor") in seen), estimate, direct, found, model.vocabulary)
         rates.append(rate if missing is None else replace(rate, reason=missing))
     return consistent(rates)
@@ -413,7 +413,7 @@ def _disputed(rows: Sequence[KnownRate], length: int, *, direct: bool) -> tuple[
     return tuple(DisputedRate(row.result_id, row.tokens_per_s, row.sequence_length) for row in first)
 
 
-def _planned(rate: Rate, plan: Candidate, verdict: str, memory_bytes: int) -> Rate:
+def _planned(rate: Rate, plan: plan_search.Candidate, verdict: str, memory_bytes: int) -> Rate:
     """Return a rate with its plan and memory."""
     shape = plan.shape
     # Frozen weights are in a narrow format or as loaded, trained ones as the stack stores them.
@@ -430,7 +430,7 @@ def _planned(rate: Rate, plan: Candidate, verdict: str, memory_bytes: int) -> Ra
         master_weights=stacked.master_weights,
         whole_experts=not stacked.packs_experts,
         checkpointing=shape.checkpointing.value,
-        sharding=division_of(shape),
+        sharding=plan_search.division_of(shape),
     )
 
 

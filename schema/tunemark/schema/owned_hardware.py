@@ -30,7 +30,6 @@ class OwnedHardware:
     watts: float
     """Power while in use, cooling included."""
     electricity: float
-    """Price of electricity."""
     resale: float = 0.0
     """Price at which it is sold at the end."""
 

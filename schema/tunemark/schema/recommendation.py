@@ -5,9 +5,11 @@ and comparison. See definitions#recommendation.
 """
 
 import math
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
+from pathlib import Path
 from typing import Any, Literal
 
 from tunemark.schema.errors import TunemarkError, did_you_mean
@@ -34,17 +36,8 @@ MEASURED = {"measured", "reproduced"}
 ALL_METHODS = ("full", "lora", "qlora")
 PROVEN = {"direct", "near"}
 """Kinds of evidence with results of this model, method and accelerator."""
-PROVIDER_NAMES = {
-    "aws": "AWS",
-    "azure": "Azure",
-    "digitalocean": "DigitalOcean",
-    "gcp": "Google Cloud",
-    "oci": "Oracle Cloud",
-    "runpod": "RunPod",
-    "vast": "Vast.ai",
-}
-"""Names that differ from the capitalised key."""
-COMPANIES = {"aws": "Amazon Web Services", "azure": "Microsoft Azure"}
+TABLE: dict[str, Any] = tomllib.loads(Path(__file__).with_name("recommendation.toml").read_text(encoding="utf-8"))
+COMPANIES: dict[str, str] = TABLE["companies"]
 """Names of companies by which people call a provider, besides its name."""
 NO_ROOM = "does not fit: "
 """Start of the reason of hardware that is too small."""
@@ -148,7 +141,6 @@ class Offer:
     fabric: bool = False
     """True if a training fabric joins several instances."""
     provider_name: str = ""
-    """Name of the provider for readers."""
     watts: float | None = None
     """Power limit of one accelerator, or the power of the reader's own one."""
     caution: str | None = None
@@ -287,7 +279,7 @@ class Answer:
 
 def provider_name(key: str) -> str:
     """Return the name of a provider for readers: `oci` -> `Oracle Cloud`."""
-    return PROVIDER_NAMES.get(key, key.capitalize())
+    return str(TABLE["providers"].get(key, key.capitalize()))
 
 
 def offers_of(prices: Iterable[Mapping[str, object]], cards: Mapping[str, AcceleratorCard]) -> list[Offer]:
@@ -363,7 +355,9 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
         tuple(in_order(unpriced, "fastest")),
         (*no_data, *(_unoffered(question, offers, chosen) if allowed else ())),
         offers=allowed,
-        other_kinds=() if allowed else _kinds(question, offers),
+        other_kinds=()
+        if allowed
+        else tuple(sorted({each.kind for each in offers if _chosen(question, each) and _few_enough(question, each.devices)})),
         picks=picks if proven is None else picks | {"proven": proven},
         **({} if options or (too_large and not no_data) else _elsewhere(question, rates, chosen, methods)),
     )
@@ -440,11 +434,6 @@ def _unoffered(question: Question, offers: Sequence[Offer], chosen: Sequence[Off
         if others and all(offer.accelerator != key for offer in chosen):
             kinds = " and ".join(sorted({offer.kind.replace("_", " ") for offer in others}))
             yield Without(key, others[0].name, question.method, others[0].devices, f"offers only at {kinds} prices")
-
-
-def _kinds(question: Question, offers: Iterable[Offer]) -> tuple[str, ...]:
-    """Return the kinds of price of the offers that a question would allow at any kind of price."""
-    return tuple(sorted({offer.kind for offer in offers if _chosen(question, offer) and _few_enough(question, offer.devices)}))
 
 
 def _why_missing(rate: Rate, trust: Trust) -> str | None:

@@ -6,46 +6,18 @@ The script of the home page writes the same sentences, since it is translated fr
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from tunemark.schema import recommendation
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.formats import HOUR_S, TIMES, estimated_duration, estimated_usd, gib, plain, significant, usd
-from tunemark.schema.recommendation import (
-    ANY,
-    NO_ROOM,
-    OWN,
-    Answer,
-    Offer,
-    Option,
-    Question,
-    Rate,
-    UnusedRate,
-    Without,
-    in_order,
-    preferred,
-    recommend,
-)
 from tunemark.schema.vocabulary import METHODS, PURE_BF16
 
-EVIDENCE = {
-    "direct": "the same blocks, method, sequence length, accelerator and number of devices",
-    "near": "the same blocks, method and accelerator, with another sequence length or number of devices",
-}
-KINDS_OF_EVIDENCE = {"direct": "results", "near": "similar results", "predicted": "prediction"}
-SHARDINGS = {"ddp": "DDP", "fsdp1": "FSDP", "fsdp2": "FSDP2", "zero1": "ZeRO-1", "zero2": "ZeRO-2", "zero3": "ZeRO-3"}
-SHARDINGS |= {"tp2": "two devices share each matrix", "tp4": "four devices share each matrix", "tp8": "eight devices share each matrix"}
-AS_LOADED = "weights in bf16, as transformers 5 loads them"
-"""Meaning of the stack `hf-pure-bf16` in a full fine-tuning."""
+WORDS = recommendation.TABLE
+EVIDENCE, KINDS_OF_EVIDENCE, SHARDINGS = (WORDS[name] for name in ("evidence", "kinds_of_evidence", "shardings"))
+AS_LOADED, LIMITS, PICKS, ORDER, LATER, NOT_INCLUDED = (
+    WORDS[name] for name in ("as_loaded", "limits", "picks", "order", "later", "not_included")
+)
 LISTED = "on_demand"
 """Kind of price that is not named."""
-LIMITS = {"deadline": "the deadline", "budget": "the budget", "memory": "the memory of the device"}
-PICKS = {"cheapest": "Cheapest", "fastest": "Fastest", "value": "Best value", "proven": "Best with results"}
-ORDER = (
-    "Of options within error, those that surely fit in memory come first, then those on accelerators with results beyond their vendor's software, then single "
-    "instances. If no accelerator is named, at most two of the first five options have the same one. Options share a range of ranks where their 90% intervals "
-    "overlap; errors that they have in common do not count. By value, several instances come after single ones."
-)
-LATER = ("it fits less surely in memory", "it has results only with its vendor's software", "it needs several instances")
-"""Why an option comes behind another one within error, by what is `preferred`."""
-NOT_INCLUDED = "Evaluation, saving, minimum billing and data transfer are not included."
 ALIKE = 1.1
 """Rates that differ by less than this factor are shown as one: about the noise between two results of one step."""
 SHOWN = 6
@@ -63,15 +35,15 @@ def asked_in_words(model: ModelCard, method: str, tokens: float | None, length: 
     return f"{model.name}, {METHODS.get(method, 'any method')}, {size}sequence length {length:,}"
 
 
-def hardware(option: Option) -> str:
+def hardware(option: recommendation.Option) -> str:
     """Return the accelerators of an option: `H100 80GB SXM x 8`, with the multiplication sign."""
     return f"{option.offer.name} {TIMES} {option.devices}"
 
 
-def place(option: Option) -> str:
+def place(option: recommendation.Option) -> str:
     """Return the instances of an option and their provider."""
-    if option.offer.provider == OWN:
-        return OWN
+    if option.offer.provider == recommendation.OWN:
+        return recommendation.OWN
     count = f"{option.instances} {TIMES} " if option.instances > 1 else ""
     kind = "" if option.offer.kind == LISTED else f", {option.offer.kind.replace('_', ' ')}"
     return f"{count}{option.offer.instance} at {option.offer.provider_name}{kind}"
@@ -81,7 +53,7 @@ UNDATED = "undated catalogue"
 """Mark of such a price beside the day on which it was read."""
 
 
-def hourly(option: Option) -> str:
+def hourly(option: recommendation.Option) -> str:
     """Return the price of all instances for an hour, with its day if it is old."""
     if not option.offer.usd_per_hour:
         return "free"
@@ -89,23 +61,23 @@ def hourly(option: Option) -> str:
     return f"{usd(option.offer.usd_per_hour * option.instances)}/h{f' on {day}' if ' old' in day else ''}"
 
 
-def time_and_cost(option: Option) -> str:
+def time_and_cost(option: recommendation.Option) -> str:
     """Return time and cost with their intervals."""
     cost = f"about {estimated_usd(option.usd)} ({costs(option)})" if option.usd else "at no cost"
     return f"about {estimated_duration(option.seconds)} ({times(option)}), {cost}"
 
 
-def times(option: Option) -> str:
+def times(option: recommendation.Option) -> str:
     """Return the interval of the time."""
     return f"{estimated_duration(option.seconds_low)} to {estimated_duration(option.seconds_high)}"
 
 
-def costs(option: Option) -> str:
+def costs(option: recommendation.Option) -> str:
     """Return the interval of the cost; empty for what costs nothing."""
     return f"{estimated_usd(option.usd_low)} to {estimated_usd(option.usd_high)}" if option.usd else ""
 
 
-def evidence(option: Option) -> str:
+def evidence(option: recommendation.Option) -> str:
     """Return the evidence for the rate of an option in a sentence."""
     rate = option.rate
     same = f" Within error, it is as fast as {METHODS[rate.merged]}." if rate.merged else ""
@@ -121,27 +93,27 @@ def evidence(option: Option) -> str:
     return f"Predicted for this plan. {rate.results:,} {have} {EVIDENCE[rate.evidence]}{measured}.{same}"
 
 
-def measured_rates(rate: Rate) -> str:
+def measured_rates(rate: recommendation.Rate) -> str:
     """Return the tokens/s of the direct results of a rate: `318 to 420`."""
     ends = dict.fromkeys(significant(each) for each in (rate.measured_low or 0.0, rate.measured_high or 0.0))
     return " to ".join(ends)
 
 
-def speed(option: Option) -> str:
+def speed(option: recommendation.Option) -> str:
     """Return the rate of tokens, and what a million of them cost, in a sentence; start-up has no part in either."""
     rate = option.rate.tokens_per_s or 0.0
     cost = option.offer.usd_per_hour * option.instances / HOUR_S / rate * 1e6
     return f"Speed: {significant(rate)} tokens/s{f', {usd(cost)} per 1M tokens' if cost else ''}, without start-up."
 
 
-def disputed(option: Option) -> str:
+def disputed(option: recommendation.Option) -> str:
     """Return the results of this option that are not used, with their rates; empty without any."""
     if not option.rate.disputed:
         return ""
     return f"Not direct evidence, since the audit calls the rate suspicious: {disputed_rates(option)}; this answer assumes {significant(option.rate.tokens_per_s or 0)} tokens/s."
 
 
-def disputed_rates(option: Option) -> str:
+def disputed_rates(option: recommendation.Option) -> str:
     """Return the results that are not used: `003-002 (2,560 tokens/s at 8,192 tokens)`."""
 
     def length(tokens: int) -> str:
@@ -152,14 +124,14 @@ def disputed_rates(option: Option) -> str:
     )
 
 
-def rank(option: Option) -> str:
+def rank(option: recommendation.Option) -> str:
     """Return the places that the interval of an option allows; empty if it is not ranked."""
     if not option.rank_low:
         return ""
     return f"{option.rank_low}" if option.rank_low == option.rank_high else f"{option.rank_low} to {option.rank_high}"
 
 
-def states(rate: Rate) -> str:
+def states(rate: recommendation.Rate) -> str:
     """Return the number formats of the weights and of what is trained."""
     stored = rate.weight_format or "bf16"
     if rate.method == "qlora":
@@ -172,7 +144,7 @@ def states(rate: Rate) -> str:
     return f"weights, gradients and AdamW states in {stored}{', matrix products in 16 bits' if stored == 'fp32' else ''}"
 
 
-def configuration(option: Option) -> str:
+def configuration(option: recommendation.Option) -> str:
     """Return the configuration that the memory verdict is about."""
     rate = option.rate
     parts = [
@@ -186,19 +158,19 @@ def configuration(option: Option) -> str:
     return ", ".join([*parts, *([SHARDINGS.get(rate.sharding, rate.sharding)] if rate.sharding and rate.sharding != "single" else [])])
 
 
-def memory(option: Option) -> str:
+def memory(option: recommendation.Option) -> str:
     """Return the verdict on memory with the amounts."""
     known = amounts(option.rate)
     return f"{option.rate.memory}: {known}" if known else ""
 
 
-def amounts(rate: Rate) -> str:
+def amounts(rate: recommendation.Rate) -> str:
     """Return the memory that a plan needs beside that of the device; empty if it is not known."""
     known = rate.needed_bytes is not None and rate.memory_bytes is not None
     return f"{gib(rate.needed_bytes or 0)} of {gib(rate.memory_bytes or 0)}" if known else ""
 
 
-def energy(option: Option) -> str:
+def energy(option: recommendation.Option) -> str:
     """Return the most energy that the accelerators can use in a sentence."""
     if option.energy_kwh is None:
         return f"Energy: the power limit of {option.offer.name} is not known."
@@ -207,24 +179,24 @@ def energy(option: Option) -> str:
     return f"Energy: at most {significant(option.energy_kwh)} kWh in {estimated_duration(option.seconds_high)} ({power}; host and cooling not included)."
 
 
-def grounds(option: Option) -> list[str]:
+def grounds(option: recommendation.Option) -> list[str]:
     """Return the speed of an option, its evidence, its disputed results, its memory and its energy, a sentence each."""
     return [line for line in (speed(option), evidence(option), disputed(option), *needs(option), undated(option)) if line]
 
 
-def undated(option: Option) -> str:
+def undated(option: recommendation.Option) -> str:
     """Return a caution about a price whose own day is not known; empty for others."""
     day = option.offer.effective_on or ""
     read_on = f"read on {day[:10]}, and may be older: check it before you rent"
     return f"The price of {option.offer.instance} is that of a catalogue without dates, {read_on}." if UNDATED in day else ""
 
 
-def not_separated(rate: Rate) -> str:
+def not_separated(rate: recommendation.Rate) -> str:
     """Return a note on a rate that was merged with that of another method; empty for others."""
     return f"as fast as {METHODS.get(rate.merged, rate.merged)} within error" if rate.merged else ""
 
 
-def needs(option: Option) -> list[str]:
+def needs(option: recommendation.Option) -> list[str]:
     """Return the memory and the energy that an option needs, and what it needs besides, a sentence each."""
     fitting = f" {methods_fit(option.fitting)}." if option.fitting else ""
     memory_line = f"Memory {memory(option)} ({configuration(option)}).{with_stacks(option.rate.other_stacks)}{fitting}"
@@ -238,7 +210,12 @@ def with_stacks(stacks: Sequence[str]) -> str:
     return f" With another software stack it fits: {_listed(list(stacks), STACKS_SHOWN)} ({chosen})." if stacks else ""
 
 
-def with_stack(question: Question, answer: Answer, offers: Iterable[Offer], rates_with: Callable[[str], Iterable[Rate]]) -> str:
+def with_stack(
+    question: recommendation.Question,
+    answer: recommendation.Answer,
+    offers: Iterable[recommendation.Offer],
+    rates_with: Callable[[str], Iterable[recommendation.Rate]],
+) -> str:
     """Return the answer with the software stack with which training fits where it does not with the usual one, if that changes the answer; else empty.
 
     It does if nothing fits with the usual one, or if full fine-tuning of weights in bf16 is better by the objective. `rates_with` returns the
@@ -253,18 +230,18 @@ def with_stack(question: Question, answer: Answer, offers: Iterable[Offer], rate
         return f"It fits on {room}, and its speed is not known." if room else ""
     if best is not None and stack != PURE_BF16:
         return ""
-    answered = recommend(question, rates_with(stack), offered_all)
+    answered = recommendation.recommend(question, rates_with(stack), offered_all)
     other = answered.best
     name = f"{stack} ({AS_LOADED})" if stack == PURE_BF16 else stack
     if other is None:
         room = with_room(answered, offered_all)
         return f"With {name} it fits on {room}, and its speed is not known." if room else ""
-    if best is not None and in_order([best, other], question.objective)[0] is best:
+    if best is not None and recommendation.in_order([best, other], question.objective)[0] is best:
         return ""
     return f"With {name}: {offered(question, other)}, {time_and_cost(other)}."
 
 
-def with_room(answer: Answer, offers: Sequence[Offer]) -> str:
+def with_room(answer: recommendation.Answer, offers: Sequence[recommendation.Offer]) -> str:
     """Return the cheapest offers with enough memory whose speed is not known, each with its price by the hour; empty without any."""
     rooms = {(each.accelerator, each.devices): each.room for each in answer.no_data if each.room}
     fitting = [each for each in offers if (each.accelerator, each.devices) in rooms and each.kind == LISTED]
@@ -276,29 +253,29 @@ def with_room(answer: Answer, offers: Sequence[Offer]) -> str:
     return ", ".join(list(named.values())[:STACKS_SHOWN])
 
 
-def headline(question: Question, answer: Answer) -> str:
+def headline(question: recommendation.Question, answer: recommendation.Answer) -> str:
     """Return the answer in one or two sentences."""
     best = answer.best
     if best is None:
         return _nothing(question, answer)
-    verb = "Use" if best.offer.provider == OWN else "Rent"
+    verb = "Use" if best.offer.provider == recommendation.OWN else "Rent"
     unsure = f" It is {within_error(best)}." if best.rank_high > 1 else ""
     started = " Most of this is the assumed start-up, which decides in practice." if 2 * question.startup_s > best.seconds else ""
     return f"{verb} {offered(question, best)}: {_as_measured(question, best)}{time_and_cost(best)}.{started}{unsure}"
 
 
-def offered(question: Question, option: Option) -> str:
+def offered(question: recommendation.Question, option: recommendation.Option) -> str:
     """Return an option with its offer and price, and its method if every method was asked for."""
     return f"{hardware(option)} ({place(option)}, {hourly(option)}){with_method(question, option.rate.method)}"
 
 
-def within_error(option: Option) -> str:
+def within_error(option: recommendation.Option) -> str:
     """Return the number of options that the evidence does not distinguish from the first one."""
     others = option.rank_high - 1
     return f"within error of {others:,} other{'s' if others > 1 else ''}"
 
 
-def badge(option: Option) -> tuple[str, str]:
+def badge(option: recommendation.Option) -> tuple[str, str]:
     """Return the kind of evidence and its words: the number of results of the same step, or the 90% interval of the speed."""
     rate = option.rate
     if rate.evidence in EVIDENCE and rate.trust:
@@ -310,7 +287,7 @@ def badge(option: Option) -> tuple[str, str]:
     return "predicted", f"speed predicted: {significant(low)} to {significant(high)} tokens/s"
 
 
-def _nothing(question: Question, answer: Answer) -> str:
+def _nothing(question: recommendation.Question, answer: recommendation.Answer) -> str:
     """Return the reason for an empty answer, with the closest option."""
     closest = min(answer.may_exceed, key=lambda option: len(option.limits), default=None)
     closest = closest or min(answer.exceeding, key=lambda option: excess(question, option), default=None)
@@ -337,7 +314,7 @@ def _nothing(question: Question, answer: Answer) -> str:
     return f"No answer: there is no similar result for any accelerator that the question allows{trusted}.{_instead(answer)}"
 
 
-def _what_fits(answer: Answer) -> str:
+def _what_fits(answer: recommendation.Answer) -> str:
     """Return the methods and the software with which some hardware is large enough, or else what needs less memory."""
     methods = list(dict.fromkeys(name for each in answer.too_large for name in each.fitting))
     stacks = list(dict.fromkeys(name for each in answer.too_large for name in each.stacks))
@@ -347,7 +324,7 @@ def _what_fits(answer: Answer) -> str:
     )
 
 
-def _instead(answer: Answer) -> str:
+def _instead(answer: recommendation.Answer) -> str:
     """Return the questions nearby that have an answer; empty without any."""
     parts = [
         ("for {}", [METHODS.get(method, method) for method in answer.other_methods]),
@@ -357,13 +334,13 @@ def _instead(answer: Answer) -> str:
     return f" There are predictions {known}." if known else ""
 
 
-def excess(question: Question, option: Option) -> float:
+def excess(question: recommendation.Question, option: recommendation.Option) -> float:
     """Return the factor by which an option exceeds a limit, the larger of both."""
     limits = ((option.seconds, question.deadline_s), (option.usd, question.budget_usd))
     return max(value / limit for value, limit in limits if limit is not None)
 
 
-def exceeded(question: Question, option: Option) -> str:
+def exceeded(question: recommendation.Question, option: recommendation.Option) -> str:
     """Return the limits that an option exceeds with its whole interval, by its middle, or at the upper end: `may exceed the deadline`."""
     least = {
         "deadline": option.seconds_low / (question.deadline_s or math.inf),
@@ -376,12 +353,12 @@ def exceeded(question: Question, option: Option) -> str:
     return " and ".join(f"{verb} {' and '.join(names)}" for verb, names in limits.items())
 
 
-def with_method(question: Question, method: str) -> str:
+def with_method(question: recommendation.Question, method: str) -> str:
     """Return a method in words, if the question leaves it open: ` with LoRA`."""
-    return f" with {METHODS.get(method, method)}" if question.method == ANY else ""
+    return f" with {METHODS.get(method, method)}" if question.method == recommendation.ANY else ""
 
 
-def own_hardware(question: Question, answer: Answer) -> list[str]:
+def own_hardware(question: recommendation.Question, answer: recommendation.Answer) -> list[str]:
     """Return one line for each of the reader's own machines, except the best option: its place, or the reason why it has none."""
     lines = []
     for offer in question.own:
@@ -419,17 +396,17 @@ def own_hardware(question: Question, answer: Answer) -> list[str]:
     return lines
 
 
-def _leanest(missing: Without) -> tuple[int, int]:
+def _leanest(missing: recommendation.Without) -> tuple[int, int]:
     """Return the most devices, and of these the method that needs the least memory, in order."""
     return missing.devices, list(METHODS).index(missing.method)
 
 
-def _reason(missing: Without) -> str:
+def _reason(missing: recommendation.Without) -> str:
     """Return the reason for missing data, with the software levels that have rates."""
     return f"{missing.reason}; there are rates with {' or '.join(missing.software)} software" if missing.software else missing.reason
 
 
-def _fitting(missing: Without) -> str:
+def _fitting(missing: recommendation.Without) -> str:
     """Return the methods, or else the software, that fit where another does not, as the end of a sentence; empty if there are none."""
     stacks = f"; with another software stack it fits: {_listed(list(missing.stacks), STACKS_SHOWN)}" if missing.stacks else ""
     return f"; {methods_fit(missing.fitting)}{stacks}" if missing.fitting else stacks
@@ -440,7 +417,7 @@ def methods_fit(methods: Sequence[str]) -> str:
     return f"{' and '.join(METHODS.get(method, method) for method in methods)} {'fits' if len(methods) == 1 else 'fit'}"
 
 
-def alternatives(question: Question, answer: Answer) -> list[str]:
+def alternatives(question: recommendation.Question, answer: recommendation.Answer) -> list[str]:
     """Return the best options by the other objectives."""
     lines = []
     for number in dict.fromkeys(answer.picks.values()):
@@ -452,13 +429,19 @@ def alternatives(question: Question, answer: Answer) -> list[str]:
     return lines
 
 
-def why_later(option: Option, best: Option) -> str:
+def why_later(option: recommendation.Option, best: recommendation.Option) -> str:
     """Return the reason why the best option by the objective comes behind one within error; empty without one."""
-    reasons = [why for own, other, why in zip(preferred(option), preferred(best), LATER, strict=True) if other and not own]
+    reasons = [
+        why
+        for own, other, why in zip(recommendation.preferred(option), recommendation.preferred(best), LATER, strict=True)
+        if other and not own
+    ]
     return f"it comes later because {reasons[0]}" if reasons else ""
 
 
-def with_tuned(question: Question, answer: Answer, tuned: Answer | None, experts: int | None) -> str:
+def with_tuned(
+    question: recommendation.Question, answer: recommendation.Answer, tuned: recommendation.Answer | None, experts: int | None
+) -> str:
     """Return the best option with tuned software and the best of those with results, unless the best one is cheaper and faster.
 
     `tuned` is None unless plain was asked for; `experts` are those of a block, None if the model has none.
@@ -478,7 +461,7 @@ def with_tuned(question: Question, answer: Answer, tuned: Answer | None, experts
     return f"With tuned software: {'; '.join(parts)}.{why}" if parts else ""
 
 
-def _as_measured(question: Question, option: Option) -> str:
+def _as_measured(question: recommendation.Question, option: recommendation.Option) -> str:
     """Return time and cost at the rates of an option's direct results, before those predicted for any such software; empty without any, or if these are as fast."""
     rate, predicted = option.rate, option.rate.tokens_per_s or 0.0
     if rate.measured_low is None or rate.measured_high is None:
@@ -493,7 +476,7 @@ def _as_measured(question: Question, option: Option) -> str:
     return f"{times} and {costs} at the rates of its results ({measured_rates(rate)} tokens/s), by prediction "
 
 
-def changes(question: Question, answer: Answer) -> Iterator[str]:
+def changes(question: recommendation.Question, answer: recommendation.Answer) -> Iterator[str]:
     """Yield what would change the answer: a price, and a deadline."""
     best = answer.best
     if best is None:
@@ -508,7 +491,7 @@ def changes(question: Question, answer: Answer) -> Iterator[str]:
     yield f"With a deadline below {estimated_duration(best.seconds_high)} it may finish late."
 
 
-def unknown(answer: Answer) -> str:
+def unknown(answer: recommendation.Answer) -> str:
     """Return the accelerators without a rate by reason. The first six reasons and all others name at most six each."""
     reasons: dict[str, list[str]] = {}
     # Of several numbers of devices, the reason is that of the smallest.
@@ -524,12 +507,12 @@ def unknown(answer: Answer) -> str:
     )
 
 
-def not_used(question: Question, model: str, unused: Iterable[UnusedRate]) -> str:
+def not_used(question: recommendation.Question, model: str, unused: Iterable[recommendation.UnusedRate]) -> str:
     """Return the results of the model, method and accelerators of a question that no prediction uses, by reason; empty without any."""
     wanted = [*question.accelerators, *(offer.accelerator for offer in question.own)]
     reasons: dict[str, list[str]] = {}
     for each in unused:
-        if each.model == model and question.method in (each.method, ANY) and (not wanted or each.accelerator in wanted):
+        if each.model == model and question.method in (each.method, recommendation.ANY) and (not wanted or each.accelerator in wanted):
             reasons.setdefault(each.reason, []).append(f"{each.result_id}{f' with {each.speed}' if each.speed else ''}")
     parts = [f"{_listed(ids, NAMED)} ({reason})" for reason, ids in list(reasons.items())[:REASONS]]
     count = sum(len(ids) for ids in reasons.values())
@@ -537,7 +520,7 @@ def not_used(question: Question, model: str, unused: Iterable[UnusedRate]) -> st
     return f"{count:,} {verb} not used: {'; '.join(parts)}." if parts else ""
 
 
-def workload_for(cards: Iterable[tuple[str, str, int]], question: Question) -> str | None:
+def workload_for(cards: Iterable[tuple[str, str, int]], question: recommendation.Question) -> str | None:
     """Return the workload card with the method of a question whose rows have the nearest length; None if no card has the method.
 
     Cards are name, method and tokens per row.
@@ -546,25 +529,25 @@ def workload_for(cards: Iterable[tuple[str, str, int]], question: Question) -> s
     return min(alike, default=(0.0, None))[1]
 
 
-def fill_gap(question: Question, answer: Answer, cards: Iterable[tuple[str, str, int]]) -> str:
+def fill_gap(question: recommendation.Question, answer: recommendation.Answer, cards: Iterable[tuple[str, str, int]]) -> str:
     """Return the command that measures what is not known; empty if all is known or there is no workload card."""
     workload = workload_for(cards, question) if unknown(answer) else None
     return f"To measure one of these: tunemark run {workload}" if workload else ""
 
 
-def not_fitting(question: Question, answer: Answer) -> str:
+def not_fitting(question: recommendation.Question, answer: recommendation.Answer) -> str:
     """Return the hardware that the step does not fit on, with what is missing: the largest number of each accelerator, at most twelve by name."""
     answered = {(option.offer.accelerator, option.rate.devices) for option in (*answer.ranked, *answer.may_exceed)}
     largest_last = sorted(answer.too_large, key=_leanest)
     most = {each.name: each for each in largest_last if (each.accelerator, each.devices) not in answered}
     names = [
-        f"{name} {TIMES} {each.devices}{with_method(question, each.method)} ({each.reason.removeprefix(NO_ROOM)}{f'; fits with {each.stacks[0]}' if each.stacks else ''})"
+        f"{name} {TIMES} {each.devices}{with_method(question, each.method)} ({each.reason.removeprefix(recommendation.NO_ROOM)}{f'; fits with {each.stacks[0]}' if each.stacks else ''})"
         for name, each in most.items()
     ]
     return f"Does not fit: {_listed(names, 2 * SHOWN)}." if names else ""
 
 
-def _without_option(answer: Answer, missing: Iterable[Without]) -> list[Without]:
+def _without_option(answer: recommendation.Answer, missing: Iterable[recommendation.Without]) -> list[recommendation.Without]:
     answered = {option.offer.accelerator for option in (*answer.ranked, *answer.may_exceed)}
     return [each for each in missing if each.accelerator not in answered]
 
@@ -573,7 +556,7 @@ def _listed(names: list[str], most: int = SHOWN) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def startup(question: Question) -> str:
+def startup(question: recommendation.Question) -> str:
     """Return the time that is assumed until training runs, and that spot instances may not last."""
     withdrawn = " Spot instances can be withdrawn while a job runs." if "spot" in question.kinds else ""
     assumed = (

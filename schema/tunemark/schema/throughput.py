@@ -13,9 +13,12 @@ The collector fits the parameters to accepted results (`predict/fit.py`); the ho
 """
 
 import math
+import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
+from typing import Any
 
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
@@ -121,57 +124,20 @@ class Prior:
     why: str
 
 
-FACTORS: dict[Term, Prior] = {
-    "matmul": Prior(math.log(1.4), 0.3, "large matrix products reach 50 to 90% of the dense peak"),
-    "narrow": Prior(math.log(1.8), 0.4, "products in fp8 or fp4 reach a smaller share of their peak, and their inputs are scaled and cast"),
-    "attention": Prior(math.log(3.0), 0.5, "attention kernels reach 20 to 60%"),
-    "elementwise": Prior(math.log(1.5), 0.5, "loops reach 60 to 90% of the bandwidth, and kernels that are not fused move more bytes"),
-    "weights": Prior(
-        math.log(2.0), 0.5, "optimizers that are not fused make several passes, and products read their weights while they compute"
-    ),
-    "adapters": Prior(math.log(2.0), 0.7, "loops that are not fused cast, drop out and add in separate passes"),
-    "scores": Prior(math.log(1.5), 0.7, "several passes over the scores, not fused"),
-    "dequantisation": Prior(
-        math.log(2.0), 0.5, "expanding 4-bit blocks reaches 30 to 80% of the bandwidth, and the product reads the weights again"
-    ),
-    "exchange": Prior(math.log(1.5), 0.7, "partly overlapped with computing, partly over a slower link than the card lists"),
-}
+TABLE: dict[str, Any] = tomllib.loads(Path(__file__).with_name("throughput.toml").read_text(encoding="utf-8"))
+FACTORS = {term: Prior(math.log(row["factor"]), row["sd"], row["why"]) for term, row in TABLE["factors"].items()}
 """Term -> prior of its factor, how many times longer than at the limit it takes."""
 PRODUCTS: tuple[Term, ...] = ("matmul", "narrow", "attention")
 """Terms that no software does faster than at the limit."""
 ATTAINABLE = 0.85
 """Share of the dense peak that matrix products reach, as `attainable-utilisation` of the practices; a faster rate is no evidence."""
-EFFECTS: dict[str, float] = {
-    "level": 0.2,
-    "level, method": 0.06,
-    "stack": 0.25,
-    "stack, method": 0.12,
-    "release": 0.1,
-    "generation": 0.16,
-    "stack, generation": 0.1,
-    "chip": 0.065,
-    "accelerator": 0.055,
-    "stack, accelerator": 0.08,
-    "model": 0.09,
-    "mixer": 0.25,
-}
-"""Effect -> standard deviation among its levels, in log space; their mean is zero.
-
-Software differs by how far it is tuned (`level`), by training loop (`stack`), by method, and from round to round (`release`). How
-close to the peak a device gets depends on its generation and on the kernels that a loop has for it (`stack, generation`). Devices of
-one generation differ in units and clocks (`chip`), in power and cooling (`accelerator`), and shapes suit kernels more or less (`model`).
-Kernels of blocks without plain attention are as far from those of others as training loops are from each other (`mixer`): no result has them yet.
-That cards with one chip share an effect keeps a card without results from being faster than one that it is inferior to.
-"""
+EFFECTS: dict[str, float] = TABLE["effects"]
+"""Effect -> standard deviation among its levels, in log space; their mean is zero."""
 OWN_EFFECTS = ("generation", "stack, generation", "chip", "accelerator", "stack, accelerator", "slope")
 """Effects that rates of one model and method with the same software do not share."""
-SLOPES: dict[str, Prior] = {
-    "devices doubled": Prior(0.03, 0.03, "a few percent for each doubling of the devices"),
-    "devices per row doubled": Prior(0.05, 0.05, "devices that share a row lose more than devices with separate rows"),
-}
-SPREADS = {"factor of level": 0.3, "factor of stack": 0.2, "factor of line": 0.4}
-"""Standard deviation in log space of the factors of a level about the common ones, of a training loop about its level's, and of matrix
-products and attention on a line of devices about those of all devices."""
+SLOPES = {slope: Prior(**row) for slope, row in TABLE["slopes"].items()}
+SPREADS: dict[str, float] = TABLE["spreads"]
+"""Kind of factor -> its standard deviation about the common one, in log space."""
 LINK = 3
 """The spread of links is larger by this factor: they belong to the machine, which cards do not describe."""
 ISSUING = ("NVIDIA", "AMD", "Apple")
@@ -232,7 +198,7 @@ def prior_of(name: str) -> Prior:
     if kind in SPREADS:
         return Prior(0.0, SPREADS[kind] * (LINK if rest.startswith("exchange") else 1), "")
     if kind == "factor":
-        return FACTORS[rest]  # type: ignore[index]
+        return FACTORS[rest]
     return SLOPES[rest] if kind == "slope" else Prior(0.0, EFFECTS[kind], "")
 
 

@@ -234,21 +234,8 @@ Loss = Literal["plain", "upcast", "inplace", "shifted", "chunked", "fused", "str
   format. The harness calls it chunked.
 """
 PACKAGES = (
-    "torch",
-    "transformers",
-    "peft",
-    "accelerate",
-    "datasets",
-    "tokenizers",
-    "bitsandbytes",
-    "deepspeed",
-    "liger-kernel",
-    "torchao",
-    "flash-attn",
-    "flash-attn-3",
-    "optimum-neuron",
-    "nvidia-ml-py",
-    "numpy",
+    *("torch", "transformers", "peft", "accelerate", "datasets", "tokenizers", "bitsandbytes", "deepspeed", "liger-kernel", "torchao"),
+    *("flash-attn", "flash-attn-3", "optimum-neuron", "nvidia-ml-py", "numpy"),
 )
 """Packages whose versions a record lists."""
 VENDOR_PACKAGES = ("torch-xla", "torch-neuronx", "neuronx-cc", "neuronx-distributed", "torch-tpu", "habana-torch-plugin")

@@ -1,7 +1,9 @@
 """Modules of ours as the translator of script.py reads them: definitions and imports by name."""
 
 import ast
+import re
 import sys
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -11,6 +13,7 @@ from pathlib import Path
 import tunemark
 
 OURS = "tunemark."
+TABLE = re.compile(r"""tomllib\.loads\(Path\(__file__\)\.with_name\("([\w.]+)"\)\.read_text\(encoding="utf-8"\)\)""")
 
 
 class NotTranslatedError(Exception):
@@ -33,7 +36,9 @@ class Module:
         path = next((file for file in files if file.is_file()), None)
         if path is None:
             raise NotTranslatedError(f"{self.name} is not found")
-        return ast.parse(path.read_text(encoding="utf-8"), str(path))
+        # A table in a file beside a module is a part of it.
+        text = TABLE.sub(lambda file: repr(tomllib.loads(path.with_name(file[1]).read_text("utf-8"))), path.read_text("utf-8"))
+        return ast.parse(text, str(path))
 
     @cached_property
     def definitions(self) -> dict[str, ast.stmt]:

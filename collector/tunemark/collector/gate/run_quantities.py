@@ -235,7 +235,7 @@ def point_was_requested(r: Run) -> bool:
         "ab": ".+",
     }
     settings = arm.settings if arm else re.sub(r"(, repeat \d+|, memory limited to .+)$", "", point)
-    options = {"devices.count": asked.devices, "devices.strategy": asked.strategy, "devices.offload": asked.offload}
+    options: dict[str, object] = {"devices.count": asked.devices, "devices.strategy": asked.strategy, "devices.offload": asked.offload}
     options |= {"seed": asked.seed, "weights": asked.weights}
     given = dict(assignment.split("=", 1) for assignment in asked.overrides) | {
         name: str(value) for name, value in options.items() if value

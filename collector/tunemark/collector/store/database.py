@@ -182,7 +182,7 @@ def fact_rows(facts: FactBase) -> Rows:
         "workloads": [_workload(card, facts.matrix_of(card.key)) for card in facts.workloads.values()],
         "workload_axes": [row for card in facts.workloads.values() for row in _axes(card)],
         "support": list(_support(facts.support)) if facts.support else [],
-        "gate_scores": [{"position": place, **row.model_dump()} for place, row in enumerate(facts.gate_scores, start=1)],
+        "gate_scores": [{"position": place, **row} for place, row in enumerate(facts.gate_scores, start=1)],
         "prices": price_rows(facts.prices, facts.price_basis),
         "releases": [
             *(columns_of("releases", row) for row in facts.known.releases),

@@ -13,21 +13,7 @@ import typer
 import yaml
 from pydantic import ValidationError
 
-from tunemark.harness.plan.resolve import (
-    RARE,
-    SETTINGS,
-    Options,
-    Resolved,
-    detect,
-    machine_with,
-    refuse_missing_devices,
-    refuse_unsupported,
-    refused,
-    resolve,
-    step_memory,
-    too_large,
-    valid,
-)
+from tunemark.harness.plan import resolve as planning
 from tunemark.harness.run.show import TRACKERS, print_summary, refuse_missing_tracker, report, summary
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
@@ -80,7 +66,7 @@ def row_length(text: str | int) -> int:
 
 
 DATA = "Use card, synthetic, file:PATH (.txt, .csv, .jsonl, or a folder with train and test) or hub:NAME."
-SET = f"Change a setting of the card, such as compile=blocks, or of the run: {', '.join(RARE)}."
+SET = f"Change a setting of the card, such as compile=blocks, or of the run: {', '.join(planning.RARE)}."
 
 
 class Shared(NamedTuple):
@@ -112,7 +98,7 @@ SHARED: dict[str, Shared] = {
 """Parameter of a command, which for the request is a field of Options, and its option."""
 
 
-def with_own_cards(workload: str, model: str | None, options: Options) -> tuple[str, Options]:
+def with_own_cards(workload: str, model: str | None, options: planning.Options) -> tuple[str, planning.Options]:
     """Return a workload's key, and options with the facts that it needs: `workload` may be a card's file, `model` as in `any_model`.
 
     Without that model's weights, its shape is trained from random ones. A file with options holds `workload`, and the names of options or
@@ -128,11 +114,11 @@ def with_own_cards(workload: str, model: str | None, options: Options) -> tuple[
             if value.endswith(".toml") or name in {"weights", "data"} or other:
                 content |= {name: _beside(Path(workload), value)} if value else {}
         workload, model = str(content.pop("workload", "")), model or content.pop("model", None)
-        given = {name: value for name, value in dict(options).items() if value != Options.model_fields[name].get_default()}
+        given = {name: value for name, value in dict(options).items() if value != planning.Options.model_fields[name].get_default()}
         named = {shared.name.removeprefix("--"): shared.setting or name for name, shared in SHARED.items()}
         read = {named.get(name, name): str(value) for name, value in content.items()}
-        request = {name: read.pop(name) for name in list(read) if name in Options.model_fields}
-        asked = valid(request, OPTIONS).setting(f"{name}={value}" for name, value in read.items())
+        request = {name: read.pop(name) for name in list(read) if name in planning.Options.model_fields}
+        asked = planning.valid(request, OPTIONS).setting(f"{name}={value}" for name, value in read.items())
         options = asked.having(**given | {"overrides": (*asked.overrides, *options.overrides)})
     if workload.endswith(".toml"):
         if not Path(workload).is_file():
@@ -191,21 +177,21 @@ def takes_run_options(command: Callable[..., None]) -> Callable[..., None]:
                 sets.append(f"{setting}={value}")
         for name in (assignment.partition("=")[0] for assignment in assigned):
             setting = ALIASES.get(name, name)
-            typed[OPTIONS.get(SETTINGS.get(setting, ""), setting)] = f"--set {name}"
+            typed[OPTIONS.get(planning.SETTINGS.get(setting, ""), setting)] = f"--set {name}"
         try:
-            options = valid(request, OPTIONS).setting((*sets, *assigned))
+            options = planning.valid(request, OPTIONS).setting((*sets, *assigned))
             arguments["workload"], options = with_own_cards(arguments["workload"], model, options)
             command(**arguments, options=options)
         except TunemarkError as error:
             raise _as_typed(error, typed, command.__name__) from error
         except ValidationError as error:
             # Of the request: an empty text, which no record may hold.
-            raise refused(error, OPTIONS) from error
+            raise planning.refused(error, OPTIONS) from error
 
     own = [parameters[name] for name in parameters if name != "options"]
     for name, (named, text, metavar, kind, _, parser) in shared.items():
         info = option(named, text, metavar, parser=parser, rich_help_panel="What is run", show_default=False)
-        default = (Options.model_fields[name].default or None) if name in Options.model_fields else None
+        default = (planning.Options.model_fields[name].default or None) if name in planning.Options.model_fields else None
         own.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]))
     run.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
     run.__name__, run.__doc__ = command.__name__, command.__doc__
@@ -237,7 +223,7 @@ def plan(
         str | None, option("--accelerator", "Plan for another accelerator, such as nvidia-h100-80gb-sxm.", "KEY")
     ] = None,
     as_json: AsJson = False,
-    options: Options,
+    options: planning.Options,
 ) -> None:
     """Show how a workload would run here, or on other machines, with the reason for each value.
 
@@ -253,19 +239,19 @@ def plan(
     """
     facts = options.facts
     if accelerator is None:
-        machine = detect(options.backend)
+        machine = planning.detect(options.backend)
     else:
         counted, accelerator = facts.counted(accelerator, "--accelerator")
         asked = options.devices or counted or (options.nodes if options.nodes > 1 else None)
         devices = asked or 1
         if counted not in {None, devices}:
             raise TunemarkError("--devices", devices, f"differs from {counted} in the name of the accelerator; give one of them")
-        options, machine = options.having(devices=asked), machine_with(facts, accelerator, devices, options.nodes)
-        if note := too_large(facts, accelerator, devices, options.nodes):
+        options, machine = options.having(devices=asked), planning.machine_with(facts, accelerator, devices, options.nodes)
+        if note := planning.too_large(facts, accelerator, devices, options.nodes):
             say(f"note: {note}")
-    resolved = resolve(workload, facts, machine, options)
+    resolved = planning.resolve(workload, facts, machine, options)
     warn_of_plan(resolved, facts, machine)
-    memory = step_memory(resolved.plan, facts.model(resolved.plan.model.key), machine)
+    memory = planning.step_memory(resolved.plan, facts.model(resolved.plan.model.key), machine)
     if as_json:
         answer: dict[str, Any] = {"requested": resolved.requested.model_dump(mode="json"), "plan": resolved.plan.model_dump(mode="json")}
         answer |= {"overrides": [override.model_dump() for override in resolved.overrides], "unsupported": resolved.unsupported}
@@ -282,10 +268,10 @@ def plan(
             (name, value[:SHOWN_OF_HASH] if value and is_hash(name) else value) for name, value in flattened(resolved.plan.settings)
         )
         print_table(("field", "value", "reason"), [(name, value, reasons.get(name, "")) for name, value in settings])
-    refuse_unsupported(resolved)
+    planning.refuse_unsupported(resolved)
 
 
-def warn_of_plan(resolved: Resolved, facts: FactBase, machine: Machine) -> None:
+def warn_of_plan(resolved: planning.Resolved, facts: FactBase, machine: Machine) -> None:
     """Write a warning if more processes than cores are requested, or longer rows than the model has read."""
     plan, card = resolved.plan, facts.model(resolved.plan.model.key)
     warnings = [shared_cores(plan.device, machine)]
@@ -306,7 +292,7 @@ def run(
     repeats: Annotated[int, option("--repeats", "Run N times, each in a fresh process, and report median and range.", "N", min=1)] = 1,
     report_to: Annotated[str | None, option("--report-to", f"Also log the finished run to {', '.join(TRACKERS)}.", "NAME")] = None,
     as_json: AsJson = False,
-    options: Options,
+    options: planning.Options,
 ) -> None:
     """Fine-tune once in a fresh process and write one submission.
 
@@ -334,10 +320,10 @@ def run(
         answer(run_repeats(workload, options, Bench.here(options, out), repeats), as_json=as_json)
     if report_to is not None:
         refuse_missing_tracker(report_to)
-    facts, machine = options.facts, detect(options.backend)
-    resolved = resolve(workload, facts, machine, options)
+    facts, machine = options.facts, planning.detect(options.backend)
+    resolved = planning.resolve(workload, facts, machine, options)
     warn_of_plan(resolved, facts, machine)
-    refuse_missing_devices(options, machine)
+    planning.refuse_missing_devices(options, machine)
     if not options.force:
         refuse_hopeless([resolved], facts, machine)
     if resolved.node_rank:

@@ -24,21 +24,9 @@ from tunemark.schema.files import git_or_none, is_checkout, project_root, write_
 from tunemark.schema.formats import GIB, counted
 from tunemark.schema.plan.capabilities import Machine
 from tunemark.schema.privacy import identity_leaks, machine_names, scrub
+from tunemark.schema.records import submission as records
 from tunemark.schema.records.base import canonical_json
 from tunemark.schema.records.plan import Measurement, Plan, division_of
-from tunemark.schema.records.submission import (
-    RECOVERED,
-    Environment,
-    Harness,
-    MeasurementWarning,
-    Memory,
-    MemoryReading,
-    Outcome,
-    PhaseStart,
-    Submission,
-    Utilisation,
-    submission_name,
-)
 from tunemark.schema.records.trace import Energy, StepTrace, Study
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS, SteadyWindow
 from tunemark.schema.vocabulary import EAGER_UPDATE, HOST_INTERVAL_S, Division, Phase, Status, WarningKind
@@ -96,12 +84,12 @@ def refused_run(reason: str) -> Finished:
     return Finished(log=RunLog(failure=failure), telemetry=Telemetry(), started_at=datetime.now(UTC))
 
 
-def outcome_of(finished: Finished, rules: Measurement) -> Outcome:
+def outcome_of(finished: Finished, rules: Measurement) -> records.Outcome:
     """Return the outcome of a run that was to be measured by these rules."""
     log = finished.log
     status, message, fix = _ending(finished, rules)
     phase = Phase(log.phases[-1]["phase"]) if log.phases else Phase.IMPORT
-    return Outcome(status=status, phase=phase, last_good_step=len(log.steps), message=scrub(message) if message else None, fix=fix)
+    return records.Outcome(status=status, phase=phase, last_good_step=len(log.steps), message=scrub(message) if message else None, fix=fix)
 
 
 def _ending(finished: Finished, rules: Measurement) -> Ending:
@@ -112,7 +100,7 @@ def _ending(finished: Finished, rules: Measurement) -> Ending:
         fix = "raise --set timeout=SECONDS, or find out what hangs in this phase"
         return Status.TIMEOUT, f"not finished after {finished.wall_s:.0f} s", fix
     if finished.ended_by == "parent killed":
-        return Status.CRASH, RECOVERED, PARTIAL_RECORD
+        return Status.CRASH, records.RECOVERED, PARTIAL_RECORD
     if finished.ended_by is not None:
         message = f"no progress: ended after {finished.wall_s:.0f} s with {counted(len(log.steps), 'completed step')}"
         fix = "find out what hangs in this phase, or allow slow steps more time with --set no_step_timeout=SECONDS"
@@ -181,7 +169,7 @@ def assemble(
     supersedes: Superseded | None = None,
     study: Study | None = None,
     golden: GoldenLosses | None = None,
-) -> Submission:
+) -> records.Submission:
     """Return the submission of a run.
 
     `supersedes` is the result that it replaces, `study` the series that it belongs to, and `golden` holds the
@@ -198,7 +186,7 @@ def assemble(
     gates: tuple[Any, ...] = tuple(log.gates)
     if plan.measurement.gates and log.steps:
         gates = (*gates, loss_band(golden, plan, log.trace(), changed=division is Division.OPEN))
-    draft = Submission.model_validate(
+    draft = records.Submission.model_validate(
         {
             "run_id": uuid.uuid4().hex,
             "started_at": finished.started_at,
@@ -212,7 +200,7 @@ def assemble(
             "plan": plan,
             "environment": environment(machine, plan.device.count // plan.device.nodes, log.stack["versions"] if log.stack else None),
             "outcome": outcome_of(finished, plan.measurement),
-            "timeline": tuple(log.phases) or (PhaseStart(phase=Phase.IMPORT, at_s=0.0),),
+            "timeline": tuple(log.phases) or (records.PhaseStart(phase=Phase.IMPORT, at_s=0.0),),
             "process": {name: getattr(finished, name) for name in ("wall_s", "user_s", "system_s", "model_cache")}
             | {"compile_cache": cache["state"], "compile_cache_reason": cache["reason"]},
             **{name: getattr(log, name) for name in ("row_lengths", "model", "effective", "evaluation")},
@@ -231,44 +219,47 @@ def assemble(
     return measured.model_copy(update={"warnings": warnings})
 
 
-def observed_warnings(machine: Machine, finished: Finished) -> Iterator[MeasurementWarning]:
+def observed_warnings(machine: Machine, finished: Finished) -> Iterator[records.MeasurementWarning]:
     """Yield the warnings about circumstances that the record does not hold."""
     for note in finished.log.notes:
         if note["source"] == EAGER_UPDATE:
             message = f"{EAGER_UPDATE}: not compiled, which takes several times longer and more memory; install a C compiler and Triton"
-            yield MeasurementWarning(kind=WarningKind.FALLBACK, message=f"{message} ({scrub(note['message'])})")
+            yield records.MeasurementWarning(kind=WarningKind.FALLBACK, message=f"{message} ({scrub(note['message'])})")
     for index, count in finished.telemetry.devices.foreign.items():
         if count:
             message = f"{count} other process{'es' * (count != 1)} used device {index}; end them and repeat"
-            yield MeasurementWarning(kind=WarningKind.BUSY_DEVICE, message=message)
+            yield records.MeasurementWarning(kind=WarningKind.BUSY_DEVICE, message=message)
     if machine.free_disk_bytes < LOW_DISK_BYTES:
         message = f"{machine.free_disk_bytes / GIB:.1f} GiB of disk were free"
-        yield MeasurementWarning(kind=WarningKind.LOW_DISK, message=message)
+        yield records.MeasurementWarning(kind=WarningKind.LOW_DISK, message=message)
     if finished.log.torn:
-        yield MeasurementWarning(kind=WarningKind.TRUNCATED_LOG, message="a line of the worker's log was cut off and left out")
+        yield records.MeasurementWarning(kind=WarningKind.TRUNCATED_LOG, message="a line of the worker's log was cut off and left out")
 
 
-def environment(machine: Machine, count: int, runtime: Mapping[str, str] | None = None) -> Environment:
+def environment(machine: Machine, count: int, runtime: Mapping[str, str] | None = None) -> records.Environment:
     """Return the recorded facts of a machine, with its first `count` devices and the versions that a worker found."""
-    facts: dict[str, Any] = {name: getattr(machine, name) for name in Environment.model_fields}
-    return Environment(**facts | {"devices": machine.devices[:count], "runtime": dict(runtime or {})})
+    facts: dict[str, Any] = {name: getattr(machine, name) for name in records.Environment.model_fields}
+    return records.Environment(**facts | {"devices": machine.devices[:count], "runtime": dict(runtime or {})})
 
 
-def memory(finished: Finished, nodes: int = 1) -> Memory:
+def memory(finished: Finished, nodes: int = 1) -> records.Memory:
     """Return all memory peaks, each with its method or the reason why it is null. The parent sees only the first of several machines."""
     log, samples = finished.log, finished.telemetry.samples
     where = " of the first machine" if nodes > 1 else ""
-    missing = MemoryReading(reason="the worker ended before it read its peaks")
+    missing = records.MemoryReading(reason="the worker ended before it read its peaks")
     swap = max((sample.swap_bytes for sample in samples if sample.swap_bytes is not None), default=None)
     device_used = memory_used(finished.telemetry.devices)
-    host_rss, host_swap = MemoryReading(reason="no worker was started"), MemoryReading(reason="this system reports no swap by process")
+    host_rss, host_swap = (
+        records.MemoryReading(reason="no worker was started"),
+        records.MemoryReading(reason="this system reports no swap by process"),
+    )
     if finished.max_rss_bytes:
         peak = max([finished.max_rss_bytes, *(sample.rss_bytes for sample in samples)])
         method = f"peak resident memory of the worker's processes{where} (ru_maxrss, and every {HOST_INTERVAL_S:g} s)"
-        host_rss = MemoryReading(peak_bytes=peak, method=method)
+        host_rss = records.MemoryReading(peak_bytes=peak, method=method)
     if swap is not None:
-        host_swap = MemoryReading(peak_bytes=swap, method=f"VmSwap of the worker's processes{where} every {HOST_INTERVAL_S:g} s")
-    return Memory(
+        host_swap = records.MemoryReading(peak_bytes=swap, method=f"VmSwap of the worker's processes{where} every {HOST_INTERVAL_S:g} s")
+    return records.Memory(
         device_allocated=_highest(log.memory["allocated"], log.ranks, "device_allocated_bytes") if log.memory else missing,
         device_reserved=_highest(log.memory["reserved"], log.ranks, "device_reserved_bytes") if log.memory else missing,
         device_used=device_used.model_copy(update={"method": f"{device_used.method}{where}" if device_used.method else None}),
@@ -277,20 +268,20 @@ def memory(finished: Finished, nodes: int = 1) -> Memory:
     )
 
 
-def _highest(first: dict[str, Any], ranks: list[dict[str, Any]], field: str) -> MemoryReading:
+def _highest(first: dict[str, Any], ranks: list[dict[str, Any]], field: str) -> records.MemoryReading:
     """Return the highest peak of all processes; `first` is the reading of the first one."""
-    reading = MemoryReading.model_validate(first)
+    reading = records.MemoryReading.model_validate(first)
     peaks = [rank[field] for rank in ranks if rank[field] is not None]
     return reading.model_copy(update={"peak_bytes": max(peaks)}) if reading.peak_bytes is not None and peaks else reading
 
 
-def _utilisation(plan: Plan, finished: Finished, trace: StepTrace, window: SteadyWindow | None) -> Utilisation | None:
+def _utilisation(plan: Plan, finished: Finished, trace: StepTrace, window: SteadyWindow | None) -> records.Utilisation | None:
     """Return the use of host and devices over the steady window; None without one or without a sample in it."""
     if window is None:
         return None
     if plan.device.nodes > 1:
         reason = f"only the first of {plan.device.nodes} machines was sampled, so the energy of all devices is unknown"
-        return Utilisation(samples=0, interval_s=HOST_INTERVAL_S, energy=Energy(source="none", reason=reason))
+        return records.Utilisation(samples=0, interval_s=HOST_INTERVAL_S, energy=Energy(source="none", reason=reason))
     return utilisation(finished.telemetry, *window_times(trace, window))
 
 
@@ -304,13 +295,13 @@ def tries(submitted: Path) -> Path:
     return submitted.parent / TRIES if submitted.name == SUBMISSIONS else submitted
 
 
-def is_submission(record: Submission) -> bool:
+def is_submission(record: records.Submission) -> bool:
     """Return True if others learn from a record: it trained, or ran out of memory. Searches only try, and typing errors do neither."""
     searched = record.study is not None and record.study.kind in {"tune", "frontier"}
     return not searched and (len(record.trace) > 0 or record.outcome.status in {Status.OOM_DEVICE, Status.OOM_HOST})
 
 
-def write(submission: Submission, folder: Path | None = None) -> Path:
+def write(submission: records.Submission, folder: Path | None = None) -> Path:
     """Write a submission under the name of its content; return the file.
 
     Raises TunemarkError when text in it could identify this machine: nothing is then written.
@@ -320,7 +311,7 @@ def write(submission: Submission, folder: Path | None = None) -> Path:
         fix = f"looks like {what}; a submission must not identify a machine; please report this"
         raise TunemarkError(field, value, fix, exit_code=Exit.INTERNAL)
     place = submissions(folder) if is_submission(submission) else tries(submissions(folder))
-    path = place / submission.workload / submission_name(submission, content)
+    path = place / submission.workload / records.submission_name(submission, content)
     write_atomically(path, content)
     return path
 
@@ -328,13 +319,13 @@ def write(submission: Submission, folder: Path | None = None) -> Path:
 # Provenance: the source that measures
 
 
-def harness_version() -> Harness:
+def harness_version() -> records.Harness:
     """Return version and commit, and if it has uncommitted changes: of the checkout, else of the one that the package was built from."""
     commit, changes = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--untracked-files=no")
     if commit and changes is not None:
-        return Harness(version=VERSION, commit=commit, dirty=bool(changes))
+        return records.Harness(version=VERSION, commit=commit, dirty=bool(changes))
     built = json.loads(BUILT_FROM.read_bytes()) if BUILT_FROM.exists() else {"commit": None, "dirty": None}
-    return Harness(version=VERSION, commit=built["commit"], dirty=built["dirty"])
+    return records.Harness(version=VERSION, commit=built["commit"], dirty=built["dirty"])
 
 
 def source_content() -> str:

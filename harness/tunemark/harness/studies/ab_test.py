@@ -37,7 +37,6 @@ class Comparison(StudyResult):
     step_time: Change | None
     """Median step: the throughput of an undisturbed machine."""
     memory: Change | None
-    """Peak memory."""
     loss: Change | None
     """Training loss after equal tokens; None if it is not above 0."""
     loss_changed: bool
@@ -50,7 +49,6 @@ class Comparison(StudyResult):
     cold: bool
     """True if each run began with empty compile caches."""
     runs: tuple[str, ...]
-    """Submissions."""
 
     @property
     def exit_code(self) -> Exit:

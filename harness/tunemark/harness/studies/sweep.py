@@ -50,7 +50,6 @@ class Row:
     message: str | None
     """Why it is not ok."""
     files: tuple[str, ...]
-    """Its submissions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,24 +20,18 @@ from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.trace import STOCHASTIC_OPTIMIZER, TORCH_NAMES, short
 from tunemark.schema.vocabulary import ATTENTION_KERNELS, LOSS_CHUNK, NATIVE, NEURON_ROUNDING, SDPA_KERNELS, VARLEN, Backend, Checkpointing
 
-KEPT = frozenset(
-    {
-        "aten::mm",
-        "aten::addmm",
-        "aten::bmm",
-        "aten::_scaled_mm",
-        "aten::_scaled_dot_product_flash_attention",
-        "aten::_scaled_dot_product_efficient_attention",
-        "aten::_scaled_dot_product_cudnn_attention",
-        "aten::_scaled_dot_product_flash_attention_for_cpu",
-        "torch_attn::_varlen_attn",
-        # FlashAttention 2, for rows and for packed documents; FlashAttention 3 through Python and from C++.
+KEPT = {
+    *("aten::mm", "aten::addmm", "aten::bmm", "aten::_scaled_mm", "torch_attn::_varlen_attn"),
+    *(f"aten::_scaled_dot_product_{kernel}_attention" for kernel in ("flash", "efficient", "cudnn")),
+    "aten::_scaled_dot_product_flash_attention_for_cpu",
+    # FlashAttention 2, for rows and for packed documents; FlashAttention 3 through Python and from C++.
+    *(
         "flash_attn::_flash_attn_forward",
         "flash_attn::_flash_attn_varlen_forward",
         "flash_attn_3::_flash_attn_forward",
         "flash_attn_3::fwd",
-    }
-)
+    ),
+}
 """Operators, by torch's names, with results that selective checkpointing keeps. A package's operators exist after its import."""
 
 

@@ -23,29 +23,10 @@ from transformers import get_scheduler
 
 from tunemark.harness.run.run_log import MAXRSS_UNIT, STOP_FILE, LogWriter, Order, rank_of_this_process
 from tunemark.harness.vendors.protocol import AllocatorState, Device, Stamp, vendor_of
+from tunemark.harness.worker import levers, models
 from tunemark.harness.worker.data import MicroBatch, Samples, StepsAhead, micro_batches, to_device
 from tunemark.harness.worker.engines import Engine, build_optimizer, fused_adamw, open_accelerator, save_weights, shapes_only, shard, wrap
-from tunemark.harness.worker.levers import (
-    blocks,
-    cache_state,
-    compile_model,
-    compiled_graphs,
-    effective,
-    lengths_vary,
-    states_of,
-    watch_compute,
-)
-from tunemark.harness.worker.models import (
-    NO_GRADIENTS,
-    Gradients,
-    build_model,
-    check,
-    drawn_on_device,
-    loaded_sharded,
-    model_facts,
-    switch_to_evaluation,
-    torch_dtype,
-)
+from tunemark.harness.worker.levers import effective
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.samples import Counts, Sample
 from tunemark.schema.statistics.intervals import weighted_mean
@@ -111,27 +92,27 @@ class SubmittedStep:
 def run_by_loop(order: Order, samples: Samples, device: Device, log: LogWriter, folder: Path) -> Trainer:
     """Build the model, check, train and evaluate; log the measurements. Return the objects to keep alive until the process ends."""
     plan, rank = order.plan, rank_of_this_process()
-    drawn = drawn_on_device(plan, order.card, device)
+    drawn = models.drawn_on_device(plan, order.card, device)
     scratch, empty = folder / f"weights-{rank}", shapes_only(plan, rank, drawn=drawn)
     # DeepSpeed must know its settings before transformers builds a model that it shards.
-    accelerator = open_accelerator(plan, device, load_sharded=True) if loaded_sharded(plan, order.card) else None
-    model = build_model(plan, order.card, order.weights_from, samples.vocabulary, scratch, device, empty=empty)
-    log.event("model", **model_facts(model))
+    accelerator = open_accelerator(plan, device, load_sharded=True) if models.loaded_sharded(plan, order.card) else None
+    model = models.build_model(plan, order.card, order.weights_from, samples.vocabulary, scratch, device, empty=empty)
+    log.event("model", **models.model_facts(model))
 
     batches = micro_batches(plan, samples.training, rank, plan.batch.data_parallel)
     if plan.measurement.gates:
         # With the first micro-batch, which is then trained on too. The model moves to the device.
         log.phase(Phase.CHECK, device.now())
         first = next(batches)
-        for gate in check(plan, model, device, first):
+        for gate in models.check(plan, model, device, first):
             log.event("gate", **gate)
         batches = chain([first], batches)
     # After the gates, so that compilation is part of the first step that needs it.
-    compile_model(plan, model)
+    levers.compile_model(plan, model)
     trainer = prepare(plan, model, device, log, stop_rule(plan, samples.training_rows, folder), accelerator, drawn=drawn)
     gradients = train_between_probes(trainer, batches)
-    log.event("model", **model_facts(trainer.engine.model, trainer.engine.optimizer, gradients))
-    log.event("effective", **trainer.effective, optimizer_states_on=states_of(trainer.engine.optimizer))
+    log.event("model", **models.model_facts(trainer.engine.model, trainer.engine.optimizer, gradients))
+    log.event("effective", **trainer.effective, optimizer_states_on=levers.states_of(trainer.engine.optimizer))
 
     if samples.evaluation:
         log.phase(Phase.EVAL, device.now())
@@ -140,7 +121,7 @@ def run_by_loop(order: Order, samples: Samples, device: Device, log: LogWriter, 
         log.phase(Phase.SAVE, device.now())
         log.event("saved", bytes=save_weights(trainer.engine, folder / "saved", rank=rank))
     log.phase(Phase.TEARDOWN, device.now())
-    log.event("compile_cache", **cache_state(plan))
+    log.event("compile_cache", **levers.cache_state(plan))
     report_ranks(trainer)
     trainer.engine.close()
     return trainer
@@ -185,11 +166,11 @@ def prepare(
         log.event("effective", **settings)
 
     # The number format is known after the first step, the place of the states after training.
-    watch_compute(engine.bare, blocks(engine.bare), log_compute)
+    levers.watch_compute(engine.bare, levers.blocks(engine.bare), log_compute)
     return Trainer(engine, scheduler, device, log, plan, stop, rank=rank_of_this_process(), effective=settings)
 
 
-def train_between_probes(trainer: Trainer, batches: Iterator[MicroBatch]) -> Gradients:
+def train_between_probes(trainer: Trainer, batches: Iterator[MicroBatch]) -> models.Gradients:
     """Train, and measure the device's matrix rate before and after; return the size of the gradients."""
     plan, device, log = trainer.plan, trainer.device, trainer.log
 
@@ -213,7 +194,7 @@ def train_between_probes(trainer: Trainer, batches: Iterator[MicroBatch]) -> Gra
 # The loop
 
 
-def train(trainer: Trainer, batches: Iterator[MicroBatch]) -> Gradients:
+def train(trainer: Trainer, batches: Iterator[MicroBatch]) -> models.Gradients:
     """Train until the stop rule or the end of the batches; log each completed step and return the size of the gradients.
 
     Raises LossNotFinite after logging a step with a loss that is not a finite number.
@@ -241,12 +222,12 @@ def collector_at_rest() -> Iterator[None]:
         gc.unfreeze()
 
 
-def train_steps(trainer: Trainer, steps: StepsAhead) -> Gradients:
+def train_steps(trainer: Trainer, steps: StepsAhead) -> models.Gradients:
     """Train as `train` describes."""
-    device, engine, pending, gradients, step = trainer.device, trainer.engine, deque[SubmittedStep](), NO_GRADIENTS, 0
+    device, engine, pending, gradients, step = trainer.device, trainer.engine, deque[SubmittedStep](), models.NO_GRADIENTS, 0
     device.begin()
     started_s = step_started_s = device.now()
-    compiling_s, graphs = 0.0, compiled_graphs()
+    compiling_s, graphs = 0.0, levers.compiled_graphs()
     reader = StepReader(trainer, pending, started_s, device.allocator())
     trainer.log.event("training", started_at_s=trainer.log.since_spawn(started_s))
     while not trainer.stop.planned(step) and not reader.voted_to_stop(step):
@@ -260,7 +241,7 @@ def train_steps(trainer: Trainer, steps: StepsAhead) -> Gradients:
             gradients = engine.gradients()
         engine.forget_gradients()
         step += 1
-        graphs_before, graphs = graphs, compiled_graphs()
+        graphs_before, graphs = graphs, levers.compiled_graphs()
         now_s = device.now()
         if graphs > graphs_before:
             # Compiling does not use up the time limit of training.
@@ -292,7 +273,7 @@ def accumulate_gradients(trainer: Trainer, micro_batches: list[MicroBatch]) -> t
     for number, micro_batch in enumerate(micro_batches, start=1):
         tensors = to_device(micro_batch.tensors, trainer.device.torch_name)
         if trainer.plan.model.compile != "none":
-            lengths_vary(tensors)
+            levers.lengths_vary(tensors)
         last = number == len(micro_batches)
         if trainer.plan.model.compile_mode == "reduce-overhead":
             # The results of CUDA graphs live until the next micro-batch.
@@ -401,7 +382,7 @@ def matrix_rate(device: Device, backend: Backend, dtype: Dtype) -> dict[str, Any
         # A generator of its own: training is the same with and without a probe.
         place = device.torch_name if device.draws_weights else "cpu"
         own = torch.Generator(device=place).manual_seed(0)
-        drawn = (torch.randn(size, size, generator=own, dtype=torch_dtype(dtype), device=place) for _ in range(2))
+        drawn = (torch.randn(size, size, generator=own, dtype=models.torch_dtype(dtype), device=place) for _ in range(2))
         left, right = (matrix.to(device.torch_name) for matrix in drawn)
         product = left @ right
         products, probed_s = 1, 0.0
@@ -435,7 +416,7 @@ def evaluate(plan: Plan, model: Any, device: Device, samples: list[Sample]) -> d
     if plan.data.packing:
         plan = plan.model_copy(update={"data": plan.data.model_copy(update={"packing": False, "padding": Padding.DYNAMIC})})
     classified = plan.model.task is Task.SEQUENCE_CLASSIFICATION
-    switch_to_evaluation(model)
+    models.switch_to_evaluation(model)
     losses, supervised, correct, rows = [], [], 0, 0
     with torch.no_grad():
         for batch in micro_batches(plan, iter(samples)):

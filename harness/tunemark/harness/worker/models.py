@@ -16,26 +16,13 @@ from torch.nn.utils import skip_init
 from tunemark.harness.vendors.protocol import COMPLETE_INITIALISERS, DRAWN_ON_HOST, Device
 from tunemark.harness.worker.data import MicroBatch, to_device
 from tunemark.harness.worker.levers import add_masks, fuse, is_fp8, layers_in_fp8, limit_sdpa, prepare_transformers, recompute, store_in_fp8
+from tunemark.schema import vocabulary as words
 from tunemark.schema.facts.any_model import SETTINGS, fields_of
 from tunemark.schema.facts.cards import STATE_SPACE, WITHOUT_WINDOW, ModelCard
 from tunemark.schema.physics.architecture import blocks_with_experts, mixer_of
 from tunemark.schema.physics.families import Mixer
 from tunemark.schema.records.plan import LoraSettings, Plan, Precision, Quantisation
 from tunemark.schema.records.trace import TORCH_NAMES, short
-from tunemark.schema.vocabulary import (
-    BLOCK_OFFSET,
-    BLOCK_SCALES,
-    FP8_SCALES,
-    PACKING_NOISE,
-    SCALES_OF_BLOCK_SCALES,
-    SHARDED_WEIGHTS,
-    Checkpointing,
-    Dtype,
-    Method,
-    Strategy,
-    Task,
-    Weights,
-)
 
 NO_TOKEN = 0
 LAYER_TYPES: dict[Mixer, str] = {"attention": "full_attention", "window": "sliding_attention", "convolution": "conv"}
@@ -82,8 +69,8 @@ def _of_family(card: ModelCard) -> dict[str, Any]:
     """Return the settings that a card has in other fields, in Gemma 4, in Granite 4 and in Nemotron-H."""
     inner = card.intermediate_size * (card.shared_experts or 1)
     if card.family == "nemotron_h":
-        unused = {"n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 1}
-        return {"moe_shared_expert_intermediate_size": inner} if card.experts else unused | {"moe_intermediate_size": inner}
+        experts = {"n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 1, "moe_intermediate_size": inner}
+        return {"moe_latent_size": None} | ({"moe_shared_expert_intermediate_size": inner} if card.experts else experts)
     if card.family in STATE_SPACE:
         settings = {
             "num_local_experts": card.experts or 0,
@@ -125,7 +112,7 @@ def build_model(
     limit_sdpa(plan)
     with torch.device("meta") if empty else nullcontext():
         model = _load(plan, card, weights_from, vocabulary, scratch, device, empty=empty)
-        if plan.model.weights is Weights.PRETRAINED or plan.quantisation is not None:
+        if plan.model.weights is words.Weights.PRETRAINED or plan.quantisation is not None:
             refuse_another_architecture(model.config, card)
         model.config.use_cache = False
         store_in_fp8(plan, model, device.torch_name)
@@ -141,10 +128,10 @@ def _load(
     plan: Plan, card: ModelCard, weights_from: str | None, vocabulary: int | None, scratch: Path, device: Device, *, empty: bool
 ) -> Any:  # noqa: ANN401 - a torch module
     """Return the model as transformers builds it: with the weights of a folder or hub id, random ones, or none."""
-    auto = transformers.AutoModelForCausalLM if plan.model.task is Task.CAUSAL_LM else transformers.AutoModelForSequenceClassification
+    auto = transformers.AutoModelForCausalLM if plan.model.task is words.Task.CAUSAL_LM else transformers.AutoModelForSequenceClassification
     settings: dict[str, Any] = {"dtype": torch_dtype(plan.precision.parameters), "attn_implementation": plan.model.attention}
     labels = {"num_labels": plan.model.labels} if plan.model.labels else {}
-    random = plan.model.weights is Weights.RANDOM
+    random = plan.model.weights is words.Weights.RANDOM
     if random or empty:
         if random:
             config = config_of(card, labels=plan.model.labels, vocabulary=vocabulary)
@@ -174,7 +161,7 @@ def _load(
     return auto.from_pretrained(weights_from, **settings, **labels)
 
 
-def four_bit(quantisation: Quantisation, compute: Dtype) -> Any:  # noqa: ANN401 - a transformers class
+def four_bit(quantisation: Quantisation, compute: words.Dtype) -> Any:  # noqa: ANN401 - a transformers class
     """Return the settings of transformers for four-bit weights."""
     return transformers.BitsAndBytesConfig(
         load_in_4bit=True,
@@ -184,7 +171,7 @@ def four_bit(quantisation: Quantisation, compute: Dtype) -> Any:  # noqa: ANN401
     )
 
 
-def torch_dtype(dtype: Dtype) -> Any:  # noqa: ANN401 - a torch dtype
+def torch_dtype(dtype: words.Dtype) -> Any:  # noqa: ANN401 - a torch dtype
     """Return torch's number format; tf32 is stored as fp32."""
     return getattr(torch, TORCH_NAMES[dtype])
 
@@ -203,10 +190,10 @@ def refuse_another_architecture(config: Any, card: ModelCard) -> None:  # noqa: 
 
 def add_adapters(plan: Plan, lora: LoraSettings, model: Any) -> Any:  # noqa: ANN401 - a torch module
     """Return the model with low-rank adapters; its own weights are frozen."""
-    if plan.model.gradient_checkpointing is not Checkpointing.NONE or plan.model.compile == "blocks":
+    if plan.model.gradient_checkpointing is not words.Checkpointing.NONE or plan.model.compile == "blocks":
         # Otherwise no gradient reaches the first adapter through checkpointed blocks, and the first block needs a graph of its own.
         model.enable_input_require_grads()
-    task = "CAUSAL_LM" if plan.model.task is Task.CAUSAL_LM else "SEQ_CLS"
+    task = "CAUSAL_LM" if plan.model.task is words.Task.CAUSAL_LM else "SEQ_CLS"
     adapted = peft.get_peft_model(model, peft.LoraConfig(**lora_keywords(lora, task)), autocast_adapter_dtype=False)
     for parameter in adapted.parameters():
         # With four-bit layers peft 0.17 creates adapters in fp32, whatever the model's format.
@@ -245,7 +232,7 @@ ZERO_AT_FIRST = ("lora_B", "lora_embedding_A")
 
 def check(plan: Plan, model: Any, device: Device, batch: MicroBatch) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - a torch module
     """Yield the gates of a plan as `submission.gates` holds them. The random number generators are left unchanged."""
-    if plan.device.strategy in SHARDED_WEIGHTS:
+    if plan.device.strategy in words.SHARDED_WEIGHTS:
         why = f"the model is sharded by {plan.device.strategy.value}; run the workload on one device for this check"
         yield from ({"name": name, "passed": None, "detail": why} for name in GATES)
         return
@@ -262,7 +249,7 @@ def check(plan: Plan, model: Any, device: Device, batch: MicroBatch) -> Iterator
 def adapter_gradient(plan: Plan, model: Any, tensors: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401 - a torch module
     """Check that a backward pass reaches every trained weight, and every adapter with a nonzero gradient; return the gate."""
     model(**tensors).loss.backward()
-    full = plan.method is Method.FULL
+    full = plan.method is words.Method.FULL
     trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     without = [name for name, parameter in trained if parameter.grad is None]
     # While one of an adapter's two matrices is zero, the other one has no gradient.
@@ -299,7 +286,7 @@ def packed_documents(plan: Plan, model: Any, tensors: dict[str, Any]) -> dict[st
     model.train(training)
     difference = float((before - after).abs().max() / before.std())
     return gate | {
-        "passed": difference <= PACKING_NOISE[plan.precision.compute.value],
+        "passed": difference <= words.PACKING_NOISE[plan.precision.compute.value],
         "detail": f"another first document changes the logits of the second by {difference:.1e} of their spread",
     }
 
@@ -322,16 +309,16 @@ def model_facts(model: Any, optimizer: Any = None, gradients: Gradients = NO_GRA
     """Return the sizes of model and optimizer tensors in bytes, tied parameters once. Before training there is no optimizer."""
     by_dtype: Counter[str] = Counter()
     named = {id(layer.weight): "fp8" for layer in layers_in_fp8(model)}
-    named |= (scales := {id(layer.weight_scales): FP8_SCALES for layer in layers_in_fp8(model)})
+    named |= (scales := {id(layer.weight_scales): words.FP8_SCALES for layer in layers_in_fp8(model)})
     for parameter in model.parameters():
         by_dtype[named.get(id(parameter)) or short(str(parameter.dtype))] += bytes_here(parameter)
         state = getattr(parameter, "quant_state", None)
         if state is not None:
-            by_dtype[BLOCK_SCALES] += state.absmax.nbytes
+            by_dtype[words.BLOCK_SCALES] += state.absmax.nbytes
         if state is not None and getattr(state, "nested", False):
             # Double quantisation: the scales are quantised too.
-            by_dtype[SCALES_OF_BLOCK_SCALES] += state.state2.absmax.nbytes
-            by_dtype[BLOCK_OFFSET] += state.offset.nbytes
+            by_dtype[words.SCALES_OF_BLOCK_SCALES] += state.state2.absmax.nbytes
+            by_dtype[words.BLOCK_OFFSET] += state.offset.nbytes
     states = optimizer.state.values() if optimizer is not None else ()
     state_bytes = sum(bytes_here(value) for state in states for value in state.values() if hasattr(value, "nbytes"))
     return {
@@ -380,15 +367,15 @@ NEWEST_INITIALISERS = int(transformers.__version__.split(".")[0]) >= COMPLETE_IN
 
 def drawn_on_device(plan: Plan, card: ModelCard, device: Device) -> bool:
     """Return True if a run draws its weights on the device. A seed then has other weights than on the host."""
-    complete = NEWEST_INITIALISERS or plan.device.strategy is not Strategy.FSDP2
+    complete = NEWEST_INITIALISERS or plan.device.strategy is not words.Strategy.FSDP2
     # No device may hold the whole model that ZeRO 3 shards: DeepSpeed draws it, module by module.
-    suited = complete and plan.device.strategy is not Strategy.ZERO3
-    return plan.model.weights is Weights.RANDOM and device.draws_weights and _large(card) and suited
+    suited = complete and plan.device.strategy is not words.Strategy.ZERO3
+    return plan.model.weights is words.Weights.RANDOM and device.draws_weights and _large(card) and suited
 
 
 def loaded_sharded(plan: Plan, card: ModelCard) -> bool:
     """Return True if DeepSpeed shards each module while transformers builds the model, so that no process holds it whole."""
-    return plan.device.strategy is Strategy.ZERO3 and (plan.model.weights is Weights.PRETRAINED or _large(card))
+    return plan.device.strategy is words.Strategy.ZERO3 and (plan.model.weights is words.Weights.PRETRAINED or _large(card))
 
 
 def _large(card: ModelCard) -> bool:

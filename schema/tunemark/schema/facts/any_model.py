@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+import tomllib
 import urllib.request
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -11,16 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts.cards import (
-    DENSE_FIRST,
-    DENSE_FIRST_FIELDS,
-    HYBRID,
-    LATENT,
-    LATENT_FIELDS,
-    SHARED,
-    WITHOUT_WINDOW,
-    ModelCard,
-)
+from tunemark.schema.facts.cards import DENSE_FIRST, DENSE_FIRST_FIELDS, LATENT, LATENT_FIELDS, SHARED, WITHOUT_WINDOW, ModelCard
 from tunemark.schema.facts.fact_base import FactBase, validated
 from tunemark.schema.facts.names import not_modelled, suggest_card
 from tunemark.schema.physics.architecture import count_parameters, special_mixers
@@ -28,106 +20,13 @@ from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.records.base import LARGEST
 from tunemark.schema.safe_text import terminal
 
-CONFIG_FIELDS = {
-    theirs: ours
-    for ours, names in (
-        ("hidden_size", "hidden_size n_embd"),
-        ("intermediate_size", "intermediate_size n_inner ffn_hidden_size block_ff_dim moe_intermediate_size"),
-        ("layers", "num_hidden_layers n_layer"),
-        ("attention_heads", "num_attention_heads n_head"),
-        ("key_value_heads", "num_key_value_heads"),
-        ("head_dim", "head_dim qk_nope_head_dim"),
-        ("rotary_head_dim", "qk_rope_head_dim"),
-        ("value_head_dim", "v_head_dim"),
-        ("query_rank", "q_lora_rank"),
-        ("key_value_rank", "kv_lora_rank"),
-        ("vocabulary", "vocab_size"),
-        ("context_length", "max_position_embeddings n_positions"),
-        ("tied_embeddings", "tie_word_embeddings tie_embedding"),
-        ("sliding_window", "sliding_window attention_chunk_size local_attention"),
-        ("experts", "num_experts num_local_experts n_routed_experts moe_num_experts"),
-        ("active_experts", "num_experts_per_tok top_k_experts moe_k"),
-        ("shared_experts", "n_shared_experts moe_num_shared_experts"),
-        ("dense_intermediate_size", "intermediate_size_mlp"),
-        ("dense_layers", "first_k_dense_replace num_dense_layers moe_layer_start_index"),
-        ("mixture_every", "interleave_moe_layer_step"),
-        ("wide_head_dim", "global_head_dim"),
-        ("wide_key_value_heads", "num_global_key_value_heads"),
-        ("per_layer_width", "hidden_size_per_layer_input"),
-        ("sharing_layers", "num_kv_shared_layers"),
-        ("linear_key_heads", "linear_num_key_heads mamba_n_groups n_groups"),
-        ("linear_value_heads", "linear_num_value_heads mamba_n_heads mamba_num_heads"),
-        ("linear_head_dim", "linear_key_head_dim linear_value_head_dim mamba_d_head mamba_head_dim"),
-        ("state_size", "mamba_d_state ssm_state_size"),
-        ("full_attention_every", "full_attention_interval"),
-    )
-    for theirs in names.split()
-}
-"""Name in transformers -> field of the model card. Of several names for one field, a family has one, or the last is that of its experts."""
-SETTINGS: dict[str, dict[str, Any]] = {
-    "cohere": {"use_qk_norm": False},
-    "falcon": {"multi_query": True, "new_decoder_architecture": False, "alibi": False, "bias": False},
-    "stablelm": {"use_qkv_bias": False, "qk_layernorm": False, "use_parallel_residual": False},
-    "nemotron_h": {"moe_latent_size": None, "use_bias": False, "mlp_bias": False, "attention_bias": False},
-    "deberta-v2": {"relative_attention": True, "share_att_key": True, "position_buckets": 256, "norm_rel_ebd": "layer_norm"}
-    | {"position_biased_input": False, "type_vocab_size": 0, "conv_kernel_size": 0},
-}
+TABLE: dict[str, Any] = tomllib.loads(Path(__file__).with_name("any_model.toml").read_text(encoding="utf-8"))
+CONFIG_FIELDS = {theirs: ours for ours, names in TABLE["fields"].items() for theirs in names.split()}
+"""Name in transformers -> field of the model card."""
+SETTINGS: dict[str, dict[str, Any]] = TABLE["settings"]
 """Family -> keys and values in transformers of all its models that are known here; another value is another architecture."""
-OTHER_KEYS = (
-    *("model_type", "layer_types", "use_sliding_window", "sliding_window_pattern", "shared_expert_intermediate_size"),
-    *("enable_moe_block", "attention_k_eq_v", "use_double_wide_mlp", "per_layer_config", "_name_or_path"),
-    *("shared_intermediate_size", "mamba_expand", "full_attn_idxs", "global_attn_every_n_layers"),
-    *("block_auto_adjust_ff_dim", "block_multiple_of", "layers_block_type", "hybrid_override_pattern"),
-    "moe_shared_expert_intermediate_size",
-    *(key for settings in SETTINGS.values() for key in settings),
-)
+OTHER_KEYS = (*TABLE["other_keys"], *(key for settings in SETTINGS.values() for key in settings))
 """Further names that say something about a model."""
-TIED = (
-    *("gemma", "gemma2", "gemma3_text", "gemma4_text", "cohere", "cohere2", "smollm3", "ernie4_5", "ernie4_5_moe", "starcoder2", "falcon"),
-    *("lfm2", "lfm2_moe", "gpt2", "modernbert", "deberta-v2"),
-)
-"""Families whose output projection is tied to the embedding unless a configuration says no."""
-DEFAULTS: dict[str, dict[str, Any]] = {
-    "gemma": {"head_dim": 256, "vocabulary": 256_000, "context_length": 8192},
-    "gemma2": {"head_dim": 256, "vocabulary": 256_000, "context_length": 8192, "full_attention_every": 2},
-    "gemma3_text": {"attention_heads": 8, "key_value_heads": 4, "head_dim": 256, "vocabulary": 262_208, "context_length": 131_072}
-    | {"full_attention_every": 6},
-    "olmo3": {"full_attention_every": 4},
-    "gpt_oss": {"full_attention_every": 2, "head_dim": 64},
-    "deepseek_v2": {"dense_layers": 0},
-    "deepseek_v3": {"dense_layers": 3},
-    "glm4_moe_lite": {"dense_layers": 1},
-    "llama4_text": {"full_attention_every": 4, "sliding_window": 8192, "mixture_every": 1, "dense_layers": 0, "shared_experts": 1}
-    | {"head_dim": 128, "experts": 16, "active_experts": 1, "intermediate_size": 8192, "dense_intermediate_size": 16_384},
-    "gemma4_text": {"head_dim": 256, "wide_head_dim": 512, "full_attention_every": 6, "vocabulary": 262_144, "context_length": 131_072},
-    "cohere": {"context_length": 8192},
-    "cohere2": {"context_length": 8192, "full_attention_every": 4},
-    "lfm2": {"context_length": 128_000, "full_attention_every": 1},
-    "lfm2_moe": {"context_length": 128_000, "full_attention_every": 1},
-    "falcon": {"key_value_heads": 1, "context_length": 2048},
-    "modernbert": {"sliding_window": 128},
-    "gpt2": {"vocabulary": 50_257, "context_length": 1024},
-}
-DEFAULTS |= {
-    family: {"full_attention_every": 4, "head_dim": 256, "linear_key_heads": 16, "linear_value_heads": 32, "linear_head_dim": 128}
-    for family in HYBRID
-}
-"""Family -> what its configuration class in transformers 5.23 completes, where files on the hub leave it out and it is not the usual."""
-TEXT_PART = {
-    "gemma3": "gemma3_text",
-    "llama4": "llama4_text",
-    "qwen3_5": "qwen3_5_text",
-    "qwen3_5_moe": "qwen3_5_moe_text",
-    "gemma4": "gemma4_text",
-    "kimi_k2": "deepseek_v3",
-    "internlm3": "llama",
-    "ministral": "mistral",
-    "roberta": "bert",
-    "xlm-roberta": "bert",
-}
-TEXT_PART |= {"qwen3_vl_text": "qwen3", "qwen3_vl_moe_text": "qwen3_moe"}
-TEXT_PART |= dict.fromkeys(("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"), "qwen2")
-"""Model type -> that of its language model, or of the architecture that it has."""
 WIDE = ("full_attention", "attention")
 """Kinds of layers that attend to all tokens, in newer and in older files."""
 FEED_FORWARD = ("mlp", "moe")
@@ -228,7 +127,7 @@ def config_fields(content: Any, place: str, within: Limits) -> dict[str, Any]:  
         raise TunemarkError(place, None, "is no configuration of a model: it holds no keys")
     part = content | content["text_config"] if isinstance(content.get("text_config"), dict) else content
     kind = str(part.get("model_type"))
-    family = TEXT_PART.get(kind, kind)
+    family = TABLE["text_part"].get(kind, kind)
     if family not in FAMILIES:
         why = not_modelled(kind) or "the work of this architecture is not known"
         raise TunemarkError(f"{place}: model_type", kind, f"{why}; known: {', '.join(FAMILIES)}")
@@ -238,7 +137,11 @@ def config_fields(content: Any, place: str, within: Limits) -> dict[str, Any]:  
     part = ADJUSTED[family](part) if family in ADJUSTED else part
     names = fields_of(family)
     given = {theirs: ours for theirs, ours in names.items() if part.get(theirs) is not None or (theirs == NULLABLE and theirs in part)}
-    fields = {"tied_embeddings": family in TIED} | DEFAULTS.get(family, {}) | {ours: part[theirs] for theirs, ours in given.items()}
+    fields = (
+        {"tied_embeddings": family in TABLE["tied"]}
+        | TABLE["defaults"].get(family, {})
+        | {ours: part[theirs] for theirs, ours in given.items()}
+    )
     needed = [*NEEDED, *((*LATENT_FIELDS, "query_rank", "head_dim") if family in LATENT else ())]
     needed += DENSE_FIRST_FIELDS if family in DENSE_FIRST else ()
     needed += ["shared_experts"] if family in DENSE_FIRST and family in SHARED else []

@@ -1,14 +1,17 @@
 """Fact cards of data/: accelerators, models, prices. Every fact has a source; unknown is null."""
 
 import re
+import tomllib
 from collections.abc import Iterable, Iterator
 from datetime import date
-from typing import Annotated, Any, Literal, get_args
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from tunemark.schema.formats import GIB
-from tunemark.schema.records.base import Day, Frozen, Key, PositiveCount, Source, Text, consistency
+from tunemark.schema.physics.families import FAMILIES
+from tunemark.schema.records.base import Day, Frozen, Key, PositiveCount, Source, Text, consistency, one_of
 from tunemark.schema.vocabulary import Dtype, PriceKind
 
 VERSION = re.compile(r"\bv\d+(?:\.\d+)*\b|\b[0-9a-f]{7,40}\b")
@@ -19,52 +22,21 @@ LARGE_MAC_BYTES = 32 * GIB
 (ollama/ollama#434), 49,152.00 MB of 64 GB (ggml-org/llama.cpp#1870). Newer systems recommend up to 84% of 128 GB (antirez/ds4#893)."""
 INLINE_ECC_KEEPS = 15 / 16
 """Share of the memory that is left beside checks: drivers list 15,360 MiB of 16 GiB (T4), 23,028 of 24 (A10) and 46,068 of 48 (L40S)."""
-
-
-Gemma = Literal["gemma", "gemma2", "gemma3_text"]
-Gated = Literal["llama", "mistral", "ministral3", "granite", "smollm3", "ernie4_5", "olmo2", "olmo3", Gemma, "phi3", "glm4"]
-Plain = Literal["gpt2", "gpt_neox", "phi", "falcon", "starcoder2", "apertus", "arcee"]
-Dense = Literal[Gated, Plain, "qwen2", "qwen3", "seed_oss", "exaone4", "hunyuan_v1_dense", "cohere", "cohere2", "stablelm", "lfm2"]
-Encoder = Literal["bert", "modernbert", "deberta-v2"]
-Latent = Literal["deepseek_v2", "deepseek_v3", "glm4_moe_lite"]
-Hybrid = Literal["qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"]
-Unshared = Literal["mixtral", "qwen3_moe", "minimax_m2", "gpt_oss", "olmoe", "lfm2_moe"]
-Mixture = Literal[Unshared, "glm4_moe", "ernie4_5_moe", "qwen2_moe", "llama4_text"]
-ModelFamily = Literal[Dense, Encoder, "granitemoehybrid", "nemotron_h", "gemma4_text", Mixture, Latent, Hybrid]
+ModelFamily = Annotated[str, one_of(FAMILIES, "the families of models")]
 """Architecture name in transformers."""
-LATENT = get_args(Latent)
-"""Families whose keys and values are computed from a vector of low rank."""
-DEEPSEEK = (*LATENT, "glm4_moe", "ernie4_5_moe")
-"""Families with DeepSeek's feed-forward layers."""
-TAKEN_FOR_EXPERTS = (*DEEPSEEK, "qwen3_next", "qwen2_moe")
-"""Families whose layers for all tokens have names that peft takes for those of experts in transformers 4."""
-HYBRID = get_args(Hybrid)
-"""Families that attend to all tokens in some blocks; the others keep a state of the tokens so far (gated delta rule)."""
-STATE_SPACE = ("granitemoehybrid", "nemotron_h")
-"""Families with blocks that keep a state by Mamba-2."""
-WITHOUT_WINDOW = (*HYBRID, *STATE_SPACE, "lfm2", "lfm2_moe")
-"""Families whose blocks that do not attend to all tokens attend to none: they keep a state, or are convolutions over a few tokens."""
-SHARED = (*DEEPSEEK, "llama4_text", "qwen2_moe", "qwen3_next", "qwen3_5_moe_text")
-"""Families with experts for all tokens beside those for some."""
-MIXED_OR_NOT = ("gemma4_text", "granitemoehybrid", "nemotron_h")
-"""Families with experts in some models only."""
+TABLE: dict[str, Any] = tomllib.loads(Path(__file__).with_name("cards.toml").read_text(encoding="utf-8"))
+GROUPS: dict[str, list[str]] = TABLE["groups"]
+LATENT, DENSE_FIRST, MIXED_OR_NOT, SHARED = (tuple(GROUPS[name]) for name in ("latent", "dense_first", "mixed_or_not", "shared"))
+HYBRID, STATE_SPACE, WITHOUT_WINDOW = (tuple(GROUPS[name]) for name in ("hybrid", "state_space", "without_window"))
+TAKEN_FOR_EXPERTS, MIXTURES = tuple(GROUPS["taken"]), (*GROUPS["mixtures"], *MIXED_OR_NOT)
+"""Groups of families with what is the same in them."""
 LATENT_FIELDS = ("key_value_rank", "rotary_head_dim", "value_head_dim")
-DENSE_FIRST = (*DEEPSEEK, "llama4_text", "lfm2_moe")
-"""Families with blocks without experts."""
 DENSE_FIRST_FIELDS = ("dense_intermediate_size", "dense_layers")
 HYBRID_FIELDS = ("linear_key_heads", "linear_value_heads", "linear_head_dim")
-OF_FAMILIES = (
-    (LATENT, LATENT_FIELDS, ("query_rank",)),
-    ((*SHARED, *MIXED_OR_NOT), (), ("shared_experts",)),
-    (DENSE_FIRST, DENSE_FIRST_FIELDS, ("mixture_every",)),
-    ((*HYBRID, *STATE_SPACE), (), HYBRID_FIELDS),
-    (STATE_SPACE, (), ("state_size",)),
-    (("nemotron_h",), ("feed_forward_layers",), ()),
-    (("gemma4_text",), ("wide_head_dim",), ("wide_key_value_heads", "per_layer_width", "sharing_layers", "sharing_intermediate_size")),
-)
+OF_FAMILIES = [
+    ([name for group in row["of"] for name in GROUPS.get(group, [group])], row["needed"], row["others"]) for row in TABLE["fields"]
+]
 """Families, the fields that they have, and those that they may have; other families have none of them."""
-MIXTURES = (*get_args(Unshared), *SHARED, *MIXED_OR_NOT)
-"""Families with experts."""
 
 
 class CoreCluster(Frozen):

@@ -17,29 +17,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean, problems_of
+from tunemark.schema.facts import names
 from tunemark.schema.facts.cards import APPLE, AcceleratorCard, AwsSizes, ModelCard, PriceBasis, PriceRow
-from tunemark.schema.facts.names import (
-    AWS,
-    COUNTED,
-    MACHINE,
-    MODELS_APART,
-    TPU_SLICE,
-    VARIANT,
-    cpu_name,
-    key_of_model,
-    memory_in,
-    model_keys,
-    sold_with,
-    suggest_accelerator,
-    suggest_card,
-    suggest_instance,
-    with_memory,
-    words_of_device,
-)
+from tunemark.schema.facts.names import model_keys
 from tunemark.schema.facts.workloads import GoldenLosses, WorkloadCard, cells
 from tunemark.schema.facts.world_facts import WorldFacts
 from tunemark.schema.files import data_folder, project_root
-from tunemark.schema.records.base import Count, Frozen, Text
 from tunemark.schema.vocabulary import Backend
 
 if TYPE_CHECKING:
@@ -51,21 +34,6 @@ MOST_SHARING = 8
 """Accelerators that a message lists as what a part of a name may mean."""
 BASIS_FILE = "basis.toml"
 """File of the price basis, in data/prices."""
-
-
-class GateScore(Frozen):
-    """The outcome of one family of attempts of the examination of the checks; the columns of the table `gate_scores`."""
-
-    kind: Text
-    family: Text
-    attempts: Count
-    caught_everywhere: Count
-    cases: Count
-    cases_caught: Count
-    named: Count | None
-    """Null if no field was expected."""
-
-
 Content = TypeVar("Content")
 Model = TypeVar("Model", bound=BaseModel)
 Keyed = TypeVar("Keyed", AcceleratorCard, ModelCard, GoldenLosses)
@@ -144,11 +112,11 @@ class FactBase:
         return validated(SupportMatrix, json.loads(path.read_text(encoding="utf-8")), str(path)) if path.exists() else None
 
     @cached_property
-    def gate_scores(self) -> tuple[GateScore, ...]:
-        """The outcome of the examination of the checks, which `make mutation-score` writes; empty if data/ has none."""
+    def gate_scores(self) -> tuple[dict[str, Any], ...]:
+        """The outcome of the examination of the checks, which `make mutation-score` writes, by the columns of its table; empty without any."""
         path = self.root / GATE_SCORES_FILE
         rows = csv.DictReader(path.read_text(encoding="utf-8").splitlines()) if path.exists() else ()
-        return tuple(validated(GateScore, row | {"named": row["named"] or None}, str(path)) for row in rows)
+        return tuple({name: int(cell) if cell.isdecimal() else cell or None for name, cell in row.items()} for row in rows)
 
     def matrix_of(self, key: str) -> str | None:
         """Return the name of the matrix file that contains a workload, or None if it has a card of its own."""
@@ -175,13 +143,13 @@ class FactBase:
             raise TunemarkError(
                 "model",
                 name,
-                f"not in data/models; {suggest_card(name, self.models.values())}; a config.json of the hub, or a size such as 8B, works too",
+                f"not in data/models; {names.suggest_card(name, self.models.values())}; a config.json of the hub, or a size such as 8B, works too",
             )
         return card
 
     def find_model(self, name: str) -> ModelCard | None:
         """Return the card of a model, or None for an unknown name; see `model`."""
-        key = key_of_model(self.model_keys, name)
+        key = names.key_of_model(self.model_keys, name)
         return None if key is None else self.models[key]
 
     @cached_property
@@ -197,16 +165,18 @@ class FactBase:
         """
         if card := self.recognise_accelerator(name):
             return card
-        words, sharing, variants = words_of_device(name), self.sharing_name(name), self.variants_of(name)
-        parts = [key for key in sharing if any(not (spelling - words) & MODELS_APART for spelling in self._spelled[key])]
+        words, sharing, variants = names.words_of_device(name), self.sharing_name(name), self.variants_of(name)
+        parts = [key for key in sharing if any(not (spelling - words) & names.MODELS_APART for spelling in self._spelled[key])]
         prices = Counter(row.accelerator for row in self.prices if row.accelerator in variants) if usual and len(variants) > 1 else {}
         most_priced = [key for key, count in prices.items() if count == max(prices.values())]
         # Some Macs have the largest memory of their kind only with fewer or with more cores.
-        largest = [key for key in parts if self.accelerators[key].vendor == APPLE and self.accelerators[key].memory_gib == memory_in(name)]
+        largest = [
+            key for key in parts if self.accelerators[key].vendor == APPLE and self.accelerators[key].memory_gib == names.memory_in(name)
+        ]
         for found in (largest, variants, sharing if parts == sharing else [], most_priced):
             if len(found) == 1:
-                return with_memory(self.accelerators[found[0]], memory_in(name))
-        fix = f"not in data/accelerators; {suggest_accelerator(name, self.accelerators)}"
+                return names.with_memory(self.accelerators[found[0]], names.memory_in(name))
+        fix = f"not in data/accelerators; {names.suggest_accelerator(name, self.accelerators)}"
         if len(sharing) == 1:
             fix = f"not in data/accelerators; another model of it is {sharing[0]!r}"
         elif 1 < len(sharing) <= MOST_SHARING:
@@ -215,10 +185,10 @@ class FactBase:
 
     def counted(self, name: str, option: str = "accelerator") -> tuple[int | None, str]:
         """Return the number of devices in a name such as `8 x H100` or `H100:8`, None without one, and the name of the accelerator."""
-        if slice_of := TPU_SLICE.fullmatch(name.strip()):
+        if slice_of := names.TPU_SLICE.fullmatch(name.strip()):
             # Slices of v4 and v5p are named after their cores, of which a chip has two.
             return int(slice_of[2]) // (2 if slice_of[1].lower() in {"v4", "v5p"} else 1) or 1, f"TPU {slice_of[1]}"
-        parts = None if self.sharing_name(name) else COUNTED.fullmatch(MACHINE.sub(" ", name).strip(" ()"))
+        parts = None if self.sharing_name(name) else names.COUNTED.fullmatch(names.MACHINE.sub(" ", name).strip(" ()"))
         if parts is None:
             return None, name
         number = parts[1] or parts[3]
@@ -228,26 +198,26 @@ class FactBase:
 
     def sharing_name(self, name: str) -> list[str]:
         """Return the keys of the accelerators, CPUs left out, whose spellings hold all words of a name and whose memory is that in it, if any."""
-        words, memory = words_of_device(name), memory_in(name)
+        words, memory = names.words_of_device(name), names.memory_in(name)
         # A small number alone is one of cores.
         named = any(len(word) > 2 or not word.isdigit() for word in words)  # noqa: PLR2004 - such as `L4`, and not 40
         return sorted(
             key
             for key, spellings in self._spelled.items()
-            if named and words <= frozenset().union(*spellings) and (memory is None or sold_with(self.accelerators[key], memory))
+            if named and words <= frozenset().union(*spellings) and (memory is None or names.sold_with(self.accelerators[key], memory))
         )
 
     def variants_of(self, name: str) -> list[str]:
         """Return the keys of the accelerators of a name that differ in memory, board or maker alone."""
-        words = words_of_device(name)
+        words = names.words_of_device(name)
         spelled = {key: [spelling - words for spelling in self._spelled[key]] for key in self.sharing_name(name)}
-        return [key for key, beyond in spelled.items() if any(all(map(VARIANT.fullmatch, each)) for each in beyond)]
+        return [key for key, beyond in spelled.items() if any(all(map(names.VARIANT.fullmatch, each)) for each in beyond)]
 
     @cached_property
     def _spelled(self) -> dict[str, list[set[str]]]:
         """The words of each spelling of each accelerator that is not a CPU."""
         cards = [card for card in self.accelerators.values() if card.unit != "cpu"]
-        return {card.key: [words_of_device(name) for name in (card.key, card.name, *card.aliases)] for card in cards}
+        return {card.key: [names.words_of_device(name) for name in (card.key, card.name, *card.aliases)] for card in cards}
 
     def recognise_accelerator(self, reported: str) -> AcceleratorCard | None:
         """Return the card of a device by the name that it reports, or None if there is no card with exactly that name."""
@@ -260,7 +230,7 @@ class FactBase:
         Of a CPU, trademark signs, clock and number of cores in the name do not count. A name without a model has no card: it would also
         match other CPUs.
         """
-        return self._cpus.get(cpu_name(reported)) if backend is Backend.CPU else self.recognise_accelerator(reported)
+        return self._cpus.get(names.cpu_name(reported)) if backend is Backend.CPU else self.recognise_accelerator(reported)
 
     @cached_property
     def aws_sizes(self) -> dict[str, tuple[str, ...]]:
@@ -280,17 +250,17 @@ class FactBase:
         known = {instance.lower(): instance for instance in self.instances}
         if name.lower() in known:
             return known[name.lower()]
-        raise TunemarkError("instance", name, f"not in data/prices; {suggest_instance(name, self.instances)}")
+        raise TunemarkError("instance", name, f"not in data/prices; {names.suggest_instance(name, self.instances)}")
 
     def refused_aws_size(self, instance: str, *, families: bool = False) -> str | None:
         """Return the reason why a name in the form of AWS is not an instance that AWS sells, or None.
 
         With `families`, a family that data/prices/aws_sizes.toml does not list is refused too.
         """
-        name = AWS.fullmatch(instance.lower())
+        name = names.AWS.fullmatch(instance.lower())
         if name is None or not self.aws_sizes or instance.lower() in map(str.lower, self.instances):
             return None
-        near = suggest_instance(instance, self.instances)
+        near = names.suggest_instance(instance, self.instances)
         if name["family"] in self.aws_sizes:
             return f"AWS has no size {name['size']} of {name['family']}; {near}"
         return (
@@ -324,7 +294,7 @@ class FactBase:
     @cached_property
     def _cpus(self) -> dict[str, AcceleratorCard]:
         cards = [card for card in self.accelerators.values() if card.unit == "cpu"]
-        return {cpu_name(alias): card for card in cards for alias in (card.name, *card.aliases)}
+        return {names.cpu_name(alias): card for card in cards for alias in (card.name, *card.aliases)}
 
 
 def read_facts(path: Path, kind: type[Model]) -> Model:

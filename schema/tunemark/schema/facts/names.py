@@ -1,7 +1,9 @@
 """Suggestions for misspelt names of accelerators, models and instances, shared by all commands."""
 
 import re
+import tomllib
 from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
 
 from tunemark.schema.errors import bare, nearest, suggested
 from tunemark.schema.facts.cards import APPLE, AcceleratorCard, ModelCard
@@ -32,21 +34,9 @@ SIZE = r"[ae]?(\d+(?:\.\d+)?)([bm])"
 LONGEST_NAME = 200
 """Letters of a name that count; the hub allows 96 for an owner and for a model."""
 MOST_SUGGESTED = 6
-NO_DECODER = "its blocks differ from those of BERT, RoBERTa, DistilBERT, ModernBERT and DeBERTa v3, which are answered"
-ENCODER_DECODER = "it has an encoder and a decoder"
-NOT_MODELLED = {
-    "deberta(?!-v3)|eurobert|neobert|albert|electra|nomic-embed|minilm": NO_DECODER,
-    "whisper|(flan-|m|by)?t5|bart": ENCODER_DECODER,
-    r"gpt-?[45](\.\d)?(o|-(pro|mini|nano|codex))?|claude(-.*)?|gemini(-.*)?|grok-[345]": "its weights are not published, so that nobody else can train it",
-    "kimi-linear": "most layers of this architecture use a linear attention of its own",
-    "gemma-?3n": "this architecture has layers that share keys and values, and an embedding for each layer",
-    r"deepseek-v(3[.-]?2|4)|glm-?5(\.\d)?|glm-moe-dsa|qwen-?3\.8-flash(-next)?|qwen-?4(-exp)?": "the attention of this architecture is sparse: the model chooses which tokens it reads",
-    r"nemotron-3-(super|ultra)": "the experts of this architecture read a narrower vector than the residual stream",
-    r"falcon-h1r?|jamba|bamba|zamba2?": "most layers of this architecture are state-space models",
-    r"lfm2(\.\d)?-(vl|audio)": "this architecture has other inputs besides text",
-    r"stablelm-2|falcon-(40|180)b|bloomz?|opt|olmo-\d+b|aya-(101|vision)|command-r-plus|ettin-decoder|ernie-4\.5-(vl-|300b)": "this architecture is unlike those of all cards",
-}
-"""Names and model types of architectures that people ask for and that are not modelled -> the reason."""
+NOT_MODELLED: list[dict[str, str]] = tomllib.loads(Path(__file__).with_name("names.toml").read_text(encoding="utf-8"))["not_modelled"]
+"""Architectures that people ask for and that are not modelled, with the reason."""
+USUAL_SIZE = "a size alone, such as 13B, is answered with a usual model of that size"
 CPU_NOISE = re.compile(r"\(r\)|\(tm\)|[®™]|\b\d+th gen\b|\bcpu\b|\bprocessor\b|\b\d+-cores?\b|\bwith radeon\b.*|@.*", re.IGNORECASE)
 """Words in a CPU's reported name that do not identify its model."""
 CORE_OF_CHIP = " core (1 of "
@@ -113,19 +103,21 @@ def fitting_keys(keys: Mapping[str, str], name: str) -> list[str]:
     return sorted(fitting, key=lambda key: (len(key), key))
 
 
+def _row_of(name: str) -> dict[str, str]:
+    """Return the row of an architecture, by a name or model type, that is not modelled; empty for others."""
+    words = f"-{'-'.join(words_of(name[:LONGEST_NAME]))}-"
+    return next((row for row in NOT_MODELLED if re.fullmatch(f".*-({row['asked']})-.*", words)), {})
+
+
 def not_modelled(name: str) -> str:
     """Return the reason for which no card has the architecture of a name or model type; "" if none is known."""
-    words = f"-{'-'.join(words_of(name[:LONGEST_NAME]))}-"
-    return next((f"{why}; this is not modelled" for asked, why in NOT_MODELLED.items() if re.fullmatch(f".*-({asked})-.*", words)), "")
+    why = _row_of(name).get("why")
+    return f"{why}; this is not modelled" if why else ""
 
 
 def instead_of(name: str) -> str:
     """Return the advice for a model that is not modelled."""
-    if not_modelled(name).startswith(NO_DECODER):
-        return "give the one of them that is nearest in size"
-    if not_modelled(name).startswith(ENCODER_DECODER):
-        return "no model that is answered stands for it"
-    return "a size alone, such as 13B, is answered with a usual model of that size"
+    return _row_of(name).get("instead", USUAL_SIZE)
 
 
 def suggest_card(name: str, cards: Collection[ModelCard]) -> str:

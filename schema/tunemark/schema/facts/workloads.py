@@ -10,24 +10,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.records import plan as records
 from tunemark.schema.records.base import Frozen, Key, SettingOrZero, Sha256, Source, Text, consistency
-from tunemark.schema.records.plan import (
-    Attention,
-    DataSettings,
-    DeviceBatch,
-    Devices,
-    Levers,
-    LoraSettings,
-    LossForm,
-    NeuronSettings,
-    Optimizer,
-    Quantisation,
-    Stop,
-)
 from tunemark.schema.vocabulary import Method, Task
 
 Value = str | float | int | bool | None
-"""The value of a setting."""
 Settings = Annotated[dict[Text, Value], Field(max_length=20)]
 """Dotted paths in a card with their values."""
 
@@ -57,7 +44,7 @@ class GoldenLosses(Frozen):
     source: Source
 
 
-class WorkloadCard(Levers):
+class WorkloadCard(records.Levers):
     """A standard benchmark: all conditions in which two comparable results agree."""
 
     title: Text
@@ -66,32 +53,31 @@ class WorkloadCard(Levers):
     tier: Literal["smoke", "entry", "source", "large"] = "source"
     """Size of machine that it needs."""
     source: Source
-    """Source of its settings."""
     not_stated: tuple[Text, ...] = ()
     """Settings that the source does not state and that we chose."""
     model: Key
     method: Method
     """full, lora or qlora."""
-    lora: LoraSettings | None = None
-    quantisation: Quantisation | None = None
+    lora: records.LoraSettings | None = None
+    quantisation: records.Quantisation | None = None
     """How the frozen weights of QLoRA are stored."""
-    data: DataSettings
-    batch: DeviceBatch
-    optimizer: Optimizer
+    data: records.DataSettings
+    batch: records.DeviceBatch
+    optimizer: records.Optimizer
     compute: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = "auto"
     """Number format of matrix products; `auto` uses bf16 if the device supports it."""
-    attention: Literal["auto"] | Attention = "sdpa"
+    attention: Literal["auto"] | records.Attention = "sdpa"
     """Attention implementation. `auto`: varlen, which needs no mask, for packed documents on devices that support it; otherwise sdpa."""
-    loss: Literal["auto"] | LossForm = "auto"
+    loss: Literal["auto"] | records.LossForm = "auto"
     """How the loss of a causal language model is computed. `auto`: in chunks of tokens where that is supported, otherwise from whole logits."""
-    neuron: NeuronSettings | None = None
+    neuron: records.NeuronSettings | None = None
     """Settings of the Neuron compiler, used on Neuron devices only."""
-    devices: Devices = Devices()
+    devices: records.Devices = records.Devices()
     axes: Annotated[tuple[Axis, ...], Field(max_length=20)] = ()
     """Settings that the source varied; `tunemark sweep` runs them."""
     points: Annotated[tuple[Settings, ...], Field(max_length=20)] = ()
     """Settings that the source changed together. `tunemark sweep` runs each as one point; all values belong to the card."""
-    stop: Stop = Stop()
+    stop: records.Stop = records.Stop()
     seed: SettingOrZero = 0
     """Seed of weights, samples and their order."""
 

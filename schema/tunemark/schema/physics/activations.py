@@ -6,19 +6,7 @@ Counted from the computations of transformers' blocks and peft's adapters. A tes
 from dataclasses import dataclass
 
 from tunemark.schema.facts.cards import ModelCard
-from tunemark.schema.physics.architecture import (
-    Heads,
-    Linear,
-    block_kinds,
-    blocks_with_experts,
-    experts_run,
-    heads_of,
-    inner_width,
-    mixer_of,
-    parts_of_block,
-    sharing_blocks,
-    widths_of_state,
-)
+from tunemark.schema.physics import architecture
 from tunemark.schema.physics.families import FAMILIES, NAMES, Mixer, Traits
 from tunemark.schema.physics.flops import SCAN_CHUNK, STATE_CHUNK
 from tunemark.schema.physics.memory_states import MemoryLine
@@ -67,14 +55,35 @@ def block_activations(shape: TrainingShape, place: int = -1) -> BlockActivations
 
 
 def _parts(shape: TrainingShape, place: int) -> "_Parts":
-    card = shape.model
-    block = (FAMILIES[card.family], heads_of(card, place), place in blocks_with_experts(card), mixer_of(card, place))
-    return _Parts(shape, place, card, *block, shape.method is Method.FULL, BYTES[shape.activations], BYTES[shape.products])
+    card, ranks, mixer, attended = shape.model, shape.tensor_parallel, architecture.mixer_of(shape.model, place), BYTES[shape.logits]
+    heads, size, product = architecture.heads_of(card, place), BYTES[shape.activations], BYTES[shape.products]
+    return _Parts(
+        shape,
+        place,
+        card,
+        FAMILIES[card.family],
+        heads,
+        place in architecture.blocks_with_experts(card),
+        mixer,
+        mixer in {"attention", "window"},
+        shape.method is Method.FULL,
+        [each for each in shape.adapted if place in each.blocks and not (shape.fused_experts and each.part == "experts")],
+        size,
+        product,
+        attended,
+        hidden=size * card.hidden_size / shape.residual_share,
+        inner=product * architecture.inner_width(card, place) / ranks,
+        queries=attended * card.attention_heads * heads.width / ranks,
+        output=attended * card.attention_heads * heads.value_width / ranks,
+        expanded=attended * card.attention_heads * (card.head_dim + heads.value_width) / ranks if card.key_value_rank else 0,
+        keys=0 if place in architecture.sharing_blocks(card) else attended * heads.keys * heads.width / ranks,
+        ranks_of_attention=(card.query_rank or 0) + (card.key_value_rank or 0),
+    )
 
 
 def activations_by_kind(shape: TrainingShape) -> list[tuple[int, BlockActivations]]:
     """Return, for each kind of block, their number and the activations of one."""
-    return [(len(kind), block_activations(shape, kind[0])) for kind in block_kinds(shape.model)]
+    return [(len(kind), block_activations(shape, kind[0])) for kind in architecture.block_kinds(shape.model)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,33 +92,38 @@ class _Parts:
 
     shape: TrainingShape
     place: int
-    """Place of the block."""
     card: ModelCard
     traits: Traits
     """How the blocks of its family differ."""
-    heads: Heads
-    """The heads of its attention."""
+    heads: architecture.Heads
     mixed: bool
     """True if the block has experts."""
     mixer: Mixer
     """How the block mixes tokens."""
+    attends: bool
+    """True if the block attends to other tokens."""
     trained: bool
     """True if the matrices are trained."""
+    adapted: list[architecture.Linear]
+    """Linear layers of the block with an adapter of their own, which multiplies the tokens."""
     size: float
     """Bytes of a number of the residual stream."""
     product: float
     """Bytes of a number of a matrix product."""
-
-    @property
-    def attends(self) -> bool:
-        """True if the block attends to other tokens."""
-        return self.mixer in {"attention", "window"}
-
-    @property
-    def adapted(self) -> list[Linear]:
-        """Linear layers of the block with an adapter of their own, which multiplies the tokens."""
-        merged = "experts" if self.shape.fused_experts else None
-        return [linear for linear in self.shape.adapted if self.place in linear.blocks and linear.part != merged]
+    attended: float
+    """Bytes of a number that attention reads and returns; autocast also converts results of 4-bit matrices."""
+    hidden: float
+    """The residual stream."""
+    inner: float
+    """The inner width of the feed-forward layers that a token uses."""
+    queries: float
+    output: float
+    expanded: float
+    """Keys without positions together with values, which one product gives; 0 unless they have a rank."""
+    keys: float
+    """Keys, or values that are as wide; 0 where they are those of another block."""
+    ranks_of_attention: int
+    """Widths of the normed vectors from which queries, and keys and values, are computed."""
 
     @property
     def merged(self) -> tuple[int, int]:
@@ -120,19 +134,9 @@ class _Parts:
         return sum(sums), max(sums, default=0)
 
     @property
-    def hidden(self) -> float:
-        """The residual stream."""
-        return self.size * self.card.hidden_size / self.shape.residual_share
-
-    @property
     def sums(self) -> int:
         """Sums on the residual stream: one for each part of the block, unless both are one."""
-        return 1 if self.traits.parallel else parts_of_block(self.card)
-
-    @property
-    def inner(self) -> float:
-        """The inner width of the feed-forward layers that a token uses."""
-        return self.product * inner_width(self.card, self.place) / self.shape.tensor_parallel
+        return 1 if self.traits.parallel else architecture.parts_of_block(self.card)
 
     @property
     def at_once(self) -> bool:
@@ -146,41 +150,6 @@ class _Parts:
             return self.inner
         shared = self.product * self.card.intermediate_size * (self.card.shared_experts or 0) / self.shape.tensor_parallel
         return max(shared, (self.inner - shared) / (self.card.experts or 1))
-
-    @property
-    def queries(self) -> float:
-        """Queries."""
-        return self._heads(self.heads.width)
-
-    @property
-    def output(self) -> float:
-        """The output of attention."""
-        return self._heads(self.heads.value_width)
-
-    @property
-    def expanded(self) -> float:
-        """Keys without positions together with values, which one product gives; 0 unless they have a rank."""
-        return self._heads(self.card.head_dim + self.heads.value_width) if self.card.key_value_rank else 0
-
-    @property
-    def attended(self) -> float:
-        """Bytes of a number that attention reads and returns; autocast also converts results of 4-bit matrices."""
-        return BYTES[self.shape.logits]
-
-    def _heads(self, width: int) -> float:
-        return self.attended * self.card.attention_heads * width / self.shape.tensor_parallel
-
-    @property
-    def keys(self) -> float:
-        """Keys, or values that are as wide; 0 where they are those of another block."""
-        if self.place in sharing_blocks(self.card):
-            return 0
-        return self.attended * self.heads.keys * self.heads.width / self.shape.tensor_parallel
-
-    @property
-    def ranks_of_attention(self) -> int:
-        """Widths of the normed vectors from which queries, and keys and values, are computed."""
-        return (self.card.query_rank or 0) + (self.card.key_value_rank or 0)
 
     @property
     def norms(self) -> float:
@@ -228,7 +197,7 @@ class _Parts:
             return (5 + self.trained) * self.product * self.card.hidden_size / self.shape.tensor_parallel
         if not self.attends:
             # Before and after the convolution, the normed and the gated output, and the input of the last matrix.
-            keys, values = widths_of_state(self.card)
+            keys, values = architecture.widths_of_state(self.card)
             if self.mixer == "state space":
                 # The product, the result of the convolution, and the input of the last matrix.
                 return self.in_state + self.product * (4 * keys + (3 + self.trained) * values) / self.shape.tensor_parallel
@@ -286,7 +255,7 @@ class _Parts:
         masks = 2 * MASK * self.card.hidden_size if self.traits.drops_out else 0
         # Nemotron-H adds the results of experts in fp32.
         per_expert = 2 * self.hidden + (FP32 * self.card.hidden_size if self.card.family == "nemotron_h" else 0)
-        copies = per_expert * (experts_run(self.card) + self.traits.gated_expert) if self.mixed else 0
+        copies = per_expert * (architecture.experts_run(self.card) + self.traits.gated_expert) if self.mixed else 0
         cast = FP32 * self.card.hidden_size if self.mixed and self.trained and self.traits.router_in_fp32 else 0
         # The gate, its activation, the embedding and their product; and the input.
         per_layer = self.product * 4 * self.card.per_layer_width + self.hidden if self.card.per_layer_width else 0
@@ -307,13 +276,13 @@ class _Parts:
         """Widths of the different tensors that adapters read, by name: a norm feeds several matrices."""
         hidden, parallel = self.card.hidden_size, self.traits.parallel
 
-        def name(linear: Linear) -> str:
+        def name(linear: architecture.Linear) -> str:
             normed = linear.after_norm or (linear.part != "attention" and linear.inputs == hidden)
             return f"normed, {'' if parallel else linear.part}" if normed else linear.path
 
         return {name(linear): self._read_by(linear) for linear in self.adapted}
 
-    def _read_by(self, linear: Linear) -> float:
+    def _read_by(self, linear: architecture.Linear) -> float:
         """Width of what a layer with an adapter reads on a device: a part of it, if devices share its inputs or the residual stream."""
         row_parallel = linear.outputs == self.card.hidden_size and not linear.after_norm
         return linear.inputs * linear.active / (self.shape.tensor_parallel if row_parallel else self.shape.residual_share)
@@ -338,13 +307,13 @@ class _Parts:
     def matrix_results(self) -> float:
         """Outputs of the matrix products."""
         gates = 2 if self.traits.gated else 1
-        rest = gates * self.inner + parts_of_block(self.card) * self.hidden
+        rest = gates * self.inner + architecture.parts_of_block(self.card) * self.hidden
         if self.mixer == "none":
             return rest
         if self.mixer == "convolution":
             return 3 * self.product * self.card.hidden_size / self.shape.tensor_parallel + rest
         if not self.attends:
-            keys, values = widths_of_state(self.card)
+            keys, values = architecture.widths_of_state(self.card)
             return self.in_state + self.product * 2 * (keys + values) / self.shape.tensor_parallel + rest
         ranks = self.product * (self.ranks_of_attention + (self.card.rotary_head_dim or 0))
         gate = self.queries if self.traits.gated_attention else 0
@@ -382,7 +351,7 @@ class _Parts:
         forward = 3 * self.hidden / self.size * self.product + wide if adapted else 0
         gradients = (3 if self.traits.gated else 2) * self.inner_at_once - freed
         # The gated delta rule has three tensors as wide as its values beside those that it keeps.
-        state = 0 if self.mixer == "none" else 3 * FP32 * widths_of_state(self.card)[1] / ranks
+        state = 0 if self.mixer == "none" else 3 * FP32 * architecture.widths_of_state(self.card)[1] / ranks
         scores = self.differentiated_scores if shape.attention == "eager" else 0
         return 2 * self.hidden + max(gradients, forward, scores if self.attends else state)
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import TAKEN_FOR_EXPERTS, WITHOUT_WINDOW, ModelCard
-from tunemark.schema.physics.families import BARE_EXPERTS, CONVOLUTION, FAMILIES, FUSED_STATE, NAMES, TOKEN_TABLES, Mixer, Traits
+from tunemark.schema.physics.families import BARE_EXPERTS, CONVOLUTION, FAMILIES, NAMES, TOKEN_TABLES, Mixer, Traits
 from tunemark.schema.records.plan import LoraSettings
 
 
@@ -369,7 +369,8 @@ def _of_state(card: ModelCard) -> Widths:
     hidden, names, (keys, values), heads = card.hidden_size, NAMES[card.family].state, widths_of_state(card), card.linear_value_heads or 0
     if card.state_size:
         return [(names[0], hidden, 2 * keys + 2 * values + heads, True), (names[1], values, hidden, False)]
-    widths = (2 * keys + 2 * values, 2 * heads) if names == FUSED_STATE else (2 * keys + values, values, heads, heads)
+    fused = len(names) == 3  # noqa: PLR2004 - two layers, and the output
+    widths = (2 * keys + 2 * values, 2 * heads) if fused else (2 * keys + values, values, heads, heads)
     return [*((name, hidden, width, True) for name, width in zip(names[:-1], widths, strict=True)), (names[-1], values, hidden, False)]
 
 
@@ -452,9 +453,8 @@ def group(card: ModelCard, which: Group) -> tuple[str, ...]:
 def layer_names(card: ModelCard) -> tuple[str, ...]:
     """Return all names that match layers in peft: ends of paths inside blocks, and layers outside."""
     outside = NAMES[card.family].outside
-    elsewhere = {end for path in outside for end in endings(path)}
     inside = {end for linear in _adaptable(card) for end in endings(linear.path)}
-    return (*sorted(inside - elsewhere), *outside)
+    return (*sorted(inside - {end for path in outside for end in endings(path)}), *outside)
 
 
 def _adaptable(card: ModelCard) -> Iterator[Linear]:

@@ -25,25 +25,13 @@ RECOMPUTED = {
     Checkpointing.FULL: "forward of every block once more: forward_matmul + forward_attention + its adapters",
 }
 Pairs = Literal["exact", "square"]
-Class = Literal[
-    "forward_matmul",
-    "forward_attention",
-    "forward_head",
-    "forward_adapters",
-    "backward_input",
-    "backward_weight",
-    "backward_head",
-    "backward_attention",
-    "backward_adapters",
-    "recompute",
-]
 
 
 @dataclass(frozen=True, slots=True)
 class FlopsLine:
     """One class of work of a micro-step."""
 
-    key: Class
+    key: str
     flops: int
     """FLOPs of a micro-step on one replica."""
     formula: str
@@ -60,7 +48,7 @@ class FlopsLedger:
     not_needed: int
     """Counted by the definition of LoRA (4 N + 6 A) but skipped by autograd: gradients with respect to frozen embeddings."""
 
-    def of(self, *keys: Class) -> int:
+    def of(self, *keys: str) -> int:
         """Return the FLOPs of the named classes."""
         return sum(line.flops for line in self.lines if line.key in keys)
 

@@ -177,16 +177,9 @@ REDUCE_BUCKET = 500_000_000
 EIGHT_BIT_BLOCK = 256
 """Numbers per scale in bitsandbytes' 8-bit optimizers."""
 
-SHARDED: dict[str, frozenset[str]] = {
-    "single": frozenset(),
-    "ddp": frozenset(),
-    "zero1": frozenset({"optimizer"}),
-    "zero2": frozenset({"optimizer", "gradients"}),
-    "zero3": frozenset({"optimizer", "gradients", "parameters"}),
-    "fsdp1": frozenset({"optimizer", "gradients", "parameters"}),
-    "fsdp2": frozenset({"optimizer", "gradients", "parameters"}),
-    "fsdp-grad-op": frozenset({"optimizer", "gradients", "parameters"}),
-}
+ALL_STATES = ("optimizer", "gradients", "parameters")
+SHARDED = {name: ALL_STATES[:stage] for stage, name in enumerate(("single", "zero1", "zero2", "zero3"))}
+SHARDED |= {"ddp": ()} | dict.fromkeys(("fsdp1", "fsdp2", "fsdp-grad-op"), ALL_STATES)
 """The states that each strategy divides over data-parallel devices (Rajbhandari et al. 2020, ZeRO)."""
 
 

@@ -9,16 +9,7 @@ from functools import lru_cache
 from typing import Literal, get_args
 
 from tunemark.schema.facts.cards import AcceleratorCard
-from tunemark.schema.physics.architecture import (
-    block_kinds,
-    block_linears,
-    blocks_with_experts,
-    experts_run,
-    heads_of,
-    idle_experts,
-    inner_width,
-    parts_of_block,
-)
+from tunemark.schema.physics import architecture
 from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.physics.flops import flops_ledger
 from tunemark.schema.physics.training_shape import BYTES, TrainingShape
@@ -90,11 +81,13 @@ def work_of_tokens(shape: TrainingShape) -> dict[Term, float]:
     attention = ledger.of("forward_attention", "backward_attention") + (passes - 3) * ledger.of("forward_attention")
     in_blocks = ledger.in_block_matrices(recomputed=True)
     narrow, grouped = 0 if shape.block_format is None else in_blocks, shape.grouped_experts
-    idle = 0.0 if grouped else in_blocks * idle_experts(model)
-    width = heads_of(model, model.layers - 1).width
+    idle = 0.0 if grouped else in_blocks * architecture.idle_experts(model)
+    width = architecture.heads_of(model, model.layers - 1).width
     tile = 2 ** math.ceil(math.log2(width)) / width
-    inner = sum(len(kind) * inner_width(model, kind[0], grouped=grouped) for kind in block_kinds(model))
-    wide = 5 * parts_of_block(model) * model.layers + 4 * experts_run(model, grouped=grouped) * len(blocks_with_experts(model))
+    inner = sum(len(kind) * architecture.inner_width(model, kind[0], grouped=grouped) for kind in architecture.block_kinds(model))
+    wide = 5 * architecture.parts_of_block(model) * model.layers + 4 * architecture.experts_run(model, grouped=grouped) * len(
+        architecture.blocks_with_experts(model)
+    )
     # What selective checkpointing does not keep is computed again, too.
     again = 3 if shape.checkpointing is Checkpointing.NONE else 4
     elementwise = ((wide * model.hidden_size + 4 * inner) * again + 3 * model.vocabulary * 2) * BYTES[shape.activations]
@@ -119,7 +112,7 @@ def work_of_tokens(shape: TrainingShape) -> dict[Term, float]:
 def work_of_weights(shape: TrainingShape) -> dict[Term, float]:
     """Return the bytes that the weights move per token, by class of work."""
     model, quantised, uses = shape.model, shape.method is Method.QLORA, _passes(shape) - 1
-    count = float(sum(linear.weights * linear.times() for linear in block_linears(model)))
+    count = float(sum(linear.weights * linear.times() for linear in architecture.block_linears(model)))
     # Weights are read in the forward and backward pass and in recomputation. Each time, bitsandbytes expands a 4-bit layer.
     expanded = count * (BYTES[Dtype.NF4] + BYTES[shape.activations]) * uses if quantised else 0.0
     # Sharding gathers weights as they are stored for each use, or updated ones once (DDP gathers gradients); gradients are scattered in 16 bits.
@@ -147,7 +140,7 @@ def issue_seconds(shape: TrainingShape) -> float:
     """
     again = shape.checkpointing is Checkpointing.FULL
     adapted = sum(linear.times() for linear in shape.adapted)
-    blocks = shape.model.layers * parts_of_block(shape.model) / 2
+    blocks = shape.model.layers * architecture.parts_of_block(shape.model) / 2
     return ISSUE_S * ((140 if again else 100) * blocks + (19 if again else 12) * adapted) / shape.slots
 
 

@@ -5,8 +5,10 @@ record holds.
 """
 
 import json
+import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
@@ -18,34 +20,14 @@ from tunemark.schema.facts.names import CORE_OF_CHIP, names_cpu_model
 from tunemark.schema.facts.workloads import WorkloadCard
 from tunemark.schema.physics.architecture import targets_in
 from tunemark.schema.plan.capabilities import FEATURE_OF_FORMAT, Feature, Generation, Machine, unsupported_reason
+from tunemark.schema.records import plan as record
 from tunemark.schema.records.base import flattened
-from tunemark.schema.records.plan import (
-    SETTINGS,
-    Attention,
-    Batch,
-    DataChoice,
-    DeviceChoice,
-    Levers,
-    LoraSettings,
-    Measured,
-    Measurement,
-    ModelChoice,
-    Offload,
-    Optimizer,
-    Override,
-    Plan,
-    Precision,
-    Quantisation,
-    Requested,
-    needless_rounding,
-)
 from tunemark.schema.samples import FULL_ROWS
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.schema.vocabulary import DEEPSPEED, STATIC_SHAPES, Backend, DataSource, Dtype, Method, Padding, Strategy, Task, Weights
 
 DEFAULT_MAX_TRAIN_S = 300.0
 DEFAULT_NO_STEP_S = 900.0
-OFFLOADS: tuple[Offload, ...] = ("none", "optimizer", "all")
 SET_BY_OPTIONS = {
     "weights": "model.weights",
     **{f"data.{name}": f"data.{name}" for name in ("source", "name", "padding", "document_borders")},
@@ -54,30 +36,16 @@ SET_BY_OPTIONS = {
 """Setting of a card that a request can change without `--set` -> its place in the plan."""
 SYNTHETIC = {Task.CAUSAL_LM: ("random-tokens", "random-documents", "markov-tokens"), Task.SEQUENCE_CLASSIFICATION: ("keyword-classes",)}
 """Names of the generators of synthetic samples, by task."""
-BY_CARD = "the workload card sets it"
-NO_STRATEGY, REPLICAS = "one device needs none", "each device holds a replica"
-PACKED_ATTENTION: dict[Attention, str] = {
-    "varlen": "packed documents are kept apart by their lengths, without a mask",
-    "flex_attention": "packed documents are kept apart by blocks of a mask; blocks without a visible token are left out",
-}
-"""Attention for packed rows that computes no pairs of different documents, the fastest first."""
-IN_CHUNKS = "the whole logits are never in memory: chunks of tokens go through the head, and leave their gradients at once"
-NO_BORDERS = "the attention kernels of optimum-neuron ignore document borders: documents are concatenated and attend to each other"
-NEURON_POINT = "the workload card's settings for optimum-neuron"
-TOKENIZERS = {
-    "none": "synthetic samples are token ids already",
-    "model": "pretrained weights come with their tokenizer",
-    "word-level": "random weights have no tokenizer, so each frequent word of the training rows becomes a token",
-}
-"""Tokenizer -> why."""
+WHY: dict[str, Any] = tomllib.loads(Path(__file__).with_name("reasons.toml").read_text(encoding="utf-8"))
+"""Reasons of derived values."""
 Value = TypeVar("Value")
 
 
 class Resolution(NamedTuple):
     """What follows from a request on a machine."""
 
-    plan: Plan
-    overrides: tuple[Override, ...]
+    plan: record.Plan
+    overrides: tuple[record.Override, ...]
     unsupported: str | None
     """Why the machine cannot run the plan."""
 
@@ -91,7 +59,7 @@ class Reasons(dict[str, str]):
         return value
 
 
-def resolve(requested: Requested, facts: FactBase, machine: Machine) -> Resolution:
+def resolve(requested: record.Requested, facts: FactBase, machine: Machine) -> Resolution:
     """Return the plan of a request on a machine. Raises TunemarkError, with a suggestion, for an unknown name or value."""
     reasons = Reasons()
     asked = facts.workload(requested.workload)
@@ -103,7 +71,7 @@ def resolve(requested: Requested, facts: FactBase, machine: Machine) -> Resoluti
     data = data_choice(card, machine, requested, reasons)
     device = device_choice(card, machine, accelerator, requested, reasons)
     precision = precision_choice(card, machine, generation, device.strategy, requested, reasons)
-    plan = Plan(
+    plan = record.Plan(
         workload=card.key,
         workload_sha256=facts.workload_sha256(card.key),
         method=card.method,
@@ -121,23 +89,22 @@ def resolve(requested: Requested, facts: FactBase, machine: Machine) -> Resoluti
     )
     problem = partial(unsupported_reason, model=facts.model(model.key), machine=machine, generation=generation)
     if card.loss == "auto":
-        plan = first_possible(plan, "loss", {"chunked": IN_CHUNKS}, problem)
+        plan = first_possible(plan, "loss", {"chunked": WHY["in_chunks"]}, problem)
     plan = with_automatic_attention(plan, card, generation, problem)
     overrides = (*changes, *_option_overrides(card, plan, facts))
     if plan.lora and card.lora and plan.lora.target_modules != card.lora.target_modules:
         # Adapter layers are declared by the names that the model has.
         name = "lora.target_modules"
         before = next((change.card for change in changes if change.field == name), json.dumps(card.lora.target_modules))
-        renamed = Override(field=name, card=before, run=json.dumps(plan.lora.target_modules))
+        renamed = record.Override(field=name, card=before, run=json.dumps(plan.lora.target_modules))
         overrides = (*(override for override in overrides if override.field != name), renamed)
     chip = facts.recognise_device(machine.devices[0].name.partition(CORE_OF_CHIP)[0], machine.backend)
     return Resolution(plan, overrides, (chip and chip.why_no_training) or problem(plan))
 
 
-MASKED = "packed documents are kept apart by a mask: torch has no FlashAttention for this GPU, and its FlexAttention is not relied on there"
-
-
-def with_automatic_attention(plan: Plan, card: WorkloadCard, generation: Generation | None, problem: Callable[[Plan], str | None]) -> Plan:
+def with_automatic_attention(
+    plan: record.Plan, card: WorkloadCard, generation: Generation | None, problem: Callable[[record.Plan], str | None]
+) -> record.Plan:
     """Return the plan with the fastest attention for packed rows that this machine supports, if the card has `auto`.
 
     Otherwise, and where only a mask of length x length is left, its attention is unchanged.
@@ -145,11 +112,11 @@ def with_automatic_attention(plan: Plan, card: WorkloadCard, generation: Generat
     if card.attention != "auto" or not (plan.data.packing and plan.data.document_borders):
         return plan
     if generation is not None and Feature.VARLEN_ATTENTION in generation.cannot:
-        return plan.model_copy(update={"reasons": {**plan.reasons, "model.attention": MASKED}})
-    return first_possible(plan, "attention", PACKED_ATTENTION, problem)
+        return plan.model_copy(update={"reasons": {**plan.reasons, "model.attention": WHY["masked"]}})
+    return first_possible(plan, "attention", WHY["packed_attention"], problem)
 
 
-def first_possible(plan: Plan, field: str, reasons: Mapping[Any, str], problem: Callable[[Plan], str | None]) -> Plan:
+def first_possible(plan: record.Plan, field: str, reasons: Mapping[Any, str], problem: Callable[[record.Plan], str | None]) -> record.Plan:
     """Return the plan with the first of these values for a field of its model that the machine supports, else unchanged."""
     for value, reason in reasons.items():
         model = plan.model.model_copy(update={field: value})
@@ -159,7 +126,7 @@ def first_possible(plan: Plan, field: str, reasons: Mapping[Any, str], problem: 
     return plan
 
 
-def neuron_point(card: WorkloadCard, requested: Requested, reasons: Reasons) -> tuple[str, ...]:
+def neuron_point(card: WorkloadCard, requested: record.Requested, reasons: Reasons) -> tuple[str, ...]:
     """Return the card's own settings for optimum-neuron as assignments: its first point with tensor parallel devices.
 
     The user's settings take precedence: if one of the point's fields is set, the point is not used.
@@ -167,11 +134,11 @@ def neuron_point(card: WorkloadCard, requested: Requested, reasons: Reasons) -> 
     point = next((point for point in card.points if "devices.tensor_parallel" in point), {})
     if any(requested.sets(field) for field in point):
         return ()
-    reasons.update(dict.fromkeys((field.replace("devices.", "device.") for field in point), NEURON_POINT))
+    reasons.update(dict.fromkeys((field.replace("devices.", "device.") for field in point), WHY["neuron_point"]))
     return tuple(f"{field}={json.dumps(value)}" for field, value in point.items())
 
 
-def _option_overrides(card: WorkloadCard, plan: Plan, facts: FactBase) -> tuple[Override, ...]:
+def _option_overrides(card: WorkloadCard, plan: record.Plan, facts: FactBase) -> tuple[record.Override, ...]:
     """Return the differences from the card that requested such as `--weights`, `--data` and `--sharding` cause.
 
     A seed, a number of steps and a time limit are not overrides: they only set how long the same work runs, and on which
@@ -183,14 +150,16 @@ def _option_overrides(card: WorkloadCard, plan: Plan, facts: FactBase) -> tuple[
     if plan.model.weights is Weights.PRETRAINED:
         changed.append(("weights.from", facts.model(card.model).hub_id or "none", plan.model.hub_id or "a local directory"))
     return tuple(
-        Override(field=field, card=before, run=after) for field, before, after in changed if after not in (before, *card.own_values(field))
+        record.Override(field=field, card=before, run=after)
+        for field, before, after in changed
+        if after not in (before, *card.own_values(field))
     )
 
 
 # Model and weights
 
 
-def model_choice(card: WorkloadCard, facts: FactBase, requested: Requested) -> ModelChoice:
+def model_choice(card: WorkloadCard, facts: FactBase, requested: record.Requested) -> record.ModelChoice:
     """Return the model with the source of its weights."""
     kind, _, where = requested.weights.partition(":")
     kind = card.weights.value if kind == "card" else kind
@@ -202,8 +171,8 @@ def model_choice(card: WorkloadCard, facts: FactBase, requested: Requested) -> M
         if hub_id is None:
             fix = f"model {card.model} has no hub id; give pretrained:HUB_ID_OR_DIRECTORY, or --weights random"
             raise TunemarkError("--weights", requested.weights, fix)
-    shared = {name: getattr(card, name) for name in Levers.model_fields}
-    return ModelChoice(
+    shared = {name: getattr(card, name) for name in record.Levers.model_fields}
+    return record.ModelChoice(
         **shared | {"key": model.key, "weights": Weights(kind)},
         hub_id=hub_id,
         local=requested.local_weights,
@@ -212,7 +181,7 @@ def model_choice(card: WorkloadCard, facts: FactBase, requested: Requested) -> M
     )
 
 
-def lora_choice(card: WorkloadCard, facts: FactBase, reasons: Reasons) -> LoraSettings | None:
+def lora_choice(card: WorkloadCard, facts: FactBase, reasons: Reasons) -> record.LoraSettings | None:
     """Return the adapter settings, with layer names of the model's family."""
     if card.lora is None:
         return None
@@ -224,13 +193,13 @@ def lora_choice(card: WorkloadCard, facts: FactBase, reasons: Reasons) -> LoraSe
 
 
 def precision_choice(
-    card: WorkloadCard, machine: Machine, generation: Generation | None, strategy: Strategy, requested: Requested, reasons: Reasons
-) -> Precision:
+    card: WorkloadCard, machine: Machine, generation: Generation | None, strategy: Strategy, requested: record.Requested, reasons: Reasons
+) -> record.Precision:
     """Return the number formats of weights and of matrix products.
 
     A card in bf16 uses the fastest format of devices that lack it, unless the user has set one.
     """
-    compute, why = Dtype.FP32, BY_CARD
+    compute, why = Dtype.FP32, WHY["by_card"]
     lacks_bf16 = generation is not None and Feature.BF16 in generation.cannot
     if card.compute != "auto" and (
         card.compute != Dtype.BF16.value or not lacks_bf16 or any(requested.sets(name) for name in ("compute", "precision"))
@@ -252,13 +221,15 @@ def precision_choice(
         why = "fp16 updates underflow, so the weights are kept in fp32"
     elif compute is Dtype.FP16:
         parameters, why = compute, "frozen weights are stored in the compute format; adapters in fp32, as fp16 updates underflow"
-    return Precision(parameters=reasons.give("precision.parameters", parameters, why), compute=compute)
+    return record.Precision(parameters=reasons.give("precision.parameters", parameters, why), compute=compute)
 
 
-def optimizer_choice(card: WorkloadCard, precision: Precision, device: DeviceChoice, requested: Requested, reasons: Reasons) -> Optimizer:
+def optimizer_choice(
+    card: WorkloadCard, precision: record.Precision, device: record.DeviceChoice, requested: record.Requested, reasons: Reasons
+) -> record.Optimizer:
     """Return the card's optimizer, without stochastic rounding where no updated weight is rounded to bf16."""
     chosen, name = card.optimizer, "optimizer.stochastic_rounding"
-    why = needless_rounding(precision.parameters, device.strategy, master_weights=chosen.master_weights)
+    why = record.needless_rounding(precision.parameters, device.strategy, master_weights=chosen.master_weights)
     if not chosen.stochastic_rounding or requested.sets(name) or why is None:
         return chosen
     return chosen.model_copy(update={"stochastic_rounding": reasons.give(name, value=False, why=why)})
@@ -267,24 +238,24 @@ def optimizer_choice(card: WorkloadCard, precision: Precision, device: DeviceCho
 # Data
 
 
-def data_choice(card: WorkloadCard, machine: Machine, requested: Requested, reasons: Reasons) -> DataChoice:
+def data_choice(card: WorkloadCard, machine: Machine, requested: record.Requested, reasons: Reasons) -> record.DataChoice:
     """Return the samples."""
     source, name = _data_source(card, requested)
     pretrained = requested.pretrained or (requested.weights == "card" and card.weights is Weights.PRETRAINED)
     tokenizer = "none" if source is DataSource.SYNTHETIC else "model" if pretrained else "word-level"
     borders = card.data.document_borders
     if card.data.packing and borders and machine.backend is Backend.NEURON_XLA and not requested.sets("data.document_borders"):
-        borders = reasons.give("data.document_borders", value=False, why=NO_BORDERS)
+        borders = reasons.give("data.document_borders", value=False, why=WHY["no_borders"])
     padding = _padding(card, machine, source, name, requested, reasons)
     own = {"source": source, "name": name, "padding": padding, "document_borders": borders}
-    return DataChoice(
+    return record.DataChoice(
         **dict(card.data) | own,
         sha256=requested.data_sha256 if source is DataSource.FILE else None,
-        tokenizer=reasons.give("data.tokenizer", tokenizer, TOKENIZERS[tokenizer]),
+        tokenizer=reasons.give("data.tokenizer", tokenizer, WHY["tokenizers"][tokenizer]),
     )
 
 
-def _data_source(card: WorkloadCard, requested: Requested) -> tuple[DataSource, str]:
+def _data_source(card: WorkloadCard, requested: record.Requested) -> tuple[DataSource, str]:
     """Return source and name of the data."""
     _, colon, where = requested.data.partition(":")
     if colon and not where:
@@ -300,7 +271,7 @@ def _data_source(card: WorkloadCard, requested: Requested) -> tuple[DataSource, 
     return source, name
 
 
-def _source_kind(card: WorkloadCard, requested: Requested) -> DataSource:
+def _source_kind(card: WorkloadCard, requested: record.Requested) -> DataSource:
     kind = requested.data.partition(":")[0]
     if kind == "card":
         return card.data.source
@@ -309,7 +280,7 @@ def _source_kind(card: WorkloadCard, requested: Requested) -> DataSource:
     return DataSource(kind)
 
 
-def _padding(card: WorkloadCard, machine: Machine, source: DataSource, name: str, requested: Requested, reasons: Reasons) -> Padding:
+def _padding(card: WorkloadCard, machine: Machine, source: DataSource, name: str, requested: record.Requested, reasons: Reasons) -> Padding:
     """Return the padding: a card for full rows has `none`, which rows of different length cannot use."""
     padding, set_here = card.data.padding, requested.sets("data.padding")
     full = padding is Padding.NONE and (card.data.packing or (source is DataSource.SYNTHETIC and name in FULL_ROWS))
@@ -329,20 +300,17 @@ def _padding(card: WorkloadCard, machine: Machine, source: DataSource, name: str
 
 
 def device_choice(
-    card: WorkloadCard, machine: Machine, accelerator: AcceleratorCard | None, requested: Requested, reasons: Reasons
-) -> DeviceChoice:
+    card: WorkloadCard, machine: Machine, accelerator: AcceleratorCard | None, requested: record.Requested, reasons: Reasons
+) -> record.DeviceChoice:
     """Return the devices, with the matching accelerator card if there is one, and the distribution of the work."""
     known = "its reported name is an alias of the card" if accelerator else missing_card(machine.devices[0].name, machine.backend)
     count = requested.devices if requested.devices is not None else card.devices.count
-    reasons.give("device.count", count, "requested with --devices" if requested.devices else BY_CARD)
+    reasons.give("device.count", count, "requested with --devices" if requested.devices else WHY["by_card"])
     if count % requested.nodes:
         raise TunemarkError("--devices", count, f"is for all {requested.nodes} nodes together; give a multiple of {requested.nodes}")
-    wanted = requested.offload or card.devices.offload
-    offload = next((name for name in OFFLOADS if name == wanted), None)
-    if offload is None:
-        raise TunemarkError("--set offload", wanted, did_you_mean(wanted, OFFLOADS))
+    offload = requested.offload or card.devices.offload
     found_by = "requested with --set backend" if requested.backend else machine.backend_reason
-    choice = DeviceChoice(
+    choice = record.DeviceChoice(
         **dict(card.devices) | {"count": count, "strategy": _strategy(card, count, requested, reasons), "offload": offload},
         backend=reasons.give("device.backend", machine.backend, found_by),
         accelerator=reasons.give("device.accelerator", accelerator.key if accelerator else None, known),
@@ -357,19 +325,16 @@ def device_choice(
     return choice.model_copy(update={"threads": reasons.give("device.threads", threads, why)})
 
 
-def _strategy(card: WorkloadCard, count: int, requested: Requested, reasons: Reasons) -> Strategy:
+def _strategy(card: WorkloadCard, count: int, requested: record.Requested, reasons: Reasons) -> Strategy:
     wanted = requested.strategy or card.devices.strategy
     if count == 1 and (wanted == "auto" or not requested.strategy):
-        return reasons.give("device.strategy", Strategy.SINGLE, NO_STRATEGY)
+        return reasons.give("device.strategy", Strategy.SINGLE, WHY["no_strategy"])
     if wanted == "auto":
-        return reasons.give("device.strategy", Strategy.DDP, REPLICAS)
-    words = [strategy.value for strategy in Strategy]
-    if wanted not in words:
-        raise TunemarkError("--sharding", wanted, did_you_mean(wanted, words))
-    return reasons.give("device.strategy", Strategy(wanted), "requested with --strategy" if requested.strategy else BY_CARD)
+        return reasons.give("device.strategy", Strategy.DDP, WHY["replicas"])
+    return reasons.give("device.strategy", Strategy(wanted), "requested with --strategy" if requested.strategy else WHY["by_card"])
 
 
-def batch_choice(card: WorkloadCard, device: DeviceChoice, reasons: Reasons) -> Batch:
+def batch_choice(card: WorkloadCard, device: record.DeviceChoice, reasons: Reasons) -> record.Batch:
     """Return the batch, from one micro-step to one optimizer step."""
     micro, accumulation = card.batch.micro_batch, card.batch.gradient_accumulation
     group = device.tensor_parallel * device.pipeline_parallel
@@ -378,13 +343,13 @@ def batch_choice(card: WorkloadCard, device: DeviceChoice, reasons: Reasons) -> 
     replicas = reasons.give("batch.data_parallel", max(1, device.count // group), shared)
     product = f"micro_batch {micro} x gradient_accumulation {accumulation} x data_parallel {replicas}"
     rows = reasons.give("batch.global_batch", micro * accumulation * replicas, product)
-    return Batch(micro_batch=micro, gradient_accumulation=accumulation, data_parallel=replicas, global_batch=rows)
+    return record.Batch(micro_batch=micro, gradient_accumulation=accumulation, data_parallel=replicas, global_batch=rows)
 
 
 # Stop rules
 
 
-def measurement_choice(card: WorkloadCard, requested: Requested, reasons: Reasons) -> Measurement:
+def measurement_choice(card: WorkloadCard, requested: record.Requested, reasons: Reasons) -> record.Measurement:
     """Return the stop rules and the measurements besides speed."""
     if requested.epochs is not None and card.data.training_rows is None and _source_kind(card, requested) is DataSource.SYNTHETIC:
         fix = "these synthetic rows have no end; give --set data.training_rows=N, --data file:PATH, or --steps"
@@ -399,12 +364,12 @@ def measurement_choice(card: WorkloadCard, requested: Requested, reasons: Reason
     else:
         why = "the default: a steady window whose 95% interval is this narrow needs no more steps"
         why += f"; --set epochs={card.stop.epochs} runs the whole job" if card.stop.epochs else ""
-        until_ci = Measurement().until_relative_ci
-    shared = {name: getattr(requested, name) for name in Measured.model_fields} | {"max_steps": end.max_steps, "epochs": end.epochs}
+        until_ci = record.Measurement().until_relative_ci
+    shared = {name: getattr(requested, name) for name in record.Measured.model_fields} | {"max_steps": end.max_steps, "epochs": end.epochs}
     shared |= _time_limits(card, requested, reasons, counted=counted)
     if requested.no_step_s is None:
         shared["no_step_s"] = DEFAULT_NO_STEP_S
-    return Measurement(
+    return record.Measurement(
         **shared,
         until_relative_ci=reasons.give("measurement.until_relative_ci", until_ci, why),
         timing="strict" if requested.strict_timing else "events",
@@ -413,7 +378,7 @@ def measurement_choice(card: WorkloadCard, requested: Requested, reasons: Reason
     )
 
 
-def _time_limits(card: WorkloadCard, requested: Requested, reasons: Reasons, *, counted: bool) -> dict[str, Any]:
+def _time_limits(card: WorkloadCard, requested: record.Requested, reasons: Reasons, *, counted: bool) -> dict[str, Any]:
     """Return the time limit of training. Requested steps are always completed, so they have none by default."""
     name = "measurement.max_train_s"
     if requested.max_train_s is not None:
@@ -422,7 +387,7 @@ def _time_limits(card: WorkloadCard, requested: Requested, reasons: Reasons, *, 
         return {"max_train_s": None}
     if card.stop.max_train_s is not None or card.stop.max_steps is not None:
         return {"max_train_s": card.stop.max_train_s}
-    fewest = Measurement().min_warmup_steps + RANKABLE_STEPS
+    fewest = record.Measurement().min_warmup_steps + RANKABLE_STEPS
     why = f"the default without a requested end; at least {fewest} steps are done, of which {RANKABLE_STEPS} can be ranked"
     return {"max_train_s": reasons.give(name, DEFAULT_MAX_TRAIN_S, why), "min_steps": fewest}
 
@@ -436,19 +401,19 @@ def missing_card(name: str, backend: Backend) -> str:
 
 # `--set`: the card validates the value, and the submission declares the change
 
-ALIASES = {other: name for name, row in SETTINGS.items() for other in row.get("names", ())}
+ALIASES = {other: name for name, row in record.SETTINGS.items() for other in row.get("names", ())}
 """Common name of a setting -> its field in the workload card."""
 IDENTITY = ("key", "title", "description", "source", "tier", "not_stated", "axes", "points")
 """Fields of the card that describe it and are not settings."""
 
 
-def apply_overrides(card: WorkloadCard, assignments: tuple[str, ...]) -> tuple[WorkloadCard, tuple[Override, ...]]:
+def apply_overrides(card: WorkloadCard, assignments: tuple[str, ...]) -> tuple[WorkloadCard, tuple[record.Override, ...]]:
     """Return the changed card and the overrides. A value that the card or its source has is not an override.
 
     Of several values for one setting, the last counts.
     """
     content = card.model_dump(mode="json")
-    changes: dict[str, Override] = {}
+    changes: dict[str, record.Override] = {}
     of_card: dict[str, Any] = {}
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
@@ -467,11 +432,11 @@ def apply_overrides(card: WorkloadCard, assignments: tuple[str, ...]) -> tuple[W
         if name == "method":
             # A changed method gets its settings: the card's, or the defaults if the card has none.
             adapted, quantised = content["method"] in ("lora", "qlora"), content["method"] == "qlora"
-            content["lora"] = (content["lora"] or LoraSettings().model_dump(mode="json")) if adapted else None
-            content["quantisation"] = (content["quantisation"] or Quantisation().model_dump(mode="json")) if quantised else None
+            content["lora"] = (content["lora"] or record.LoraSettings().model_dump(mode="json")) if adapted else None
+            content["quantisation"] = (content["quantisation"] or record.Quantisation().model_dump(mode="json")) if quantised else None
         changes.pop(name, None)
         if parent[last] != before and parent[last] not in card.own_values(name):
-            changes[name] = Override(field=name, card=_scalar(before), run=_scalar(parent[last]))
+            changes[name] = record.Override(field=name, card=_scalar(before), run=_scalar(parent[last]))
     overrides = tuple(changes.values())
     try:
         return WorkloadCard.model_validate(content), overrides

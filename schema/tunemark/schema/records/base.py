@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import date
 from itertools import islice
 from typing import Annotated, Any
@@ -45,6 +45,19 @@ def _is_pattern(pattern: str) -> str:
     return pattern
 
 
+def one_of(known: Collection[str], what: str) -> AfterValidator:
+    """Return the validator of a word that must be known; `what` names all of them."""
+
+    def check(word: str) -> str:
+        if word not in known:
+            from tunemark.schema.errors import did_you_mean  # noqa: PLC0415 - only a wrong word needs it
+
+            raise ValueError(f"{word} is not in {what}; {did_you_mean(word, known)}")
+        return word
+
+    return AfterValidator(check)
+
+
 Day = Annotated[
     date, Field(ge=FIRST_DAY, description="A day that has come: the validator of facts checks that, since readers' clocks can be wrong.")
 ]
@@ -78,6 +91,17 @@ def consistency(contradictions: Callable[[Any], Iterator[str]]) -> Any:  # noqa:
         return record
 
     return model_validator(mode="after")(check)
+
+
+def value_or_reason(value: str, reason: str) -> Any:  # noqa: ANN401 - as above
+    """Make a validator: a field is null exactly if another one says why."""
+
+    def contradiction(record: Any) -> Iterator[str]:  # noqa: ANN401 - any record
+        given, why = getattr(record, value), getattr(record, reason)
+        if (given is None) != (why is not None):
+            yield f"{value} is {given!r} with {reason} {why!r}; give a value, or null and a reason"
+
+    return consistency(contradiction)
 
 
 def canonical_json(record: BaseModel | dict[str, Any]) -> bytes:

@@ -7,23 +7,14 @@ its text stays in the labels of the statement.
 from datetime import date
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
-from tunemark.schema.errors import did_you_mean
 from tunemark.schema.quantities import QUANTITIES
-from tunemark.schema.records.base import Frozen, Key, PositiveCount, RecordId, Records, Text
+from tunemark.schema.records.base import Frozen, Key, PositiveCount, RecordId, Records, Text, one_of
 from tunemark.schema.vocabulary import Method
 
 Scalar = str | float | int | bool | None
-
-
-def _known(quantity: str) -> str:
-    if quantity not in QUANTITIES:
-        raise ValueError(f"{quantity} is not in the registry of quantities; {did_you_mean(quantity, QUANTITIES)}")
-    return quantity
-
-
-QuantityKey = Annotated[str, AfterValidator(_known)]
+QuantityKey = Annotated[str, one_of(QUANTITIES, "the registry of quantities")]
 """A key of the registry in quantities.txt."""
 
 
@@ -288,22 +279,6 @@ class Formula(Frozen):
     """Results of the same document that it should give."""
 
 
-Assertion = Annotated[
-    Comparison
-    | Range
-    | Extreme
-    | Conclusion
-    | Stated
-    | Metric
-    | Formula
-    | Advice
-    | Offer
-    | Bill
-    | BreakEven
-    | Device
-    | Link
-    | Effect
-    | Roof
-    | Driver,
-    Field(discriminator="kind"),
-]
+OfFigures = Comparison | Range | Extreme | Metric | Formula | Effect | Roof | Driver
+OfThings = Conclusion | Stated | Advice | Offer | Bill | BreakEven | Device | Link
+Assertion = Annotated[OfFigures | OfThings, Field(discriminator="kind")]

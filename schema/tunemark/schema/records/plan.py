@@ -8,21 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from tunemark.schema import vocabulary
 from tunemark.schema.records.base import Frozen, Key, Seconds, Setting, SettingOrZero, Sha256, Share, Text
-from tunemark.schema.vocabulary import (
-    DEEPSPEED,
-    Backend,
-    Checkpointing,
-    DataSource,
-    Division,
-    Dtype,
-    Method,
-    Padding,
-    SoftwareLevel,
-    Strategy,
-    Task,
-    Weights,
-)
 
 Attention = Literal["eager", "sdpa", "varlen", "flash_attention_2", "flash_attention_3", "flex_attention"]
 FusedKernels = Literal["none", "liger"]
@@ -96,13 +83,12 @@ class Levers(Frozen):
 
     key: Key
     """Name of its card in data/: of the workload, or in a plan of the model."""
-    task: Task
-    """The training task."""
+    task: vocabulary.Task
     labels: Annotated[Setting, Field(ge=FEWEST_LABELS, le=100_000)] | None = None
     """Number of classes, for classification."""
-    weights: Weights = Weights.RANDOM
+    weights: vocabulary.Weights = vocabulary.Weights.RANDOM
     """Random weights run as fast as pretrained ones and use the same memory; only the loss differs."""
-    gradient_checkpointing: Checkpointing = Checkpointing.NONE
+    gradient_checkpointing: vocabulary.Checkpointing = vocabulary.Checkpointing.NONE
     """Which activations are recomputed."""
     fused_kernels: FusedKernels = "none"
     """`liger`: Liger's fused cross-entropy, norms and feed-forward."""
@@ -139,7 +125,7 @@ class ModelChoice(Levers):
 class DataSettings(Frozen):
     """The training samples and their shape, as a card and a plan both have them."""
 
-    source: DataSource
+    source: vocabulary.DataSource
     """Where the samples come from."""
     name: Text
     """Hub id of the dataset, or a name for synthetic samples; for a file its name without the folder."""
@@ -147,7 +133,7 @@ class DataSettings(Frozen):
     """How a document is made from the columns of a row, such as `{question}\n{answer}`; null uses the column `text`."""
     sequence_length: Annotated[Setting, Field(ge=8, le=2_097_152)]
     """Maximum tokens per row."""
-    padding: Padding = Padding.NONE
+    padding: vocabulary.Padding = vocabulary.Padding.NONE
     """How rows are filled; `none` if each row is full."""
     packing: bool = False
     """True if several documents share a row."""
@@ -170,7 +156,7 @@ class DataChoice(DataSettings):
     @property
     def finite(self) -> bool:
         """True if the training rows have an end."""
-        return self.training_rows is not None or self.source is not DataSource.SYNTHETIC
+        return self.training_rows is not None or self.source is not vocabulary.DataSource.SYNTHETIC
 
 
 class DeviceBatch(Frozen):
@@ -221,9 +207,9 @@ class Optimizer(Frozen):
 class Precision(Frozen):
     """Number formats."""
 
-    parameters: Dtype
+    parameters: vocabulary.Dtype
     """Format in which the base weights are stored."""
-    compute: Dtype
+    compute: vocabulary.Dtype
     """Format of the matrix products. Its dense peak is the denominator of MFU."""
 
 
@@ -232,7 +218,7 @@ class Devices(Frozen):
 
     count: Annotated[Setting, Field(le=100_000)] = 1
     """Devices used, over all machines."""
-    strategy: Strategy | Literal["auto"] = "auto"
+    strategy: vocabulary.Strategy | Literal["auto"] = "auto"
     """How the model is distributed over devices. `auto`: DDP on several devices."""
     offload: Offload = "none"
     """What is kept in host memory between uses."""
@@ -245,9 +231,9 @@ class Devices(Frozen):
 class DeviceChoice(Devices):
     """The devices."""
 
-    strategy: Strategy
+    strategy: vocabulary.Strategy
     """How the model is distributed over devices."""
-    backend: Backend
+    backend: vocabulary.Backend
     """Implementation of the device protocol."""
     accelerator: Key | None
     """The accelerator card in data/accelerators; null if the device has no card."""
@@ -325,23 +311,14 @@ class RunOptions(Measured):
     data_sha256: Sha256 | None = None
     """Content hash of the training file."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] | None = None
-    """`--set seed=..`."""
     until_ci: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """`--set until_ci=..`."""
     strict_timing: bool = False
-    """`--set strict_timing=..`."""
-    backend: Backend | None = None
-    """`--set backend=..`."""
+    backend: vocabulary.Backend | None = None
     devices: Annotated[Setting, Field(le=100_000)] | None = None
-    """`--devices`."""
-    strategy: Text | None = None
-    """`--sharding`."""
-    offload: Text | None = None
-    """`--set offload=..`."""
+    strategy: vocabulary.Strategy | Literal["auto"] | None = None
+    offload: Offload | None = None
     launcher: Launcher = "torchrun"
-    """`--set launcher=..`."""
     nodes: Setting = 1
-    """`--set nodes=..`."""
 
     def sets(self, name: str) -> bool:
         """Return True if a field of the card is set by name, with --set."""
@@ -362,7 +339,7 @@ class Requested(RunOptions):
     @property
     def pretrained(self) -> bool:
         """True if pretrained weights were asked for by option."""
-        return self.weights.partition(":")[0] == Weights.PRETRAINED.value
+        return self.weights.partition(":")[0] == vocabulary.Weights.PRETRAINED.value
 
     def arguments(self) -> list[str]:
         """Return the words of the command after `tunemark run` that make this request."""
@@ -385,7 +362,7 @@ class Plan(Frozen):
     """The workload card in data/workloads."""
     workload_sha256: Sha256
     """Content hash of the card: a changed card is another workload."""
-    method: Method
+    method: vocabulary.Method
     """full, lora or qlora."""
     lora: LoraSettings | None = None
     """Adapter settings, for lora and qlora."""
@@ -418,15 +395,15 @@ class Plan(Frozen):
         return min(limits) if limits else None
 
     @property
-    def trained(self) -> Dtype:
+    def trained(self) -> vocabulary.Dtype:
         """Format of the trained weights. Updates of fp16 weights underflow: adapters beside them are in fp32, but DeepSpeed updates fp32 copies."""
         kept = self.precision.parameters
-        return Dtype.FP32 if kept is Dtype.FP16 and self.device.strategy not in DEEPSPEED else kept
+        return vocabulary.Dtype.FP32 if kept is vocabulary.Dtype.FP16 and self.device.strategy not in vocabulary.DEEPSPEED else kept
 
     @property
     def autocast(self) -> bool:
         """True if products run in a smaller format than that of the trained weights."""
-        return self.precision.compute in {Dtype.BF16, Dtype.FP16} and self.trained is Dtype.FP32
+        return self.precision.compute in {vocabulary.Dtype.BF16, vocabulary.Dtype.FP16} and self.trained is vocabulary.Dtype.FP32
 
     @property
     def rounds_stochastically(self) -> bool:
@@ -436,7 +413,7 @@ class Plan(Frozen):
     @property
     def optimizer_rounds_stochastically(self) -> bool:
         """True if the optimizer of the harness rounds updated weights stochastically. On Neuron the runtime does."""
-        return self.optimizer.stochastic_rounding and self.device.backend is not Backend.NEURON_XLA
+        return self.optimizer.stochastic_rounding and self.device.backend is not vocabulary.Backend.NEURON_XLA
 
     @property
     def needless_rounding(self) -> str | None:
@@ -449,17 +426,17 @@ class Plan(Frozen):
         return f"{self.precision.compute.value}/fp8" if self.model.fp8_products else self.precision.compute.value
 
     @property
-    def software_level(self) -> SoftwareLevel:
+    def software_level(self) -> vocabulary.SoftwareLevel:
         """How far the training loop is tuned: `tuned` with fused kernels or torch.compile."""
         return "plain" if self.model.compile == self.model.fused_kernels == "none" else "tuned"
 
 
-def needless_rounding(parameters: Dtype, strategy: Strategy, *, master_weights: bool) -> str | None:
+def needless_rounding(parameters: vocabulary.Dtype, strategy: vocabulary.Strategy, *, master_weights: bool) -> str | None:
     """Return the reason why no updated weight is rounded to bf16, so that it needs no stochastic rounding; None if weights are."""
     copies = "keeps fp32 copies of the weights and updates those"
-    if strategy in DEEPSPEED and parameters in {Dtype.BF16, Dtype.FP16}:
+    if strategy in vocabulary.DEEPSPEED and parameters in {vocabulary.Dtype.BF16, vocabulary.Dtype.FP16}:
         return f"{strategy.value} {copies}"
-    if parameters is not Dtype.BF16:
+    if parameters is not vocabulary.Dtype.BF16:
         return "fp32 weights keep small updates"
     return f"optimizer.master_weights {copies}" if master_weights else None
 
@@ -474,9 +451,9 @@ SETTINGS: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("se
 FREE_SETTINGS: dict[str, str] = {name: row["free"] for name, row in SETTINGS.items() if "free" in row}
 """Settings of a card that a run of the tuned division may change -> what they choose. A changed split keeps the global batch."""
 MEANING = {
-    Division.STANDARD: "the workload card unchanged",
-    Division.TUNED: "the card's training and global batch, with other kernels, checkpointing, compilation, batch split or sharding",
-    Division.OPEN: "any other declared override, such as another sequence length, global batch or optimizer",
+    vocabulary.Division.STANDARD: "the workload card unchanged",
+    vocabulary.Division.TUNED: "the card's training and global batch, with other kernels, checkpointing, compilation, batch split or sharding",
+    vocabulary.Division.OPEN: "any other declared override, such as another sequence length, global batch or optimizer",
 }
 """What a run of each division may change."""
 
@@ -492,11 +469,11 @@ class Override(Frozen):
     """Value in this run."""
 
 
-def division_of(plan: Plan, overrides: Sequence[Override]) -> Division:
+def division_of(plan: Plan, overrides: Sequence[Override]) -> vocabulary.Division:
     """Return the division of a run with this plan and these overrides."""
     if not overrides:
-        return Division.STANDARD
-    return Division.TUNED if fixed_setting_changed(plan, overrides) is None else Division.OPEN
+        return vocabulary.Division.STANDARD
+    return vocabulary.Division.TUNED if fixed_setting_changed(plan, overrides) is None else vocabulary.Division.OPEN
 
 
 def fixed_setting_changed(plan: Plan, overrides: Sequence[Override]) -> str | None:

@@ -5,7 +5,20 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, Field
 
-from tunemark.schema.records.base import Bytes, Count, Frozen, Key, PositiveCount, ResultId, Seconds, Text, absent, consistency, content_id
+from tunemark.schema.records.base import (
+    Bytes,
+    Count,
+    Frozen,
+    Key,
+    PositiveCount,
+    ResultId,
+    Seconds,
+    Text,
+    absent,
+    consistency,
+    content_id,
+    value_or_reason,
+)
 from tunemark.schema.records.plan import Override, Plan, Requested, division_of, fixed_setting_changed
 from tunemark.schema.records.trace import DeviceUse, Effective, Energy, Gate, Probe, RankRecord, StepEvent, StepTrace, Study
 from tunemark.schema.vocabulary import Backend, Division, Phase, Status, WarningKind
@@ -27,7 +40,6 @@ class Harness(Frozen):
     """The harness that measured."""
 
     version: Text
-    """Version of Tunemark."""
     commit: Annotated[str, Field(pattern=r"^[0-9a-f]{7,40}$")] | None = None
     """Source commit of the checkout, or of the one that the installed package was built from."""
     dirty: bool | None = None
@@ -125,7 +137,6 @@ class PhaseStart(Frozen):
     """The start of a phase."""
 
     phase: Phase
-    """The phase that begins."""
     at_s: Seconds
     """Seconds since the worker was spawned. The phase ends where the next begins."""
 
@@ -148,10 +159,7 @@ class ProcessTimes(Frozen):
     compile_cache_reason: Text | None = None
     """Why it is null."""
 
-    @consistency
-    def _state_or_reason(self) -> Iterator[str]:
-        if (self.compile_cache is None) != (self.compile_cache_reason is not None):
-            yield f"compile_cache is {self.compile_cache!r} with reason {self.compile_cache_reason!r}; give a state, or null and a reason"
+    _known = value_or_reason("compile_cache", "compile_cache_reason")
 
 
 class ModelFacts(Frozen):
@@ -174,31 +182,20 @@ class ModelFacts(Frozen):
     optimizer_state_bytes_reason: Text | None = None
     """Why they are null."""
 
-    @consistency
-    def _bytes_or_reason(self) -> Iterator[str]:
-        for name in ("gradient_bytes", "optimizer_state_bytes"):
-            weighed, reason = getattr(self, name), getattr(self, f"{name}_reason")
-            if (weighed is None) != (reason is not None):
-                yield f"{name} is {weighed} with reason {reason!r}; give bytes, or null and a reason"
+    _gradients_known = value_or_reason("gradient_bytes", "gradient_bytes_reason")
+    _states_known = value_or_reason("optimizer_state_bytes", "optimizer_state_bytes_reason")
 
 
 class MemoryReading(Frozen):
     """A memory peak, or the reason why it is unknown."""
 
     peak_bytes: Bytes | None = None
-    """The peak."""
     method: Text | None = None
     reason: Text | None = None
     """Why it is null."""
 
-    @consistency
-    def _method_or_reason(self) -> Iterator[str]:
-        if (self.peak_bytes is None) == (self.method is not None):
-            yield f"peak_bytes is {self.peak_bytes} and method is {self.method!r}; give both, or neither and a reason"
-        if self.peak_bytes is None and self.reason is None:
-            yield "peak_bytes is null without a reason; say why it could not be read"
-        if self.peak_bytes is not None and self.reason is not None:
-            yield f"peak_bytes is {self.peak_bytes} and reason is {self.reason!r}; a reason says why a peak is unknown"
+    _known = value_or_reason("peak_bytes", "reason")
+    _read = value_or_reason("method", "reason")
 
 
 class Memory(Frozen):

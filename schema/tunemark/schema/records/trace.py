@@ -9,7 +9,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
-from tunemark.schema.records.base import Bytes, Count, Frozen, PositiveCount, Seconds, Sha256, Share, Text, consistency
+from tunemark.schema.records.base import Bytes, Count, Frozen, PositiveCount, Seconds, Sha256, Share, Text, consistency, value_or_reason
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import NATIVE, Backend, Dtype
 
@@ -131,7 +131,6 @@ class Effective(Frozen):
     fp8_training: Text | None = None
     """Recipe of the layers that torchao replaced, `none` without such layers; null if unknown."""
     optimizer: Text
-    """Class of the optimizer."""
     parameters_on: Annotated[tuple[Text, ...], Field(max_length=10)] = ()
     """Types of device that hold the parameters; empty if unknown."""
     optimizer_states_on: Annotated[tuple[Text, ...], Field(max_length=10)] = ()
@@ -195,7 +194,6 @@ class Gate(Frozen):
     """A check that training is correct. A speed counts only if all checks pass."""
 
     name: Literal["adapter_gradient", "packed_documents", "loss_band"]
-    """Which check."""
     passed: bool | None
     """Null if it does not apply, with the reason in `detail`."""
     detail: Text
@@ -216,10 +214,12 @@ class Energy(Frozen):
     reason: Text | None = None
     """Why it is unknown."""
 
+    _known = value_or_reason("joules", "reason")
+
     @consistency
-    def _source_or_reason(self) -> Iterator[str]:
-        if (self.source == "none") != (self.joules is None) or (self.source == "none") != (self.reason is not None):
-            yield f"energy source is {self.source!r} with joules {self.joules} and reason {self.reason!r}; give joules with a source, or a reason with 'none'"
+    def _of_source(self) -> Iterator[str]:
+        if (self.source == "none") != (self.joules is None):
+            yield f"energy source is {self.source!r} with joules {self.joules}; give joules with a source, and none with 'none'"
 
 
 class DeviceUse(Frozen):
@@ -294,15 +294,8 @@ MASTER_OPTIMIZER = "MasterAdamW"
 """AdamW over fp32 copies of the weights."""
 STOCHASTIC_OPTIMIZER = "StochasticAdamW"
 """AdamW that rounds updated bf16 weights stochastically."""
-OPTIMIZER_LIBRARIES = {
-    "AdamW": "torch",
-    "SGD": "torch",
-    "Adafactor": "torch",
-    "AdamW8bit": "bitsandbytes",
-    "PagedAdamW8bit": "bitsandbytes",
-    MASTER_OPTIMIZER: "tunemark",
-    STOCHASTIC_OPTIMIZER: "tunemark",
-}
+OPTIMIZER_LIBRARIES = dict.fromkeys(("AdamW", "SGD", "Adafactor"), "torch") | dict.fromkeys(("AdamW8bit", "PagedAdamW8bit"), "bitsandbytes")
+OPTIMIZER_LIBRARIES |= dict.fromkeys((MASTER_OPTIMIZER, STOCHASTIC_OPTIMIZER), "tunemark")
 """The library of each class of optimizer that the harness makes."""
 NEURON_ATTENTION = {"eager": "eager", "sdpa": "flash_attention_2", "flash_attention_2": "flash_attention_2"}
 """optimum-neuron calls its only fused kernel flash_attention_2. A request for sdpa selects it."""

@@ -52,7 +52,6 @@ class Prediction:
     train_s: Interval
     """From the start of the first step to the end of the last, including the slower first steps."""
     evaluation_s: float
-    """All evaluations."""
     wall_s: Interval
     """Total: one-time cost, training and evaluations."""
     usd: Interval | None
