@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tunemark.collector.predict.cross_validation import leave_out
-from tunemark.collector.predict.estimate import predict
 from tunemark.collector.predict.fit import Observed, fit, observe
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.physics.work import TERMS, Missing, work_of_tokens, work_of_weights, work_seconds
@@ -66,8 +65,8 @@ def test_rows_made_from_known_factors_are_predicted_again_when_their_accelerator
 
 def test_a_slow_accelerator_is_predicted_from_its_rows_not_its_card() -> None:
     slow = [row_of(row.config, row.id, 1.5) if row.config.accelerator.key == CHIPS[0] else row for row in made_up()]
-    unlike = predict(fit(slow), combination("gemma-7b", CHIPS[0]))
-    like = predict(fit(made_up()), combination("gemma-7b", CHIPS[0]))
+    unlike = fit(slow).rate(combination("gemma-7b", CHIPS[0]))
+    like = fit(made_up()).rate(combination("gemma-7b", CHIPS[0]))
     assert 0.6 < unlike.value / like.value < 0.8
 
 
@@ -123,7 +122,7 @@ def test_farther_away_is_less_certain() -> None:
     fitted = fit(made_up(NOISE))
 
     def width(model: str = "llama-3.1-8b", chip: str = CHIPS[0]) -> float:
-        found = predict(fitted, combination(model, chip))
+        found = fitted.rate(combination(model, chip))
         return found.high / found.low
 
     assert width() < width("qwen3-8b")
@@ -192,7 +191,7 @@ def test_every_request_gets_an_interval_or_a_reason(
     chip: str, model: str, method: Method, length: int, micro_batch: int, devices: int
 ) -> None:
     shape = TrainingShape(FACTS.models[model], method, length, micro_batch)
-    found = predict(FITTED, Combination(FACTS.accelerators[chip], devices, shape, "plain", "a"))
+    found = FITTED.rate(Combination(FACTS.accelerators[chip], devices, shape, "plain", "a"))
     if isinstance(found, Missing):
         assert found.reason
     else:

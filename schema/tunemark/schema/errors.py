@@ -107,7 +107,7 @@ MAX_LISTED = 20
 MIN_SIMILARITY = 0.5
 """Minimum difflib ratio of a suggestion."""
 COMMON_PREFIX_BONUS = 0.3
-"""Added to it in proportion to the common beginning."""
+"""Added to the similarity in proportion to the common beginning: it is misspelt less often."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -129,7 +129,7 @@ def suggested(names: Iterable[str]) -> str:
 def nearest(word: str, spellings: Mapping[str, Iterable[str]], most: int = 3) -> list[str]:
     """Return the names most similar to a word, each once. `spellings` maps a name to all of its spellings.
 
-    Names that begin with the word are preferred, then names that contain it, then similar names. Case and punctuation are ignored.
+    Names that begin with the word are preferred, then names that contain it, then the longest one that it contains, then similar names. Case and punctuation are ignored.
     """
     wanted = bare(word)
     if not wanted:
@@ -142,8 +142,9 @@ def nearest(word: str, spellings: Mapping[str, Iterable[str]], most: int = 3) ->
             return sorted(starting or containing, key=lambda name: (len(name), name))[: 2 * most]
 
     def similarity(candidate: str) -> float:
+        if len(candidate) > most and candidate in wanted:
+            return 1 + len(candidate)  # the longest name that the word contains
         ratio = SequenceMatcher(None, candidate, wanted).ratio()
-        # The beginning of a name is misspelt less often.
         alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(candidate, wanted, strict=False)))
         return ratio + COMMON_PREFIX_BONUS * alike / len(wanted) if ratio >= MIN_SIMILARITY else 0.0
 

@@ -39,7 +39,6 @@ class Asked:
     """The software stack whose memory counts, instead of the usual one; empty if no other may be one with which a step fits."""
     loop: str = ""
     """The training loop whose speed counts, instead of any; see `Combination`."""
-    release: str = ""
     any_software: bool = False
     """True if a rate may be of the vendor's own software, which alone runs on several devices of some vendors."""
 
@@ -269,7 +268,7 @@ def micro_batches(length: int) -> list[int]:
 def combination_on(card: AcceleratorCard, shape: TrainingShape, level: SoftwareLevel, asked: Asked = NOTHING) -> Combination:
     """Return a plan on an accelerator, with a training loop of a level."""
     devices = shape.world_size * shape.tensor_parallel // card.devices_per_unit
-    return Combination(card, devices, shape, level, asked.loop, asked.release, float(shape.tensor_parallel))
+    return Combination(card, devices, shape, level, asked.loop, "", float(shape.tensor_parallel))
 
 
 def has_bf16(card: AcceleratorCard) -> bool:

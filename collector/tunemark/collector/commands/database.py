@@ -15,7 +15,6 @@ from tunemark.collector.store.database import empty_database, open_database
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import counted
-from tunemark.schema.records.reading import FILES, MODELS, field_reference, schema_files
 from tunemark.schema.safe_text import csv_cell
 from tunemark.terminal import AsJson, print_json, print_table, say
 
@@ -203,6 +202,8 @@ def schema(
     - `tunemark schema`
     - `tunemark schema --fields published --json`
     """
+    from tunemark.schema.records.reading import FILES, MODELS, field_reference, schema_files  # noqa: PLC0415 - all records; other commands need none
+
     kinds = {name.removeprefix("tunemark.").partition("/")[0]: (file, MODELS[name]) for file, name in FILES.items()}
     file, model = kinds[chosen("--fields", fields, kinds)]
     if as_json:

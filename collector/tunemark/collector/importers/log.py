@@ -42,7 +42,7 @@ from tunemark.collector.importers.own_log import (
 )
 from tunemark.collector.predict.calibration_rows import Derivation, calibrate
 from tunemark.collector.predict.estimate import distance, unseen
-from tunemark.collector.predict.fit import Observed, fit, no_data, without_copies
+from tunemark.collector.predict.fit import Observed, fit, without_copies
 from tunemark.collector.store.database import columns_of
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError
@@ -52,7 +52,7 @@ from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.records.base import canonical_json
 from tunemark.schema.records.plan import WARMUP_STEPS
 from tunemark.schema.records.published import Claim, PublishedResult
-from tunemark.schema.throughput import Combination, interval_of, predict
+from tunemark.schema.throughput import Combination
 from tunemark.schema.vocabulary import SoftwareLevel
 from tunemark.terminal import print_json, print_table, say
 
@@ -142,11 +142,10 @@ def judge(result: PublishedResult, level: SoftwareLevel, facts: FactBase) -> dic
         prediction["no_data"] = "accelerator, model, row length or method is not stated, or its method is not covered"
         return judged
     fitted = fit(without_copies(row for key, row in observed.items() if key != result.id))
-    estimate, rate = no_data(fitted.known, config) or predict(fitted.effects, config), figures.get("tokens_per_s", (None, ""))[0]
-    if isinstance(estimate, Missing):
-        prediction["no_data"] = estimate.reason
+    predicted, rate = fitted.rate(config), figures.get("tokens_per_s", (None, ""))[0]
+    if isinstance(predicted, Missing):
+        prediction["no_data"] = predicted.reason
     else:
-        predicted = interval_of(estimate, config.devices)
         new = unseen(fitted.known, config.accelerator, config.shape.model, config.level)
         times = None if rate is None else rate / predicted.value
         prediction |= {"tokens_per_s": asdict(predicted), "unseen": list(new), "measured_over_predicted": times}

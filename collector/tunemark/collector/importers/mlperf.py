@@ -51,7 +51,7 @@ class Event(BaseModel):
     """One MLLOG line."""
 
     key: str
-    time_ms: Annotated[float, Field(ge=0, lt=2**53, allow_inf_nan=False)]
+    time_ms: Annotated[float, Field(strict=True, ge=0, lt=2**53, allow_inf_nan=False)]
     """Milliseconds since 1970."""
     value: Any = None
     metadata: Annotated[dict[str, Any], BeforeValidator(lambda value: value if isinstance(value, dict) else {})] = {}
@@ -127,14 +127,14 @@ def read_run(file: str, content: bytes) -> MlperfRunLog:
         reason = "has no run_start: not the log of a run, or cut off before it began" if content else "is empty: the log is lost"
         log.problem(last_line, reason)
         return log
-    later = [event for event in timed if event.line > start.line and not event.key.startswith("init_")]
+    later = [event for event in timed if event.line > start.line and event.time_ms >= start.time_ms and not event.key.startswith("init_")]
     stop = next((event for event in later if event.key == "run_stop"), None)
     if stop is None:
         log.problem(last_line, "ends without run_stop; kept as incomplete", noted=True)
     log.start_ms, log.stop_ms = start.time_ms, None if stop is None else stop.time_ms
     inside = [event for event in later if stop is None or event.line < stop.line]
     for event in later:
-        if event.key == "run_start" or (event not in inside and event is not stop):
+        if event.key == "run_start" or (stop and event.line > stop.line):
             log.problem(event.line, f"{event.key} is a second one, or after run_stop; ignored")
     try:
         log.run = _run(log, timed, inside, start, stop)
@@ -165,6 +165,7 @@ def _run(log: MlperfRunLog, timed: Sequence[Event], inside: Sequence[Event], sta
     status = _status(log, stop, [event.value for event in inside if event.key == "eval_accuracy"])
     last, seed = evaluations[-1][0] if evaluations else None, finite(log.settings.get("seed"))
     samples_at_stop = stop.samples if stop else None
+    trained, times, losses = zip(*evaluations, strict=True) if evaluations else ((), (), ())
     return ConvertedRun(
         file=log.file.rsplit("/", 1)[-1],
         status=status,
@@ -175,7 +176,7 @@ def _run(log: MlperfRunLog, timed: Sequence[Event], inside: Sequence[Event], sta
         trained_samples=last,
         train_s=None if train_ms is None else train_ms / MS,
         logged_samples_per_s=tuple(rates),
-        curve=EvalCurve(**dict(zip(EvalCurve.model_fields, zip(*evaluations, strict=True), strict=False))),
+        curve=EvalCurve(samples=trained, at_s=times, eval_loss=losses),
     )
 
 

@@ -31,9 +31,12 @@ from tunemark.schema.throughput import (
     Combination,
     Effects,
     LogPrediction,
+    Range,
     effects_of,
     factors_of,
     host_seconds,
+    interval_of,
+    predict,
     prior_of,
 )
 
@@ -191,6 +194,11 @@ class Fit:
     rows: tuple[Observed, ...]
     design: Design
     posterior: Posterior
+
+    def rate(self, config: Combination) -> Range | Missing:
+        """Return the predicted tokens (slots) per second of all devices of a combination with a 90% interval, or the reason why there is none."""
+        estimate = no_data(self.known, config) or predict(self.effects, config)
+        return estimate if isinstance(estimate, Missing) else interval_of(estimate, config.devices)
 
     @cached_property
     def effects(self) -> Effects:

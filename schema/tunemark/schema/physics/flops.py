@@ -50,7 +50,8 @@ class FlopsLedger:
 
     def of(self, *keys: str) -> int:
         """Return the FLOPs of the named classes."""
-        return sum(line.flops for line in self.lines if line.key in keys)
+        known = {line.key: line.flops for line in self.lines}
+        return sum(known[key] for key in keys)
 
     @property
     def forward(self) -> int:

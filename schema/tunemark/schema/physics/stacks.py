@@ -23,7 +23,7 @@ class Stack:
     because: str
     """What it does, and where its code says so."""
     fields: dict[str, Fields]
-    """Words of a step (method or `adapters`; `whole`, `fsdp` or `zero`) -> fields that it sets for steps with all of them."""
+    """Those of a stack that it is like, and its own: words of a step (method or `adapters`; `whole`, `fsdp` or `zero`) -> fields that it sets for steps with all of them."""
     vendors: tuple[str, ...] = ()
     """Vendors on whose devices people run it; empty for any."""
     without: tuple[str, ...] = ()
@@ -32,6 +32,7 @@ class Stack:
     """True if it recomputes the blocks by default."""
     families: tuple[str, ...] = ()
     """Families of models that it has of its own; empty if it takes those of transformers, or most of them."""
+    like: str = ""
     any_dense: bool = False
     """True if these are families of mixtures, and it takes any model without experts."""
 
@@ -62,9 +63,17 @@ class Stack:
         return found | ({"activation_offload": False} if offloads else {})
 
 
-DTYPES = {each.value: each for each in (Dtype.FP32, Dtype.BF16)}
+DTYPES = {each.value: each for each in (Dtype.FP32, Dtype.BF16, Dtype.FP16, Dtype.FP8, Dtype.INT8)}
 TABLE: dict[str, Any] = tomllib.loads(Path(__file__).with_name("stacks.toml").read_text(encoding="utf-8"))
-STACKS = {stack: Stack(stack, **with_tuples(row)) for stack, row in TABLE.items()}
+
+
+def _fields(row: dict[str, Any]) -> dict[str, Fields]:
+    base: dict[str, Fields] = TABLE[row["like"]]["fields"] if "like" in row else {}
+    own: dict[str, Fields] = row["fields"]
+    return base | {key: base.get(key, {}) | fields for key, fields in own.items()}
+
+
+STACKS = {stack: Stack(stack, **with_tuples(row | {"fields": _fields(row)})) for stack, row in TABLE.items()}
 USUAL_STACK: dict[SoftwareLevel, str] = {"plain": "hf", "tuned": "hf", "vendor": "megatron"}
 """The stack that most people run, by level of software."""
 
