@@ -80,7 +80,7 @@ def costs(option: recommendation.Option) -> str:
 def evidence(option: recommendation.Option) -> str:
     """Return the evidence for the rate of an option in a sentence."""
     rate = option.rate
-    same = f" Within error, it is as fast as {METHODS[rate.merged]}." if rate.merged else ""
+    same = f" Its speed is within error of that of {METHODS[rate.merged]}, whose figure is used for both." if rate.merged else ""
     if rate.evidence not in EVIDENCE:
         what = (
             "of this model and method on this accelerator with this software"

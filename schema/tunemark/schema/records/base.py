@@ -10,8 +10,6 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from tunemark.schema.errors import did_you_mean
-
 LARGEST = 2**53
 """From here on, JSON readers and doubles no longer represent whole numbers exactly."""
 Seconds = Annotated[float, Field(ge=0, le=10 * 365 * 24 * 3600.0, description="Seconds, of ten years at most.")]
@@ -52,6 +50,8 @@ def one_of(known: Collection[str], what: str) -> AfterValidator:
 
     def check(word: str) -> str:
         if word not in known:
+            from tunemark.schema.errors import did_you_mean  # noqa: PLC0415 - only a wrong word needs it
+
             raise ValueError(f"{word} is not in {what}; {did_you_mean(word, known)}")
         return word
 

@@ -312,12 +312,17 @@ class RunOptions(Measured):
     """Content hash of the training file."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     until_ci: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Relative half-width of the 95% interval of the throughput at which the run may end: `--set until_ci=1%` is 0.01."""
     strict_timing: bool = False
+    """Each micro-step waits for its device, so that its time is its own."""
     backend: vocabulary.Backend | None = None
     devices: Annotated[Setting, Field(le=100_000)] | None = None
     strategy: vocabulary.Strategy | Literal["auto"] | None = None
+    """How several devices share the work: `--sharding`."""
     offload: Offload | None = None
+    """What waits in host memory: the optimizer's states, or all weights and states."""
     launcher: Launcher = "torchrun"
+    """What starts the processes of several devices."""
     nodes: Setting = 1
 
     def sets(self, name: str) -> bool:
