@@ -142,7 +142,7 @@ def _rows(claim: ClaimText) -> list[Interval]:
     counts, steps = amounts(claim, "devices") or [Interval.exact(1.0)], claim.values("gradient_accumulation")
     each = [batch * count for batch, count in product(claim.values("micro_batch"), counts)]
     either = [batch * count for batch, count in product(claim.values("batch"), (Interval.exact(1.0), *counts))]
-    return [rows * times for rows, times in product(each or either, (Interval.exact(1.0), *steps))]
+    return [rows * times for rows, times in product(each or either, (*steps, Interval.exact(1.0)))]
 
 
 @cache
@@ -164,6 +164,8 @@ def read_claim(facts: FactBase, text: str) -> ClaimText:
     for row in CLAIMS["cleaned"]:
         text = pattern_of(row["words"]).sub(row["as"], text)
     text = re.sub(r"(?<![\w.])(\d+(?:\.\d+)?) ?(?:cents?\b|¢)", lambda match: f"${float(match[1]) / 100:g}", " ".join(text.split()))
+    # Numbers in words before a size or a time.
+    text = words("in_words").sub(lambda match: str(CLAIMS["numbers"][match[0].lower()]), text)
     text = words("coin_behind").sub(lambda match: f"{CLAIMS['coins'].get(match[2][0].lower(), match[2])}{match[1]}", text)
     scan = _Scan(text)
     models, memory = _models(facts, scan), scan.take(words("nameless"))
@@ -380,6 +382,8 @@ def _stated(kind: str, match: re.Match[str], text: str, clear: str) -> Stated | 
         value = 1024.0 * int(number[:-1])
     else:
         value = _number(number)
+    if kind == "peak_flop_per_s" and words("achieved").search(f"{before}{match[0].partition(number)[0]}"):
+        kind = "flop_per_s"
     clause = re.split("[;.,]", before)[-1][-32:]
     if not value or (kind == "peak_memory_bytes" and words("not_of_device").search(f"{clause} {re.split('[,(;.]', after)[0][:16]}")):
         return None
