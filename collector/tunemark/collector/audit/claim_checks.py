@@ -5,16 +5,16 @@ Each check yields findings. What a text leaves open is read in every way that it
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from datetime import date
 from itertools import product
 
 from tunemark.collector.audit.bounds import SIXTEEN_BIT, adam_bytes, flop_conventions
-from tunemark.collector.audit.claim_text import CLAIM, CLAIMS, PAIR, ClaimText, Stated, amounts, words
+from tunemark.collector.audit.claim_text import CLAIM, CLAIMS, PAIR, ClaimText, Stated, Variants, amounts, words
 from tunemark.collector.audit.evidence import label
-from tunemark.collector.audit.interval import Interval
+from tunemark.collector.audit.interval import GB_OR_GIB, Interval
 from tunemark.collector.audit.rule import AMBIGUOUS, IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, WORST_FIRST, Finding
 from tunemark.collector.audit.rules.identities import Equation, number, products_of
 from tunemark.schema.errors import TunemarkError
@@ -45,7 +45,10 @@ DEAR = 2
 PROVIDERS = 3
 """Providers whose prices tell what a device costs at least."""
 ROUNDED = 0.15
-"""Share by which a change in one digit may be rounded."""
+"""Share by which a change in one digit may be rounded, and a bandwidth or memory of a catalogue."""
+EXACT = {"peak_flop_per_s": SLACK / 5, "flop_per_s": SLACK / 5, "bandwidth": SLACK, "device_memory": GB_OR_GIB}
+"""Figure of a catalogue -> the share by which it may differ from the one that it agrees with."""
+Peaks = list[tuple[str, float]]
 
 
 def findings_of_text(facts: FactBase, claim: ClaimText, one: ClaimText) -> tuple[list[Finding], str]:
@@ -67,17 +70,40 @@ def findings_of_text(facts: FactBase, claim: ClaimText, one: ClaimText) -> tuple
 
 
 def _facts_kept(facts: FactBase, claim: ClaimText) -> Iterator[str]:
-    """Yield the dense peak, and then the prices, that a text states as the cards and the price book have them; without a model, FLOP/s are those of a peak."""
-    for stated in (*claim.stated("peak_flop_per_s"), *(() if claim.models else claim.stated("flop_per_s"))):
-        yield from (
-            f"the dense peak in {dtype} is {peak / 1e12:g} TFLOP/s" for dtype, peak in _peaks(claim) if _near(stated, SLACK / 5, peak)
-        )
+    """Yield the peaks, bandwidths, memories and prices that a text states as the cards and the price book have them; without a model, FLOP/s are those of a peak."""
+    for kind in ("peak_flop_per_s", "flop_per_s", "bandwidth", "device_memory"):
+        for stated, (has, amount) in product(claim.stated(kind), _of_catalogue(claim.devices, _peaks(claim), kind)):
+            yield from (f"{has}{f', x {n}' if n > 1 else ''}" for n in _numbers(claim) if _near(stated, EXACT[kind], n * amount))
     count = max((*claim.counts, 1))
     for stated in (*claim.stated("price_usd_per_hour_each"), *claim.stated("price_usd_per_hour")):
         keys, number = {card.key for cards in claim.devices for card in cards}, 1 if stated.kind.endswith("each") else count
         known = [number * row.usd_per_hour / row.accelerator_count for row in facts.prices if row.accelerator in keys]
         if known and min(known) <= stated.value.value <= max(known):
             yield f"{stated.printed} is within {usd(min(known))} to {usd(max(known))} of the price book"
+
+
+def _numbers(claim: ClaimText) -> list[int]:
+    """Return the numbers of devices that a figure of a catalogue may be of: one, or as many as the text names."""
+    return sorted({1, *claim.counts, *claim.other_counts})
+
+
+def _of_catalogue(devices: Iterable[Variants], peaks: Peaks, kind: str) -> list[tuple[str, float]]:
+    """Return what the cards of devices have of a kind, with words."""
+    cards = [card for variants in devices for card in variants]
+    if kind == "bandwidth":
+        known = [(card.name, (card.memory_bandwidth_gb_s or 0) * GB) for card in cards]
+        return [(f"the memory of {name} has {bandwidth / 1e12:.3g} TB/s", bandwidth) for name, bandwidth in known if bandwidth]
+    if kind == "device_memory":
+        return [(f"the memory of {card.name} is {card.memory_gib:g} GB", card.memory_gib * GB) for card in cards if card.memory_gib]
+    return [(f"the dense peak in {dtype} is {peak / 1e12:g} TFLOP/s", peak) for dtype, peak in peaks]
+
+
+def _owners(claim: ClaimText, stated: Stated) -> list[Variants]:
+    """Return the devices that a figure is of: both that `both` stands for, or the one that is the subject of its clause; none if that is open."""
+    if len(claim.devices) == PAIR and words("of_both").search(claim.text[: stated.place]):
+        return list(claim.devices)
+    subjects = [each for each in claim.places if words("subject").search(claim.text[: each[0]])]
+    return [cards for _, end, cards in subjects if end <= stated.place and words("its_own").fullmatch(claim.text[end : stated.place])]
 
 
 def _finding(verdict: AuditVerdict, claim: str, words: str, *quantities: str) -> Finding:
@@ -190,7 +216,7 @@ def _rates_of_each(claim: ClaimText) -> list[Interval]:
     return claim.values("tokens_per_s_each") or [rate / count for rate, count in of_all]
 
 
-def _peaks(claim: ClaimText, *others: Dtype) -> list[tuple[str, float]]:
+def _peaks(claim: ClaimText, *others: Dtype) -> Peaks:
     """Return the dense peaks of the named devices with their formats: those that are stated, else of 16 bits and others.
 
     GeForce cards are sold with the peak of 16-bit sums, which is that of their fp8.
@@ -290,10 +316,21 @@ def device_facts(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
             words = f"the matrix units of {cards[0].name} have {formats}, but not {name}{ending}"
             yield _finding(verdict, f"{name} on {cards[0].name}", words)
     for stated in claim.stated("peak_flop_per_s"):
-        if known and not _near(stated, SLACK, *(peak for _, peak in known)):
+        several = [n * peak * times for n, (_, peak), times in product(_numbers(claim), known, (1, 2) if claim.says("sparse") else (1,))]
+        if (
+            known
+            and not _near(stated, SLACK, *several)
+            and not (claim.says("machine") and len(_numbers(claim)) == 1)
+            and not claim.says("comparison")
+        ):
             peaks = ", ".join(f"{peak / 1e12:g} TFLOP/s in {dtype}" for dtype, peak in known)
             sparse = "; twice that is for weights of which half are zero" if _near(stated, SLACK, *(2 * peak for _, peak in known)) else ""
             yield _finding(INCONSISTENT, stated.printed, f"the dense peak is {peaks}{sparse}")
+    for stated in (*claim.stated("bandwidth"), *claim.stated("device_memory")) if claim.says("of_chips") and not claim.says("link") else ():
+        for variants in _owners(claim, stated):
+            others = _of_catalogue((variants,), [], stated.kind)
+            if others and not _near(stated, ROUNDED, *(n * amount for n, (_, amount) in product(_numbers(claim), others))):
+                yield _finding(INCONSISTENT, stated.printed, f"{', '.join(has for has, _ in others)}, not {stated.printed}")
 
 
 def limits(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
@@ -305,13 +342,15 @@ def limits(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
         if stated.value.value >= 1 and "slow" not in stated.printed.lower():
             yield _finding(IMPOSSIBLE, stated.printed, f"{stated.printed}: no more than all can be saved")
     peak = max((peak for _, peak in known), default=math.inf) * (2 if claim.says("sparse") else 1)
-    count = max((*claim.counts, *claim.other_counts), default=math.inf if claim.says("many") else 1)
+    count = max((*claim.counts, *claim.other_counts), default=math.inf if claim.says("many", "machine") else 1)
     memory = math.inf if claim.devices or not claim.memory_gib else claim.memory_gib * GIB
     most = {"mfu": 1.0, "flop_per_s_each": peak, "flop_per_s": peak * count, "peak_memory_bytes": memory}
     for kind, limit in most.items():
         for stated in claim.stated(kind):
             share = stated.value / limit
-            if kind == "flop_per_s" and _near(stated, SLACK / 5, *(times * peak for _, peak in known for times in (1, 2))):
+            numbers = _numbers(claim) if kind == "flop_per_s" else (1,)
+            of_peak = (times * peak * n for (_, peak), times, n in product(known, (1, 2), numbers))
+            if "flop" in kind and _near(stated, SLACK / 5, *of_peak) and not words("achieved").search(claim.text[: stated.place]):
                 continue  # the peak itself, dense or sparse
             if share.low > 1:
                 of = f"the {limit / 1e12:,g} TFLOP/s" if "flop" in kind else "all"

@@ -41,6 +41,8 @@ READ = "\N{BULLET}"
 COUNT = rf"(?<![\w.,-])(\d{{1,3}},\d{{3}}|\d{{1,5}}|\d{{1,3}}(?:\.\d)?k|{'|'.join(CLAIMS['numbers'])})"
 FEWEST = 8
 """Tokens that a sample has at least."""
+Variants = tuple[AcceleratorCard, ...]
+"""The cards that a name of a device may mean, the usual one first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class ClaimText:
 
     text: str
     models: tuple[ModelCard, ...]
-    devices: tuple[tuple[AcceleratorCard, ...], ...]
+    devices: tuple[Variants, ...]
     """Each named device with the variants that its name may mean, the usual one first."""
     counts: tuple[int, ...]
     """Numbers of devices; empty if none is stated."""
@@ -73,13 +75,18 @@ class ClaimText:
     used_on: date | None
     memory_gib: float | None
     """Memory of a device without a name."""
-    between: str = ""
-    """The text between the names of the first two devices."""
+    places: tuple[tuple[int, int, Variants], ...] = ()
+    """Where the names of devices begin and end, with the variants of each."""
     sizes: tuple[float, ...] = ()
     """The parameters of each model if these are models of a size alone."""
     figures: tuple[Stated, ...] = ()
     left: tuple[str, ...] = ()
     """Numbers that were not understood, with the word after them."""
+
+    @property
+    def between(self) -> str:
+        """The text between the names of the first two devices."""
+        return self.text[self.places[0][1] : self.places[1][0]] if len(self.places) >= PAIR else ""
 
     @property
     def sized(self) -> float:
@@ -169,7 +176,7 @@ def read_claim(facts: FactBase, text: str) -> ClaimText:
     text = words("coin_behind").sub(lambda match: f"{CLAIMS['coins'].get(match[2][0].lower(), match[2])}{match[1]}", text)
     scan = _Scan(text)
     models, memory = _models(facts, scan), scan.take(words("nameless"))
-    (devices, counts, others), between = _devices(facts, scan)
+    devices, counts, others, places = _devices(facts, scan)
     if memory and memory[1]:
         counts = (*counts, _count(memory[1]))
     used_on = _date(scan)
@@ -191,7 +198,7 @@ def read_claim(facts: FactBase, text: str) -> ClaimText:
         targets=",".join(dict.fromkeys(re.findall(r"\b(?:[qkvo]|gate|up|down)_proj\b", text))) or next(iter(_named(text, "targets")), None),
         used_on=used_on,
         memory_gib=float(memory[2]) if memory else None,
-        between=text[slice(*between)],
+        places=places,
         figures=figures,
         left=tuple(match[0].strip(" ,") for match in words("unread").finditer(words("version").sub(" ", scan.rest))),
     )
@@ -247,7 +254,7 @@ def _models(facts: FactBase, scan: _Scan) -> tuple[ModelCard, ...]:
     return tuple(facts.models[key] for key in dict.fromkeys(found[start] for start in sorted(found)))
 
 
-def _variants(facts: FactBase, name: str, before: str, after: str) -> tuple[AcceleratorCard, ...]:
+def _variants(facts: FactBase, name: str, before: str, after: str) -> Variants:
     """Return the cards that a name of a device may mean, the usual one first; none, without a search for similar names, for words that name no device."""
     name = re.sub(r"\b(\d{2,3})GB?\b", r"\1GB", re.sub(r"(?<=[\dA-Za-z])s\b", "", name), flags=re.IGNORECASE)
     bare = re.sub(r"\b\d+ ?GB\b", "", name)
@@ -268,17 +275,15 @@ def _variants(facts: FactBase, name: str, before: str, after: str) -> tuple[Acce
     return tuple({each.key: each for each in exact or variants}.values())
 
 
-Devices = tuple[tuple[tuple[AcceleratorCard, ...], ...], tuple[int, ...], tuple[int, ...]]
-
-
-def _devices(facts: FactBase, scan: _Scan) -> tuple[Devices, tuple[int, int]]:
-    """Return the devices with their variants, their numbers, and the place between the first two.
+def _devices(
+    facts: FactBase, scan: _Scan
+) -> tuple[tuple[Variants, ...], tuple[int, ...], tuple[int, ...], tuple[tuple[int, int, Variants], ...]]:
+    """Return the devices with their variants, their numbers, and the places of their names.
 
     Numbers are those next to the names, or else of GPUs in general; these else are others.
     """
-    spans = list[tuple[int, int]]()
-    found, counts, others = dict[int, tuple[AcceleratorCard, ...]](), list[int](), list[int]()
-    nodes = words("nodes").search(scan.rest)
+    places, counts, others = list[tuple[int, int, Variants]](), list[int](), list[int]()
+    nodes, racks = words("nodes").search(scan.rest), [int(each) for each in words("racks").findall(scan.rest)]
     for start, end in scan.runs():
         name, before = scan.rest[start:end], scan.rest[:start]
         row = facts.by_instance.get(name.lower()) if "." in name else None
@@ -291,24 +296,23 @@ def _devices(facts: FactBase, scan: _Scan) -> tuple[Devices, tuple[int, int]]:
             size = words("size").match(scan.rest[end:])
             if size and (sold := [with_memory(card, float(size[1])) for card in variants if sold_with(card, float(size[1]))]):
                 variants, until = tuple(sold), max(until, size.end())
-            found[start] = variants
             scan.read(begin, end + until)
-            spans.append((begin, end + until))
+            places.append((begin, end + until, variants))
     if between := scan.take(words("from_to")):
         counts = counts or [_count(between[1]), _count(between[2])]
     while match := scan.take(words("devices")):
         others.append(_count(match[1]))
-    if not counts or not found:
-        first = 1 if found else len(others)
+    others += racks
+    if not counts or not places:
+        first = 1 if places else len(others)
         counts, others = [*counts, *others[:first]], others[first:]
     if nodes and words("of_nodes").search(scan.rest):
         counts = [count * _count(nodes[1]) for count in counts]
     if counts:
         scan.take(words("nodes"))
-    devices = tuple({cards[0].key: cards for _, cards in sorted(found.items())}.values())
-    spans = sorted(spans)
-    named = (devices, tuple(dict.fromkeys(counts)), tuple(each for each in dict.fromkeys(others) if each not in counts))
-    return named, (spans[0][1], spans[1][0]) if len(spans) >= PAIR else (0, 0)
+    places.sort(key=lambda each: each[0])
+    devices = tuple({cards[0].key: cards for *_, cards in places}.values())
+    return devices, tuple(dict.fromkeys(counts)), tuple(each for each in dict.fromkeys(others) if each not in counts), tuple(places)
 
 
 def _beside(before: str, after: str, card: AcceleratorCard) -> tuple[list[int], int, int]:
