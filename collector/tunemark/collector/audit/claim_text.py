@@ -20,7 +20,7 @@ from tunemark.schema.facts.any_model import any_model
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.names import sold_with, with_memory, words_of
-from tunemark.schema.formats import SIZES
+from tunemark.schema.formats import GIB, SIZES
 from tunemark.schema.option_rates import TRAINED
 from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.records.published import Claim
@@ -77,6 +77,8 @@ class ClaimText:
     """Memory of a device without a name."""
     places: tuple[tuple[int, int, Variants], ...] = ()
     """Where the names of devices begin and end, with the variants of each."""
+    between: str = ""
+    """The text between the names of the first two devices."""
     sizes: tuple[float, ...] = ()
     """The parameters of each model if these are models of a size alone."""
     figures: tuple[Stated, ...] = ()
@@ -84,9 +86,11 @@ class ClaimText:
     """Numbers that were not understood, with the word after them."""
 
     @property
-    def between(self) -> str:
-        """The text between the names of the first two devices."""
-        return self.text[self.places[0][1] : self.places[1][0]] if len(self.places) >= PAIR else ""
+    def misfits(self) -> bool:
+        """True if training is said not to fit, or to need more than all named devices have."""
+        held = max((card.memory_gib or 0 for cards in self.devices for card in cards), default=0.0) * GIB * max(self.counts, default=1)
+        needed = held and (self.counts or not self.says("many")) and self.says("needs")
+        return self.says("not_fitting") or bool(needed and any(value.low > held for value in self.values("peak_memory_bytes")))
 
     @property
     def sized(self) -> float:
@@ -176,7 +180,7 @@ def read_claim(facts: FactBase, text: str) -> ClaimText:
     text = words("coin_behind").sub(lambda match: f"{CLAIMS['coins'].get(match[2][0].lower(), match[2])}{match[1]}", text)
     scan = _Scan(text)
     models, memory = _models(facts, scan), scan.take(words("nameless"))
-    devices, counts, others, places = _devices(facts, scan)
+    places, counts, others = _devices(facts, scan)
     if memory and memory[1]:
         counts = (*counts, _count(memory[1]))
     used_on = _date(scan)
@@ -190,15 +194,16 @@ def read_claim(facts: FactBase, text: str) -> ClaimText:
         text=text,
         models=models or tuple(sized.values()),
         sizes=tuple(sized),
-        devices=devices,
+        devices=tuple({cards[0].key: cards for *_, cards in places}.values()),
         counts=counts,
         other_counts=others,
         methods=tuple(Method(name) for name in ("full", "lora", "qlora", "peft") if name in _named(text, "methods")),
-        formats=tuple(_named(text, "formats")),
+        formats=tuple(_named(words("denied").sub(" ", text), "formats")),
         targets=",".join(dict.fromkeys(re.findall(r"\b(?:[qkvo]|gate|up|down)_proj\b", text))) or next(iter(_named(text, "targets")), None),
         used_on=used_on,
         memory_gib=float(memory[2]) if memory else None,
         places=places,
+        between=text[places[0][1] : places[1][0]] if len(places) >= PAIR else "",
         figures=figures,
         left=tuple(match[0].strip(" ,") for match in words("unread").finditer(words("version").sub(" ", scan.rest))),
     )
@@ -275,10 +280,8 @@ def _variants(facts: FactBase, name: str, before: str, after: str) -> Variants:
     return tuple({each.key: each for each in exact or variants}.values())
 
 
-def _devices(
-    facts: FactBase, scan: _Scan
-) -> tuple[tuple[Variants, ...], tuple[int, ...], tuple[int, ...], tuple[tuple[int, int, Variants], ...]]:
-    """Return the devices with their variants, their numbers, and the places of their names.
+def _devices(facts: FactBase, scan: _Scan) -> tuple[tuple[tuple[int, int, Variants], ...], tuple[int, ...], tuple[int, ...]]:
+    """Return the places of the names of devices with their variants, and their numbers.
 
     Numbers are those next to the names, or else of GPUs in general; these else are others.
     """
@@ -311,8 +314,7 @@ def _devices(
     if counts:
         scan.take(words("nodes"))
     places.sort(key=lambda each: each[0])
-    devices = tuple({cards[0].key: cards for *_, cards in places}.values())
-    return devices, tuple(dict.fromkeys(counts)), tuple(each for each in dict.fromkeys(others) if each not in counts), tuple(places)
+    return tuple(places), tuple(dict.fromkeys(counts)), tuple(each for each in dict.fromkeys(others) if each not in counts)
 
 
 def _beside(before: str, after: str, card: AcceleratorCard) -> tuple[list[int], int, int]:
@@ -386,8 +388,8 @@ def _stated(kind: str, match: re.Match[str], text: str, clear: str) -> Stated | 
         value = 1024.0 * int(number[:-1])
     else:
         value = _number(number)
-    if kind == "peak_flop_per_s" and words("achieved").search(f"{before}{match[0].partition(number)[0]}"):
-        kind = "flop_per_s"
+    ahead = f"{text[:start]}{match[0].partition(number)[0]}"
+    kind = next((row["as"] for row in CLAIMS["turned"] if kind == row["kind"] and words(row["behind"]).search(ahead)), kind)
     clause = re.split("[;.,]", before)[-1][-32:]
     if not value or (kind == "peak_memory_bytes" and words("not_of_device").search(f"{clause} {re.split('[,(;.]', after)[0][:16]}")):
         return None
@@ -401,7 +403,7 @@ def _stated(kind: str, match: re.Match[str], text: str, clear: str) -> Stated | 
     amount = _in_unit(kind, _interval(number, value), match.groupdict())
     if kind in CLAIMS["kinds"]["changes"] and APPROXIMATE.search(f"{before[-12:]}{match[0]}".rpartition(number)[0]):
         amount = amount.widened(ROUGHLY - 1)
-    if kind in {"cost_usd", "train_time_s"} and words("at_most").search(before):
+    if kind in {"cost_usd", "train_time_s", "weights_bytes"} and words("at_most").search(ahead):
         amount = replace(amount, low=0.0)
     return Stated(
         f"{kind}_each" if kind in CLAIMS["kinds"]["rates"] and alone else kind, amount, text[start:end].strip(" ,"), start, either

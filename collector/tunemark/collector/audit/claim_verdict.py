@@ -15,7 +15,7 @@ from tunemark.collector.audit.claim_checks import CHEAP, DEAR, SLACK, changes, f
 from tunemark.collector.audit.claim_comparison import USUAL_DEVICES, against_entries, against_model, compared, is_of_mlperf, usd_per_hour
 from tunemark.collector.audit.claim_records import meanings, readings
 from tunemark.collector.audit.claim_text import CLAIM, CLAIMS, PAIR, ClaimText, words
-from tunemark.collector.audit.claim_ways import changes_of, methods_of, sides_of
+from tunemark.collector.audit.claim_ways import changes_of, methods_of, of_subject, sides_of
 from tunemark.collector.audit.evidence import AuditedResult, Evidence
 from tunemark.collector.audit.load import audited_record, load_evidence
 from tunemark.collector.audit.printed_figures import WORDS, narrow_format
@@ -148,7 +148,7 @@ def _of_each(claim: ClaimText) -> list[ClaimText]:
         if len(figures) == PAIR and len(pairs) == 1 and len(pairs[0]) == PAIR and len(claim.counts) < PAIR:
             others = tuple(each for each in claim.figures if each.kind != kind)
             return [replace(claim, **one, figures=(*others, own)) for one, own in zip(pairs[0], figures, strict=True)]
-    return [claim]
+    return [of_subject(claim)]
 
 
 def _place(verdict: str) -> int:
@@ -348,7 +348,7 @@ def _fitting(
     reason = f"a step of usual settings needs {needed} of {usable} by the memory model"
     held = weight_bytes(model, plan.shape.method, "fp8" if claim.says("eight_bits") else None)[0] / run.devices
     weights, memory = f"weights alone take {gib(held)} of the {usable} of each device", run.claims.get("peak_memory_bytes")
-    if claim.says("not_fitting"):
+    if claim.misfits:
         return Judged(reason, AMBIGUOUS if fit in FITS else PLAUSIBLE)
     if card.vendor == APPLE or run.offloads_to_host:
         return None
