@@ -89,7 +89,7 @@ def _numbers(claim: ClaimText) -> list[int]:
 
 
 def _of_catalogue(devices: Iterable[Variants], peaks: list[tuple[str, float]], kind: str) -> list[tuple[str, float]]:
-    """Return what the cards of devices have of a kind, with words."""
+    """Return the amounts of a kind that the cards of devices have, with words."""
     if "flop" in kind:
         return [(f"the dense peak in {dtype} is {peak / 1e12:g} TFLOP/s", peak) for dtype, peak in peaks]
     cards, unit = [card for variants in devices for card in variants], "GB/s" if kind == "bandwidth" else "GB"
