@@ -4,6 +4,7 @@ The whole text is scanned for each kind of thing in turn, and what one has read 
 """
 
 import calendar
+import math
 import re
 import tomllib
 from collections.abc import Iterator
@@ -405,6 +406,8 @@ def _stated(kind: str, match: re.Match[str], text: str, clear: str) -> Stated | 
         amount = amount.widened(ROUGHLY - 1)
     if kind in {"cost_usd", "train_time_s", "weights_bytes"} and words("at_most").search(ahead):
         amount = replace(amount, low=0.0)
+    if kind in {"cost_usd", "train_time_s", *CLAIMS["kinds"]["rates"]} and words("at_least").search(ahead):
+        amount = replace(amount, high=math.inf)
     return Stated(
         f"{kind}_each" if kind in CLAIMS["kinds"]["rates"] and alone else kind, amount, text[start:end].strip(" ,"), start, either
     )
