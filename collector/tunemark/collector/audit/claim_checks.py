@@ -5,16 +5,16 @@ Each check yields findings. What a text leaves open is read in every way that it
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from datetime import date
 from itertools import product
 
 from tunemark.collector.audit.bounds import SIXTEEN_BIT, adam_bytes, flop_conventions
-from tunemark.collector.audit.claim_text import CLAIM, CLAIMS, PAIR, ClaimText, Stated, amounts, words
+from tunemark.collector.audit.claim_text import CLAIM, CLAIMS, PAIR, ClaimText, Stated, Variants, amounts, pattern_of, words
 from tunemark.collector.audit.evidence import label
-from tunemark.collector.audit.interval import Interval
+from tunemark.collector.audit.interval import GB_OR_GIB, Interval
 from tunemark.collector.audit.rule import AMBIGUOUS, IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, WORST_FIRST, Finding
 from tunemark.collector.audit.rules.identities import Equation, number, products_of
 from tunemark.schema.errors import TunemarkError
@@ -45,12 +45,12 @@ DEAR = 2
 PROVIDERS = 3
 """Providers whose prices tell what a device costs at least."""
 ROUNDED = 0.15
-"""Share by which a change in one digit may be rounded."""
+"""Share by which a change in one digit may be rounded, and a bandwidth or memory of a catalogue."""
 
 
 def findings_of_text(facts: FactBase, claim: ClaimText, one: ClaimText) -> tuple[list[Finding], str]:
     """Return the contradictions of a text, worst first, and the first calculation that it keeps, or "". `one` is the claim on one variant."""
-    equations = (*products(claim), *(() if claim.other_work else utilisations(one)), *changes(claim), *adapters(claim))
+    equations = (*products(claim), *(() if claim.other_work else utilisations(one)), *changes(claim), *adapters(claim), *parts(claim))
     kept = (
         f"{way[0]} = {each.show(way[1].value)}, which agrees with {each.printed}"
         for each in equations
@@ -61,23 +61,48 @@ def findings_of_text(facts: FactBase, claim: ClaimText, one: ClaimText) -> tuple
     checks = (calendar_facts, device_facts, limits, model_facts, orders, states, prices)
     found += [finding for check in checks for finding in check(facts, claim)]
     found += [] if claim.other_work else counted_twice(one)
-    return sorted(found, key=lambda each: WORST_FIRST[each.verdict]), next(kept, "") or (
-        "" if claim.models else next(_facts_kept(facts, one), "")
-    )
+    return sorted(found, key=lambda each: WORST_FIRST[each.verdict]), next(kept, "") or next(_facts_kept(facts, one), "")
 
 
 def _facts_kept(facts: FactBase, claim: ClaimText) -> Iterator[str]:
-    """Yield the dense peak, and then the prices, that a text states as the cards and the price book have them; without a model, FLOP/s are those of a peak."""
-    for stated in (*claim.stated("peak_flop_per_s"), *(() if claim.models else claim.stated("flop_per_s"))):
-        yield from (
-            f"the dense peak in {dtype} is {peak / 1e12:g} TFLOP/s" for dtype, peak in _peaks(claim) if _near(stated, SLACK / 5, peak)
-        )
+    """Yield the peaks, bandwidths, memories and prices that a text states as the cards and the price book have them; without a model, FLOP/s are those of a peak."""
+    for model, stated in product(claim.models, claim.stated("parameters")):
+        total = count_parameters(model).total
+        if _near(stated, SLACK, total) and {each.kind for each in claim.figures} <= set(CLAIMS["kinds"]["of_models"]):
+            yield f"{model.name} has {total:,} parameters"
+    for kind in ("peak_flop_per_s", "flop_per_s", "bandwidth", "device_memory") if not claim.models else ():
+        for stated, (has, amount) in product(claim.stated(kind), _of_catalogue(claim.devices, _peaks(claim), kind)):
+            share = SLACK / 5 if "flop" in kind else GB_OR_GIB
+            yield from (f"{has}{f', x {n}' if n > 1 else ''}" for n in _numbers(claim) if _near(stated, share, n * amount))
+    yield from (why for _, why, agrees in _denials(claim) if agrees and not claim.models)
     count = max((*claim.counts, 1))
-    for stated in (*claim.stated("price_usd_per_hour_each"), *claim.stated("price_usd_per_hour")):
+    for stated in () if claim.models else (*claim.stated("price_usd_per_hour_each"), *claim.stated("price_usd_per_hour")):
         keys, number = {card.key for cards in claim.devices for card in cards}, 1 if stated.kind.endswith("each") else count
         known = [number * row.usd_per_hour / row.accelerator_count for row in facts.prices if row.accelerator in keys]
         if known and min(known) <= stated.value.value <= max(known):
             yield f"{stated.printed} is within {usd(min(known))} to {usd(max(known))} of the price book"
+
+
+def _numbers(claim: ClaimText) -> list[int]:
+    """Return the numbers of devices that a figure of a catalogue may be of: one, or as many as the text names."""
+    return sorted({1, *claim.counts, *claim.other_counts})
+
+
+def _of_catalogue(devices: Iterable[Variants], peaks: list[tuple[str, float]], kind: str) -> list[tuple[str, float]]:
+    """Return the amounts of a kind that the cards of devices have, with words."""
+    if "flop" in kind:
+        return [(f"the dense peak in {dtype} is {peak / 1e12:g} TFLOP/s", peak) for dtype, peak in peaks]
+    cards, unit = [card for variants in devices for card in variants], "GB/s" if kind == "bandwidth" else "GB"
+    known = [(card.name, (card.memory_bandwidth_gb_s if kind == "bandwidth" else card.memory_gib) or 0) for card in cards]
+    return [(f"the memory of {name} has {amount:,g} {unit}", amount * GB) for name, amount in known if amount]
+
+
+def _owners(claim: ClaimText, place: int) -> list[Variants]:
+    """Return the devices that a statement is about: both that `both` stands for, or the one that is the subject of its clause; none if that is open."""
+    if len(claim.devices) == PAIR and words("of_both").search(claim.text[:place]):
+        return list(claim.devices)
+    subjects = [each for each in claim.places if words("subject").search(claim.text[: each[0]])]
+    return [cards for _, end, cards in subjects if end <= place and words("its_own").fullmatch(claim.text[end:place])]
 
 
 def _finding(verdict: AuditVerdict, claim: str, words: str, *quantities: str) -> Finding:
@@ -168,7 +193,7 @@ def counted_twice(claim: ClaimText) -> Iterator[Finding]:
 def _by_tokens(claim: ClaimText) -> Iterator[tuple[str, Interval]]:
     """Yield the FLOP/s of one device by its tokens per second, from the fewest FLOPs of a token to the most with recomputed blocks."""
     lengths = [int(value.value) for value in claim.values("sequence_length")]
-    for model, rate, method in product(() if claim.sized else claim.models, _rates_of_each(claim), claim.possible_methods):
+    for model, stated, method in product(claim.models, _rates_of_each(claim), claim.possible_methods):
         most = max(flop_conventions(model, method, min(length, model.context_length))[1] for length in lengths or LENGTHS)
         fewest, _ = flop_conventions(model, method, 1)
         count = count_parameters(model)
@@ -176,6 +201,7 @@ def _by_tokens(claim: ClaimText) -> Iterator[tuple[str, Interval]]:
         fewest *= 1 - (count.head + count.embedding) / count.total if model.experts is None else 1.0
         usual, whole = flop_conventions(model, method, min(lengths or [model.usual_length]))
         counted = f"{fewest / 1e9:.4g} to {most * RECOMPUTED / 1e9:.4g}, by what is counted"
+        rate = stated.widened(ROUNDED / 2) * (claim.sized / count.total) if claim.sized else stated
         for flop in (usual, whole, fewest, most * RECOMPUTED):
             how = "recomputation included, which MFU leaves out; " if flop > most else ""
             yield (
@@ -281,7 +307,8 @@ def calendar_facts(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
 
 
 def device_facts(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
-    """Yield formats and peaks that the devices do not have."""
+    """Yield formats and peaks that the devices do not have, and formats that they have although a text denies it."""
+    yield from (_finding(INCONSISTENT, printed, why) for printed, why, agrees in _denials(claim) if not agrees)
     cards, known = [card for variants in claim.devices for card in variants], _peaks(claim)
     for name in claim.formats:
         if cards and all(card.peak_tflops and Dtype(name) not in card.peak_tflops for card in cards):
@@ -289,11 +316,27 @@ def device_facts(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
             formats = ", ".join(dtype.value for dtype in cards[0].peak_tflops)
             words = f"the matrix units of {cards[0].name} have {formats}, but not {name}{ending}"
             yield _finding(verdict, f"{name} on {cards[0].name}", words)
-    for stated in claim.stated("peak_flop_per_s"):
-        if known and not _near(stated, SLACK, *(peak for _, peak in known)):
+    several = [n * peak * times for n, (_, peak), times in product(_numbers(claim), known, (1, 2) if claim.says("sparse") else (1,))]
+    unknown = not known or claim.says("comparison") or (claim.says("machine") and len(_numbers(claim)) == 1)
+    for stated in () if unknown else claim.stated("peak_flop_per_s"):
+        if not _near(stated, SLACK, *several):
             peaks = ", ".join(f"{peak / 1e12:g} TFLOP/s in {dtype}" for dtype, peak in known)
             sparse = "; twice that is for weights of which half are zero" if _near(stated, SLACK, *(2 * peak for _, peak in known)) else ""
             yield _finding(INCONSISTENT, stated.printed, f"the dense peak is {peaks}{sparse}")
+    for stated in (*claim.stated("bandwidth"), *claim.stated("device_memory")) if claim.says("of_chips") and not claim.says("link") else ():
+        for variants in _owners(claim, stated.place):
+            others = _of_catalogue((variants,), [], stated.kind)
+            if others and not _near(stated, ROUNDED, *(n * amount for n, (_, amount) in product(_numbers(claim), others))):
+                yield _finding(INCONSISTENT, stated.printed, f"{', '.join(has for has, _ in others)}, not {stated.printed}")
+
+
+def _denials(claim: ClaimText) -> Iterator[tuple[str, str, bool]]:
+    """Yield what a text says that devices do not have, with what their cards say of it, and True if they agree; software may lack it besides."""
+    for match in words("denied").finditer(claim.text):
+        named = [Dtype(name) for name, pattern in CLAIMS["formats"].items() if re.search(pattern, match[1], re.IGNORECASE)]
+        for cards in _owners(claim, match.start()) if words("denial_ends").match(claim.text[match.end() :]) else ():
+            had = [dtype.value for dtype in named if any(dtype in card.peak_tflops for card in cards)]
+            yield match[0], f"the matrix units of {cards[0].name} have {' and '.join(had) or 'no ' + ' and no '.join(named)}", not had
 
 
 def limits(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
@@ -305,13 +348,15 @@ def limits(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
         if stated.value.value >= 1 and "slow" not in stated.printed.lower():
             yield _finding(IMPOSSIBLE, stated.printed, f"{stated.printed}: no more than all can be saved")
     peak = max((peak for _, peak in known), default=math.inf) * (2 if claim.says("sparse") else 1)
-    count = max((*claim.counts, *claim.other_counts), default=math.inf if claim.says("many") else 1)
+    count = max((*claim.counts, *claim.other_counts), default=math.inf if claim.says("many", "machine") else 1)
     memory = math.inf if claim.devices or not claim.memory_gib else claim.memory_gib * GIB
     most = {"mfu": 1.0, "flop_per_s_each": peak, "flop_per_s": peak * count, "peak_memory_bytes": memory}
     for kind, limit in most.items():
         for stated in claim.stated(kind):
             share = stated.value / limit
-            if kind == "flop_per_s" and _near(stated, SLACK / 5, *(times * peak for _, peak in known for times in (1, 2))):
+            numbers = _numbers(claim) if kind == "flop_per_s" else (1,)
+            of_peak = (times * peak * n for (_, peak), times, n in product(known, (1, 2), numbers))
+            if "flop" in kind and _near(stated, SLACK / 5, *of_peak) and not words("achieved").search(claim.text[: stated.place]):
                 continue  # the peak itself, dense or sparse
             if share.low > 1:
                 of = f"the {limit / 1e12:,g} TFLOP/s" if "flop" in kind else "all"
@@ -321,12 +366,15 @@ def limits(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
 
 
 def prices(facts: FactBase, claim: ClaimText) -> Iterator[Finding]:
-    """Yield a price of a device far from all known ones, as stated, or as cost and time, or cost per token and rate, lead to."""
+    """Yield a price of an instance or a device far from all known ones, as stated, or as cost and time, or cost per token and rate, lead to."""
     if len(claim.devices) != 1 or claim.says("owned"):
         return
     keys = {card.key for card in claim.devices[0]}
-    known = [(row.usd_per_hour / row.accelerator_count, row.provider) for row in facts.prices if row.accelerator in keys]
-    enough = len({provider for _, provider in known}) >= PROVIDERS
+    rows = [row for row in facts.prices if row.accelerator in keys]
+    named = [row for row in rows if "." in row.instance and row.instance.lower() in claim.text.lower()]
+    known = [(row.usd_per_hour / row.accelerator_count, row.provider) for row in named or rows]
+    enough = bool(named) or len({provider for _, provider in known}) >= PROVIDERS
+    whole = [each for each in claim.stated("price_usd_per_hour") if named and not _near(each, SLACK, *(price for price, _ in known))]
     times = (count * time * (1 / HOUR_S) for count, time in product(amounts(claim, "devices"), claim.values("train_time_s")))
     hours, least, most = [*claim.values("device_hours"), *times], min(known, default=(0.0, ""))[0], max(known, default=(math.inf, ""))[0]
     each_rate = _rates_of_each(claim)
@@ -337,6 +385,7 @@ def prices(facts: FactBase, claim: ClaimText) -> Iterator[Finding]:
     for stated, price in [
         *((each, each.value * rate * (HOUR_S / 1e6)) for each, rate in product(claim.stated("cost_per_1m_tokens_usd"), each_rate)),
         *((each, each.value) for each in claim.stated("price_usd_per_hour_each")),
+        *((each, each.value / max((*claim.counts, 1))) for each in whole),
         *((each, each.value / hour) for each, hour in product(claim.stated("cost_usd"), hours)),
     ]:
         cheap, dear = price.high < (CHEAP if enough else VERY_CHEAP) * least, price.low > DEAR * most
@@ -396,11 +445,27 @@ def adapters(claim: ClaimText) -> Iterator[Equation]:
             yield Equation((CLAIM,), name, stated.printed, ((stated.printed, stated.value),), right, words, SLACK)
 
 
+def parts(claim: ClaimText) -> Iterator[Equation]:
+    """Yield the bytes of weights and of optimizer states against those of all parameters, also of experts that are not active, on all devices or on each."""
+    if len(claim.models) != 1 or claim.says("mixed", "few_states") or (claim.says("many") and len(_numbers(claim)) == 1):
+        return
+    named = [row["bytes"] for row in CLAIMS["weights"] if pattern_of(row["words"]).search(claim.text)]
+    known = {"weights": named or [row["bytes"] for row in CLAIMS["weights"]], "states": CLAIMS["states"]}
+    if claim.possible_methods[0] is not Method.FULL:
+        del known["states"]
+    total = Interval.exact((claim.sized or count_parameters(claim.models[0]).total) / GB).widened(ROUNDED / 2 if claim.sized else 0.0)
+    for part, stated in ((kind, each) for kind in known for each in claim.stated(f"{kind}_bytes")):
+        sizes = [(n, each, total * Interval(each, each, most) * (1 / n)) for n, (each, most) in product(_numbers(claim), known[part])]
+        ways = [(f"{total.value:,.4g}B parameters x {each:g} bytes{f' / {n}' if n > 1 else ''}", size) for n, each, size in sizes]
+        way, right = min(ways, key=lambda each: _misses(each, stated.value * (1 / GB))), stated.value * (1 / GB)
+        yield Equation((CLAIM,), ("peak_memory_bytes",), stated.printed, (way,), right, f"the {part} in GB", GB_OR_GIB)
+
+
 def states(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
     """Yield less memory, as stated or of the devices, than their parts of weights, gradients and states (Rajbhandari et al. 2020, section 3)."""
-    optimizer = next(iter(claim.said("optimizer")), None)
+    optimizer = next(iter(claim.said("optimizer")), "any optimizer" if claim.says("states") else None)
     one_training = claim.methods == (Method.FULL,) and len(claim.models) == 1 and len(claim.devices) < PAIR
-    if not (one_training and optimizer) or claim.offloads or claim.says("few_states", "not_fitting"):
+    if not (one_training and optimizer) or claim.offloads or claim.says("few_states") or claim.misfits:
         return
     wide = adam_bytes(mixed=claim.says("mixed"), wide_states=claim.says("wide_states"))
     each = 4 if "adam" not in optimizer or "paged" in optimizer else 6 if "8" in optimizer else wide

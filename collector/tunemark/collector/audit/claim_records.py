@@ -1,5 +1,6 @@
 """A claim in words as records of results: every reading that its words allow, the usual one first."""
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -131,7 +132,11 @@ def _figures(claim: ClaimText, card: AcceleratorCard | None, count: int, unit: f
     if count > 1:
         found.pop("power_w", None)
     # What does not fit has no peak: its memory is what it would need.
-    times, memories = claim.stated("train_time_s"), [] if claim.says("not_fitting") else claim.stated("peak_memory_bytes")
+    # What takes more than a time is not known to be as fast.
+    times, memories = (
+        [each for each in claim.stated("train_time_s") if each.value.high < math.inf],
+        [] if claim.misfits else claim.stated("peak_memory_bytes"),
+    )
     tokens = _tokens(claim, rows)
     hours = claim.stated("device_hours")
     spans = [(each.value.value, each.printed) for each in times] or [(each.value.value * HOUR_S / count, each.printed) for each in hours]

@@ -4,6 +4,7 @@ The whole text is scanned for each kind of thing in turn, and what one has read 
 """
 
 import calendar
+import math
 import re
 import tomllib
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from tunemark.schema.facts.any_model import any_model
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.names import sold_with, with_memory, words_of
-from tunemark.schema.formats import SIZES
+from tunemark.schema.formats import GIB, SIZES
 from tunemark.schema.option_rates import TRAINED
 from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.records.published import Claim
@@ -41,6 +42,8 @@ READ = "\N{BULLET}"
 COUNT = rf"(?<![\w.,-])(\d{{1,3}},\d{{3}}|\d{{1,5}}|\d{{1,3}}(?:\.\d)?k|{'|'.join(CLAIMS['numbers'])})"
 FEWEST = 8
 """Tokens that a sample has at least."""
+Variants = tuple[AcceleratorCard, ...]
+"""The cards that a name of a device may mean, the usual one first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ class ClaimText:
 
     text: str
     models: tuple[ModelCard, ...]
-    devices: tuple[tuple[AcceleratorCard, ...], ...]
+    devices: tuple[Variants, ...]
     """Each named device with the variants that its name may mean, the usual one first."""
     counts: tuple[int, ...]
     """Numbers of devices; empty if none is stated."""
@@ -73,6 +76,8 @@ class ClaimText:
     used_on: date | None
     memory_gib: float | None
     """Memory of a device without a name."""
+    places: tuple[tuple[int, int, Variants], ...] = ()
+    """Where the names of devices begin and end, with the variants of each."""
     between: str = ""
     """The text between the names of the first two devices."""
     sizes: tuple[float, ...] = ()
@@ -80,6 +85,13 @@ class ClaimText:
     figures: tuple[Stated, ...] = ()
     left: tuple[str, ...] = ()
     """Numbers that were not understood, with the word after them."""
+
+    @property
+    def misfits(self) -> bool:
+        """True if training is said not to fit, or to need more than all named devices have."""
+        held = max((card.memory_gib or 0 for cards in self.devices for card in cards), default=0.0) * GIB * max(self.counts, default=1)
+        needed = held and (self.counts or not self.says("many")) and self.says("needs")
+        return self.says("not_fitting") or bool(needed and any(value.low > held for value in self.values("peak_memory_bytes")))
 
     @property
     def sized(self) -> float:
@@ -142,7 +154,7 @@ def _rows(claim: ClaimText) -> list[Interval]:
     counts, steps = amounts(claim, "devices") or [Interval.exact(1.0)], claim.values("gradient_accumulation")
     each = [batch * count for batch, count in product(claim.values("micro_batch"), counts)]
     either = [batch * count for batch, count in product(claim.values("batch"), (Interval.exact(1.0), *counts))]
-    return [rows * times for rows, times in product(each or either, (Interval.exact(1.0), *steps))]
+    return [rows * times for rows, times in product(each or either, (*steps, Interval.exact(1.0)))]
 
 
 @cache
@@ -164,10 +176,12 @@ def read_claim(facts: FactBase, text: str) -> ClaimText:
     for row in CLAIMS["cleaned"]:
         text = pattern_of(row["words"]).sub(row["as"], text)
     text = re.sub(r"(?<![\w.])(\d+(?:\.\d+)?) ?(?:cents?\b|¢)", lambda match: f"${float(match[1]) / 100:g}", " ".join(text.split()))
+    # Numbers in words before a size or a time.
+    text = words("in_words").sub(lambda match: str(CLAIMS["numbers"][match[0].lower()]), text)
     text = words("coin_behind").sub(lambda match: f"{CLAIMS['coins'].get(match[2][0].lower(), match[2])}{match[1]}", text)
     scan = _Scan(text)
     models, memory = _models(facts, scan), scan.take(words("nameless"))
-    (devices, counts, others), between = _devices(facts, scan)
+    places, counts, others = _devices(facts, scan)
     if memory and memory[1]:
         counts = (*counts, _count(memory[1]))
     used_on = _date(scan)
@@ -181,15 +195,16 @@ def read_claim(facts: FactBase, text: str) -> ClaimText:
         text=text,
         models=models or tuple(sized.values()),
         sizes=tuple(sized),
-        devices=devices,
+        devices=tuple({cards[0].key: cards for *_, cards in places}.values()),
         counts=counts,
         other_counts=others,
         methods=tuple(Method(name) for name in ("full", "lora", "qlora", "peft") if name in _named(text, "methods")),
-        formats=tuple(_named(text, "formats")),
+        formats=tuple(_named(words("denied").sub(" ", text), "formats")),
         targets=",".join(dict.fromkeys(re.findall(r"\b(?:[qkvo]|gate|up|down)_proj\b", text))) or next(iter(_named(text, "targets")), None),
         used_on=used_on,
         memory_gib=float(memory[2]) if memory else None,
-        between=text[slice(*between)],
+        places=places,
+        between=text[places[0][1] : places[1][0]] if len(places) >= PAIR else "",
         figures=figures,
         left=tuple(match[0].strip(" ,") for match in words("unread").finditer(words("version").sub(" ", scan.rest))),
     )
@@ -245,7 +260,7 @@ def _models(facts: FactBase, scan: _Scan) -> tuple[ModelCard, ...]:
     return tuple(facts.models[key] for key in dict.fromkeys(found[start] for start in sorted(found)))
 
 
-def _variants(facts: FactBase, name: str, before: str, after: str) -> tuple[AcceleratorCard, ...]:
+def _variants(facts: FactBase, name: str, before: str, after: str) -> Variants:
     """Return the cards that a name of a device may mean, the usual one first; none, without a search for similar names, for words that name no device."""
     name = re.sub(r"\b(\d{2,3})GB?\b", r"\1GB", re.sub(r"(?<=[\dA-Za-z])s\b", "", name), flags=re.IGNORECASE)
     bare = re.sub(r"\b\d+ ?GB\b", "", name)
@@ -266,17 +281,13 @@ def _variants(facts: FactBase, name: str, before: str, after: str) -> tuple[Acce
     return tuple({each.key: each for each in exact or variants}.values())
 
 
-Devices = tuple[tuple[tuple[AcceleratorCard, ...], ...], tuple[int, ...], tuple[int, ...]]
-
-
-def _devices(facts: FactBase, scan: _Scan) -> tuple[Devices, tuple[int, int]]:
-    """Return the devices with their variants, their numbers, and the place between the first two.
+def _devices(facts: FactBase, scan: _Scan) -> tuple[tuple[tuple[int, int, Variants], ...], tuple[int, ...], tuple[int, ...]]:
+    """Return the places of the names of devices with their variants, and their numbers.
 
     Numbers are those next to the names, or else of GPUs in general; these else are others.
     """
-    spans = list[tuple[int, int]]()
-    found, counts, others = dict[int, tuple[AcceleratorCard, ...]](), list[int](), list[int]()
-    nodes = words("nodes").search(scan.rest)
+    places, counts, others = list[tuple[int, int, Variants]](), list[int](), list[int]()
+    nodes, racks = words("nodes").search(scan.rest), [int(each) for each in words("racks").findall(scan.rest)]
     for start, end in scan.runs():
         name, before = scan.rest[start:end], scan.rest[:start]
         row = facts.by_instance.get(name.lower()) if "." in name else None
@@ -289,24 +300,22 @@ def _devices(facts: FactBase, scan: _Scan) -> tuple[Devices, tuple[int, int]]:
             size = words("size").match(scan.rest[end:])
             if size and (sold := [with_memory(card, float(size[1])) for card in variants if sold_with(card, float(size[1]))]):
                 variants, until = tuple(sold), max(until, size.end())
-            found[start] = variants
             scan.read(begin, end + until)
-            spans.append((begin, end + until))
+            places.append((begin, end + until, variants))
     if between := scan.take(words("from_to")):
         counts = counts or [_count(between[1]), _count(between[2])]
     while match := scan.take(words("devices")):
         others.append(_count(match[1]))
-    if not counts or not found:
-        first = 1 if found else len(others)
+    others += racks
+    if not counts or not places:
+        first = 1 if places else len(others)
         counts, others = [*counts, *others[:first]], others[first:]
     if nodes and words("of_nodes").search(scan.rest):
         counts = [count * _count(nodes[1]) for count in counts]
     if counts:
         scan.take(words("nodes"))
-    devices = tuple({cards[0].key: cards for _, cards in sorted(found.items())}.values())
-    spans = sorted(spans)
-    named = (devices, tuple(dict.fromkeys(counts)), tuple(each for each in dict.fromkeys(others) if each not in counts))
-    return named, (spans[0][1], spans[1][0]) if len(spans) >= PAIR else (0, 0)
+    places.sort(key=lambda each: each[0])
+    return tuple(places), tuple(dict.fromkeys(counts)), tuple(each for each in dict.fromkeys(others) if each not in counts)
 
 
 def _beside(before: str, after: str, card: AcceleratorCard) -> tuple[list[int], int, int]:
@@ -380,6 +389,8 @@ def _stated(kind: str, match: re.Match[str], text: str, clear: str) -> Stated | 
         value = 1024.0 * int(number[:-1])
     else:
         value = _number(number)
+    ahead = f"{text[:start]}{match[0].partition(number)[0]}"
+    kind = next((row["as"] for row in CLAIMS["turned"] if kind == row["kind"] and words(row["behind"]).search(ahead)), kind)
     clause = re.split("[;.,]", before)[-1][-32:]
     if not value or (kind == "peak_memory_bytes" and words("not_of_device").search(f"{clause} {re.split('[,(;.]', after)[0][:16]}")):
         return None
@@ -393,8 +404,10 @@ def _stated(kind: str, match: re.Match[str], text: str, clear: str) -> Stated | 
     amount = _in_unit(kind, _interval(number, value), match.groupdict())
     if kind in CLAIMS["kinds"]["changes"] and APPROXIMATE.search(f"{before[-12:]}{match[0]}".rpartition(number)[0]):
         amount = amount.widened(ROUGHLY - 1)
-    if kind in {"cost_usd", "train_time_s"} and words("at_most").search(before):
+    if kind in {"cost_usd", "train_time_s", "weights_bytes"} and words("at_most").search(ahead):
         amount = replace(amount, low=0.0)
+    if kind in {"cost_usd", "train_time_s", *CLAIMS["kinds"]["rates"]} and words("at_least").search(ahead):
+        amount = replace(amount, high=math.inf)
     return Stated(
         f"{kind}_each" if kind in CLAIMS["kinds"]["rates"] and alone else kind, amount, text[start:end].strip(" ,"), start, either
     )

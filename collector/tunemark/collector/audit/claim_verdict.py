@@ -15,7 +15,7 @@ from tunemark.collector.audit.claim_checks import CHEAP, DEAR, SLACK, changes, f
 from tunemark.collector.audit.claim_comparison import USUAL_DEVICES, against_entries, against_model, compared, is_of_mlperf, usd_per_hour
 from tunemark.collector.audit.claim_records import meanings, readings
 from tunemark.collector.audit.claim_text import CLAIM, CLAIMS, PAIR, ClaimText, words
-from tunemark.collector.audit.claim_ways import changes_of, methods_of, sides_of
+from tunemark.collector.audit.claim_ways import changes_of, methods_of, of_subject, sides_of
 from tunemark.collector.audit.evidence import AuditedResult, Evidence
 from tunemark.collector.audit.load import audited_record, load_evidence
 from tunemark.collector.audit.printed_figures import WORDS, narrow_format
@@ -148,7 +148,7 @@ def _of_each(claim: ClaimText) -> list[ClaimText]:
         if len(figures) == PAIR and len(pairs) == 1 and len(pairs[0]) == PAIR and len(claim.counts) < PAIR:
             others = tuple(each for each in claim.figures if each.kind != kind)
             return [replace(claim, **one, figures=(*others, own)) for one, own in zip(pairs[0], figures, strict=True)]
-    return [claim]
+    return [of_subject(claim)]
 
 
 def _place(verdict: str) -> int:
@@ -170,7 +170,7 @@ def _judged(facts: FactBase, claim: ClaimText, record: PublishedResult, known: C
     if claim.methods and run.conditions.method not in claim.methods:
         read[0] = read[0].replace("QLoRA", "LoRA on experts in 4 bits")
     if model and card and card.memory_gib:
-        predicted = _predicted(claim, run, model, card, known())
+        predicted = _enough(claim, run, model, card, known) or _predicted(claim, run, model, card, known())
     elif model and not claim.devices and "peak_memory_bytes" in run.claims:
         predicted = Judged(*against_model(claim, run, model, facts.accelerators[USUAL_DEVICES[0]]))
     if model and predicted.verdict == NOT_JUDGED and not _states_rate(claim):
@@ -199,6 +199,20 @@ def _asked(claim: ClaimText, stated: Conditions) -> Asked:
     return Asked(
         {name: value for name, value in given.items() if value}, "hf-pure-bf16" if claim.says("pure_bf16") else None, any_software=True
     )
+
+
+def _enough(
+    claim: ClaimText, run: AuditedResult, model: ModelCard, card: AcceleratorCard, known: Callable[[], KnownRates]
+) -> Judged | None:
+    """Return that half of the devices are enough which a text says are needed; None if it says no such thing, or they are not."""
+    fewer, asked = run.devices // 2, _asked(claim, run.conditions)
+    if run.claims or not fewer or not claim.says("needs_devices"):
+        return None
+    method = Method.LORA if run.conditions.method is Method.PEFT else run.conditions.method
+    step = step_on(card, model, method, run.conditions.sequence_length or model.usual_length, fewer, asked)
+    plan, fit = best_plan(known().effects, card, step, "plain", asked)
+    needed = f"{gib(plan.needed_bytes)} of {gib(card.usable_bytes)} by the memory model"
+    return Judged(f"{fewer} x {card.name} are enough: a step of usual settings needs {needed}", SUSPICIOUS) if fit in FITS else None
 
 
 def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: AcceleratorCard, fitted: KnownRates) -> Judged:
@@ -235,7 +249,8 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
         faster = side == "above" and (rate.value <= times * likely.high or (software == "plain" and "software" in settings))
         whole = claim.values("tokens") and all(each.low for each in claim.values("train_time_s"))
         least = likely.low / CLAIMS["loose"]["time"][1] if whole else 0
-        longer = side == "below" and derived is not None and rate.value > least
+        more = any(each.value.high == math.inf for each in (*claim.stated("tokens_per_s"), *claim.stated("tokens_per_s_each")))
+        longer = side == "below" and (more or (derived is not None and rate.value > least))
         expected = None if faster or longer else (rate.value / times, likely)
         return Judged(reason, SUSPICIOUS if above else PLAUSIBLE, expected=expected, side=side)
     # The memory model knows plain software, whole rows, NVIDIA's 4-bit weights, and adapters of all experts.
@@ -256,6 +271,7 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
         alone = (
             {each.kind for each in claim.figures} <= {*CLAIMS["kinds"]["settings"]}
             and not claim.says("comparison")
+            and len(claim.devices) < PAIR
             and not words("ratio").search(" ".join(claim.left))
         )
         if fitting and (memory or alone or fitting.verdict in {IMPOSSIBLE, SUSPICIOUS}):
@@ -348,7 +364,7 @@ def _fitting(
     reason = f"a step of usual settings needs {needed} of {usable} by the memory model"
     held = weight_bytes(model, plan.shape.method, "fp8" if claim.says("eight_bits") else None)[0] / run.devices
     weights, memory = f"weights alone take {gib(held)} of the {usable} of each device", run.claims.get("peak_memory_bytes")
-    if claim.says("not_fitting"):
+    if claim.misfits:
         return Judged(reason, AMBIGUOUS if fit in FITS else PLAUSIBLE)
     if card.vendor == APPLE or run.offloads_to_host:
         return None

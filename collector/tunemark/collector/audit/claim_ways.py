@@ -51,6 +51,21 @@ def sides_of(claim: ClaimText) -> Sides | None:
     return ways if ways and ratios(claim, ways) else None
 
 
+def of_subject(claim: ClaimText) -> ClaimText:
+    """Return a claim of one rate and two devices with the one that the rate is of: the one that it is `on`, or the subject of the text; both if that is open."""
+    rates = [each for kind in ("tokens_per_s", "samples_per_s") for each in (*claim.stated(kind), *claim.stated(f"{kind}_each"))]
+    if not len(rates) == len(claim.places) - 1 == len(claim.devices) - 1 == 1:
+        return claim
+    [rate], [(begin, end, _), (start, *_)] = rates, claim.places
+    behind, between = rate.place + len(rate.printed), end <= rate.place < start
+    on_first, on_second = (words("on").search(claim.text[behind:each]) for each in (begin, start))
+    second = (between and on_second) or (claim.says("base_first") and end <= rate.place)
+    if not (second or on_first or (between and words("subject").search(claim.text[:begin]))):
+        return claim
+    counts = claim.counts[bool(second) :][:1] if len(claim.counts) == PAIR else claim.counts
+    return replace(claim, devices=(claim.devices[bool(second)],), counts=counts)
+
+
 def _ways(claim: ClaimText, *, base_first: bool) -> Sides | None:
     """Return the way of training that a text is about and the one that it compares with it."""
     methods, software = methods_of(claim), [each for row in CLAIMS["ways"] if row["kind"] == "software" for each in _found(claim, row)]

@@ -148,7 +148,7 @@ def judge(text: str, *, as_json: bool) -> None:
 
     facts = FactBase.of_project()
     claim = read_claim(facts, text)
-    named = claim.used_on or claim.formats or "attention" in text.lower() or claim.models
+    named = claim.used_on or claim.formats or "attention" in text.lower() or claim.models or claim.says("denied")
     if not (claim.figures or claim.methods or sides_of(claim) or ((claim.models or claim.devices or claim.memory_gib) and named)):
         raise TunemarkError("claim", text, f"states nothing that can be judged; {EXAMPLE}")
     judged = verdict_on(facts, claim, say)
