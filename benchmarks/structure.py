@@ -45,7 +45,7 @@ BUDGETS = (
     Budget("schema", "schema", PYTHON, 12_661, 8_000),
     # What is left has no second copy and no dead code: less would be fewer device families, studies or settings.
     Budget("harness", "harness", PYTHON, 8_970, 7_000),
-    Budget("collector", "collector", PYTHON, 15_964, 12_000),
+    Budget("collector", "collector", PYTHON, 16_078, 12_000),
     Budget("of it the gate", "collector/tunemark/collector/gate", PYTHON, 3_400, 3_400),
     Budget("site", "site", PYTHON, 4_179, 4_600),  # Raised by 5 on 2026-11-28: its translator reads tables that were 500 lines of schema.
     Budget("site, scripts and styles", "site", (".js", ".css"), 2_600, 2_600),
