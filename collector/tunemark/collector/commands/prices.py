@@ -133,7 +133,7 @@ def offers(facts: FactBase, name: str | None, on: date, kind: PriceKind | None =
 
 def _unknown(facts: FactBase, name: str, kind: PriceKind | None) -> TunemarkError:
     card = facts.recognise_accelerator(name)
-    if not name or card is not None or facts.sharing_name(name) or name.lower() in {known.lower() for known in facts.instances}:
+    if not name or card is not None or (kind and facts.sharing_name(name)) or name.lower() in {known.lower() for known in facts.instances}:
         of_kind = f" {kind.value.replace('_', '-')}" if kind else ""
         known = card.key if card else name or "anything"
         return TunemarkError(name or "--kind", None, f"the price book has no{of_kind} price of {known}; add one to data/prices/prices.csv")
