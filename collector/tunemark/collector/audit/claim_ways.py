@@ -21,7 +21,7 @@ ADAPTED = {Method.LORA: Method.FULL, Method.QLORA: Method.LORA}
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of two steps that are compared. What is None is the same on both sides, or left open by the text."""
+    """A step on one side of a comparison. A field that is None has one value on both sides, or the text does not state it."""
 
     name: str
     card: AcceleratorCard | None = None

@@ -63,7 +63,7 @@ class Stack:
         return found | ({"activation_offload": False} if offloads else {})
 
 
-DTYPES = {each.value: each for each in (Dtype.FP32, Dtype.BF16, Dtype.FP16, Dtype.FP8, Dtype.INT8)}
+DTYPES = {each.value: each for each in (Dtype.FP32, Dtype.BF16, Dtype.FP16, Dtype.FP8, Dtype.FP4, Dtype.INT8)}
 TABLE: dict[str, Any] = tomllib.loads(Path(__file__).with_name("stacks.toml").read_text(encoding="utf-8"))
 
 
