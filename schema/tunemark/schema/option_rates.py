@@ -452,5 +452,7 @@ def _cited(rate: Rate, direct: Sequence[KnownRate], near: Sequence[KnownRate], v
         return replace(rate, evidence="predicted")
     ids = tuple(row.result_id for row in rows[:MOST_CITED])
     rate = replace(rate, evidence="direct" if direct else "near", result_ids=ids, results=len(rows), trust=rows[0].trust)
-    speeds = [row.tokens_per_s for row in direct if row.vocabulary == vocabulary]
-    return replace(rate, measured_low=min(speeds), measured_high=max(speeds)) if speeds else rate
+    speeds = sorted(row.tokens_per_s for row in direct if row.vocabulary == vocabulary)
+    last = len(speeds) - 1
+    few, middle = len(speeds) // 8, speeds[last // 2] if speeds else 0.0
+    return replace(rate, measured_low=speeds[few], measured=middle, measured_high=speeds[last - few]) if speeds else rate

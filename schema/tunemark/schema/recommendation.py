@@ -102,7 +102,8 @@ class Rate:
     result_ids: tuple[str, ...] = ()
     results: int = 0
     measured_low: float | None = None
-    """Least and most tokens/s of those of them with this device count: each ran with a plan of its own."""
+    """Least, median and most tokens/s of those of them with this device count, each with a plan of its own: of eight or more without an eighth at each end."""
+    measured: float | None = None
     measured_high: float | None = None
     seen: bool = True
     """False if no result of any kind is of this accelerator."""

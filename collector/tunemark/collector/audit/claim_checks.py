@@ -38,6 +38,8 @@ SMALL_PART = 0.2
 """Share of the parameters of a model below which a count is not of the whole model."""
 SUPERLINEAR = 1.05
 """Factor above linear scaling that is doubted."""
+WIDE_STATES = 8
+"""Bytes of two moments of Adam in 32 bits."""
 CHEAP, VERY_CHEAP = 0.5, 0.1
 """Shares of the lowest known price of a device, spot included, below which a price is doubted: where several providers have it, and else."""
 DEAR = 2
@@ -245,9 +247,9 @@ def changes(claim: ClaimText) -> Iterator[Equation]:
             # `2x` for 2.5 is rounded too far.
             right = Interval(value, max(stated.value.low, value * (1 - ROUNDED)), min(stated.value.high, value * (1 + ROUNDED)))
             about = words("about").search(claim.text[stated.place + len(stated.printed) :])
-            of_memory = bool(about and re.search("memory|ram", about[0], re.IGNORECASE))
+            kinds = next((row["kinds"] for row in CLAIMS["about"] if about and re.search(row["words"], about[0], re.IGNORECASE)), None)
             # Without a word about what changed, it may be any pair.
-            chosen = [pair for pair in pairs if not about or (pair[0] == "peak_memory_bytes") == of_memory]
+            chosen = [pair for pair in pairs if kinds is None or pair[0] in kinds]
             left = tuple(way for _, (first, second) in chosen for way in _ratios(kind, stated.printed.lower(), first, second))
             if left:
                 way = next((way for way in left if not _misses(way, right)[0]), left[0])
@@ -423,26 +425,32 @@ def model_facts(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
 
 
 def adapters(claim: ClaimText) -> Iterator[Equation]:
-    """Yield trained parameters against those of adapters of the stated rank (rank x (inputs + outputs) of each adapted matrix, Hu et al. 2021)."""
-    ranks, name = [int(value.value) for value in claim.values("lora_r")], ("trainable_parameters",)
-    for stated, model in product(claim.stated(*name), claim.models if len(claim.models) == 1 and not claim.sized else ()):
-        total = count_parameters(model).total
-        for share in claim.stated("trainable_share"):
-            # Quantised weights are counted two to a byte by some.
-            ways = [(f"{stated.printed} / {total:,}{words}", stated.value / total * by) for words, by in (("", 1.0), (" x 2", 2.0))]
-            way = min(ways, key=lambda each: _misses(each, share.value))
-            yield Equation((CLAIM,), name, share.printed, (way,), share.value, "the share", 3 * SLACK)
-        with_adapters = {Method.LORA, Method.QLORA} & set(claim.methods) and Method.FULL not in claim.methods
-        if len(ranks) != 1 or not with_adapters or claim.says("more_trained"):
-            continue
-        named = tuple(each if "_" in each else f"{each}_proj" for each in (claim.targets or "").split(","))
-        targets = [ALL_LINEAR] if claim.targets == "all-linear" else [named] if claim.targets else [("k_proj",), ALL_LINEAR]
-        with suppress(TunemarkError):
-            shapes = [TrainingShape(model, Method.LORA, 1, 1, lora_rank=ranks[0], lora_targets=names) for names in targets]
-            sizes = [float(shape.adapter_weights) for shape in shapes]
-            words = f"weights of adapters of rank {ranks[0]} on {claim.targets or 'all matrices, at the most,'}"
-            right = Interval(sizes[-1], min(sizes), max(sizes))
-            yield Equation((CLAIM,), name, stated.printed, ((stated.printed, stated.value),), right, words, SLACK)
+    """Yield trained parameters, and megabytes of their file, against rank x (inputs + outputs) of each adapted matrix (Hu et al. 2021, section 4)."""
+    ranks, one = [int(value.value) for value in claim.values("lora_r")], claim.models if len(claim.models) == 1 and not claim.sized else ()
+    total, trained = count_parameters(one[0]).total if one else 0, claim.stated("trainable_parameters")
+    for stated, share in product(trained, claim.stated("trainable_share")) if one else ():
+        # Quantised weights are counted two to a byte by some.
+        ways = [(f"{stated.printed} / {total:,}{words}", stated.value / total * by) for words, by in (("", 1.0), (" x 2", 2.0))]
+        way = min(ways, key=lambda each: _misses(each, share.value))
+        yield Equation((CLAIM,), ("trainable_parameters",), share.printed, (way,), share.value, "the share", 3 * SLACK)
+    if len(ranks) != 1 or not one or claim.says("more_trained") or Method.FULL in claim.methods:
+        return
+    named = tuple(each if "_" in each else f"{each}_proj" for each in (claim.targets or "").split(","))
+    targets = [ALL_LINEAR] if claim.targets == "all-linear" else [named] if claim.targets else [("k_proj",), ALL_LINEAR]
+    with suppress(TunemarkError):
+        shapes = [TrainingShape(one[0], Method.LORA, 1, 1, lora_rank=ranks[0], lora_targets=names) for names in targets]
+        sizes = [float(shape.adapter_weights) for shape in shapes]
+        words = f"of adapters of rank {ranks[0]} on {claim.targets or 'all matrices, at the most,'}"
+        weights = Interval(sizes[-1], min(sizes), max(sizes))
+        for stated in trained if claim.methods else ():
+            yield Equation(
+                (CLAIM,), ("trainable_parameters",), stated.printed, ((stated.printed, stated.value),), weights, f"weights {words}", SLACK
+            )
+        # A file has them in 16 or 32 bits.
+        files = [(f"{sizes[-1]:,.0f} weights x {each} bytes", weights * (each * 1e-6)) for each in (2, 4)]
+        for stated in claim.stated("adapter_bytes"):
+            way, right = min(files, key=lambda each: _misses(each, stated.value * 1e-6)), stated.value * 1e-6
+            yield Equation((CLAIM,), ("trainable_parameters",), stated.printed, (way,), right, f"MB {words}", SLACK)
 
 
 def parts(claim: ClaimText) -> Iterator[Equation]:
@@ -450,7 +458,11 @@ def parts(claim: ClaimText) -> Iterator[Equation]:
     if len(claim.models) != 1 or claim.says("mixed", "few_states") or (claim.says("many") and len(_numbers(claim)) == 1):
         return
     named = [row["bytes"] for row in CLAIMS["weights"] if pattern_of(row["words"]).search(claim.text)]
-    known = {"weights": named or [row["bytes"] for row in CLAIMS["weights"]], "states": CLAIMS["states"]}
+    least = WIDE_STATES if claim.says("wide_states") else 0
+    known = {
+        "weights": named or [row["bytes"] for row in CLAIMS["weights"]],
+        "states": [each for each in CLAIMS["states"] if each[0] >= least],
+    }
     if claim.possible_methods[0] is not Method.FULL:
         del known["states"]
     total = Interval.exact((claim.sized or count_parameters(claim.models[0]).total) / GB).widened(ROUNDED / 2 if claim.sized else 0.0)

@@ -226,11 +226,19 @@ def ratios_of(model: ModelCard, length: int, pairs: Iterable[Sides], fitted: Evi
             yield Ratio(Range(ratio, ratio / spread, ratio * spread), _setting(*pair), first.level)
             # Results ran with plans of their own.
             own = any(side.given for side in pair) or (first.stack and first.level == second.level)
-            if not own and one.measured_low and one.measured_high and other.measured_low and other.measured_high:
+            if (
+                not own
+                and one.measured_low
+                and one.measured
+                and one.measured_high
+                and other.measured_low
+                and other.measured
+                and other.measured_high
+            ):
                 low, high = one.measured_low / other.measured_high, one.measured_high / other.measured_low
                 # Several results show how they differ; of a single one, that is the noise.
                 by = NOISE_OF_RATIO if one.measured_low == one.measured_high or other.measured_low == other.measured_high else 1.001
-                yield Ratio(Range(math.sqrt(low * high), low / by, high * by), _setting(*pair), first.level, by_results=True)
+                yield Ratio(Range(one.measured / other.measured, low / by, high * by), _setting(*pair), first.level, by_results=True)
 
 
 def _setting(first: Side, second: Side) -> str:

@@ -23,12 +23,17 @@ SEVERAL = 64
 
 
 def meanings(claim: ClaimText) -> Iterator[tuple[ClaimText, ClaimText]]:
-    """Yield a claim with figures that may be of one device as those of all, then as those of each, beside it on each variant of its device."""
-    of_each = tuple(replace(each, kind=f"{each.kind}_each") if each.either else each for each in claim.figures)
+    """Yield a claim with figures that may be of one device as those of all, then as those of each, then without memory that may be of something else.
+
+    Beside it stands the claim on each variant of its device.
+    """
+    rates = CLAIMS["kinds"]["rates"]
+    of_each = tuple(replace(each, kind=f"{each.kind}_each") if each.either and each.kind in rates else each for each in claim.figures)
+    in_use = tuple(each for each in of_each if not each.either or each.kind in rates)
     cards = claim.devices[0] if len(claim.devices) == 1 else ()
     # A machine full of them has those with a fast link.
     fast = [card for card in cards if not re.search("PCIe|NVL", card.name)] if min(claim.counts[-1:], default=1) >= NODE else []
-    for scope in (replace(claim, figures=figures) for figures in dict.fromkeys((claim.figures, of_each))):
+    for scope in (replace(claim, figures=figures) for figures in dict.fromkeys((claim.figures, of_each, in_use))):
         yield from ((scope, replace(scope, devices=((card,),) if card else scope.devices)) for card in fast or cards or (None,))
 
 
@@ -37,7 +42,7 @@ def readings(claim: ClaimText) -> Iterator[PublishedResult]:
     models: tuple[ModelCard | None, ...] = claim.models or (None,)
     counts = claim.counts[-1:] if len(claim.devices) < PAIR else tuple(dict.fromkeys(claim.counts))
     # Several, whose number is not stated, may be those of a machine.
-    counts = counts or ((1, NODE, SEVERAL) if claim.values("device_hours") else (1, NODE) if claim.says("many") else (1,))
+    counts = counts or ((1, NODE, SEVERAL) if claim.values("device_hours") else (1, NODE) if claim.says("many", "machine") else (1,))
     cards: list[AcceleratorCard | None] = [card for variants in claim.devices for card in variants] or [None]
     batches: list[int | None] = []
     batches += [int(value.value) for value in (*claim.values("micro_batch"), *claim.values("batch"))][:1]

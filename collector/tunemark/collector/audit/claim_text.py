@@ -55,7 +55,7 @@ class Stated:
     printed: str
     place: int
     either: bool = False
-    """True if words such as `per GPU` may make it one of each device, or belong to another figure."""
+    """True if words such as `per GPU` may make it one of each device, or belong to another figure; and of a memory of which no word says that it is in use."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -310,6 +310,8 @@ def _devices(facts: FactBase, scan: _Scan) -> tuple[tuple[tuple[int, int, Varian
     if not counts or not places:
         first = 1 if places else len(others)
         counts, others = [*counts, *others[:first]], others[first:]
+    if len(counts) == len(others) == 1 and words("more_of_them").search(scan.rest):
+        counts, others = [*counts, *others], []
     if nodes and words("of_nodes").search(scan.rest):
         counts = [count * _count(nodes[1]) for count in counts]
     if counts:
@@ -391,8 +393,9 @@ def _stated(kind: str, match: re.Match[str], text: str, clear: str) -> Stated | 
         value = _number(number)
     ahead = f"{text[:start]}{match[0].partition(number)[0]}"
     kind = next((row["as"] for row in CLAIMS["turned"] if kind == row["kind"] and words(row["behind"]).search(ahead)), kind)
-    clause = re.split("[;.,]", before)[-1][-32:]
-    if not value or (kind == "peak_memory_bytes" and words("not_of_device").search(f"{clause} {re.split('[,(;.]', after)[0][:16]}")):
+    clause = re.split(r"[;.,](?!\d)", before)[-1][-32:]
+    around = f"{clause} {READ} {re.split('[,(;.]', after)[0][:16]}"
+    if not value or (kind == "peak_memory_bytes" and words("not_of_device").search(around)):
         return None
     if kind == "train_time_s" and re.match(r" ?(?:per|an|/|each) ?(?:full |training )?epoch", after, re.IGNORECASE):
         kind = "epoch_time_s"
@@ -401,6 +404,7 @@ def _stated(kind: str, match: re.Match[str], text: str, clear: str) -> Stated | 
     beside = words("each_behind").match(behind) or words("each_before").search(clear[:start])
     alone = words("each").search(match[0]) or (beside and not whole)
     either = kind in CLAIMS["kinds"]["rates"] and not (alone or whole) and bool(words("each").search(f"{near} {READ} {behind}"))
+    either = either or (kind == "peak_memory_bytes" and not words("of_device").search(around))
     amount = _in_unit(kind, _interval(number, value), match.groupdict())
     if kind in CLAIMS["kinds"]["changes"] and APPROXIMATE.search(f"{before[-12:]}{match[0]}".rpartition(number)[0]):
         amount = amount.widened(ROUGHLY - 1)

@@ -279,7 +279,8 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
     unstated = (
         "the tokens of a sample are not stated" if claim.stated("samples") and claim.stated("train_time_s") else "it states no tokens/s"
     )
-    why = next((each.reason for each in rates if rate and each.reason), "it offloads to the host" if memory else unstated)
+    host = "it offloads to the host" if run.offloads_to_host else f"the memory of {card.vendor} devices is not predicted"
+    why = next((each.reason for each in rates if rate and each.reason), host if memory else unstated)
     reason = "; ".join(filter(None, (above, f"it is not compared with other results: {why}")))
     return Judged(reason, SUSPICIOUS if above else NOT_JUDGED)
 
