@@ -59,7 +59,9 @@ def findings_of_text(facts: FactBase, claim: ClaimText, one: ClaimText) -> tuple
         for way in each.left
         if _off(way, each.right) < SLACK
     )
-    found = [replace(equation.finding(), rule="claim") for equation in equations if not equation.holds()]
+    # A figure that one calculation gives is of that; others have factors of something else.
+    explained = {each.printed for each in equations if each.holds()}
+    found = [replace(each.finding(), rule="claim") for each in equations if each.printed not in explained]
     checks = (calendar_facts, device_facts, limits, model_facts, orders, states, prices)
     found += [finding for check in checks for finding in check(facts, claim)]
     found += [] if claim.other_work else counted_twice(one)
@@ -375,7 +377,7 @@ def prices(facts: FactBase, claim: ClaimText) -> Iterator[Finding]:
     rows = [row for row in facts.prices if row.accelerator in keys]
     named = [row for row in rows if "." in row.instance and row.instance.lower() in claim.text.lower()]
     known = [(row.usd_per_hour / row.accelerator_count, row.provider) for row in named or rows]
-    enough = bool(named) or len({provider for _, provider in known}) >= PROVIDERS
+    enough = (not claim.says("spot") and bool(named)) or len({provider for _, provider in known}) >= PROVIDERS
     whole = [each for each in claim.stated("price_usd_per_hour") if named and not _near(each, SLACK, *(price for price, _ in known))]
     times = (count * time * (1 / HOUR_S) for count, time in product(amounts(claim, "devices"), claim.values("train_time_s")))
     hours, least, most = [*claim.values("device_hours"), *times], min(known, default=(0.0, ""))[0], max(known, default=(math.inf, ""))[0]
@@ -419,7 +421,9 @@ def model_facts(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
             # A small part of the model is of something else, such as the adapters.
             if stated.value.value > SMALL_PART * count.total and not _near(stated, NAMED_SHARE, *whole):
                 yield _finding(INCONSISTENT, stated.printed, f"{model.name} has {count.total:,} parameters")
-        for stated in claim.stated("vocabulary"):
+        known = claim.stated("vocabulary")
+        # Beside that of the model, others are of other models.
+        for stated in () if any(_near(each, NAMED_SHARE, model.vocabulary) for each in known) else known:
             if not _near(stated, NAMED_SHARE, model.vocabulary):
                 yield _finding(INCONSISTENT, stated.printed, f"{model.name} has a vocabulary of {model.vocabulary:,} tokens")
 

@@ -199,7 +199,7 @@ def read_claim(facts: FactBase, text: str) -> ClaimText:
         counts=counts,
         other_counts=others,
         methods=tuple(Method(name) for name in ("full", "lora", "qlora", "peft") if name in _named(text, "methods")),
-        formats=tuple(_named(words("denied").sub(" ", text), "formats")),
+        formats=tuple(_named(words("stored").sub(" ", words("denied").sub(" ", text)), "formats")),
         targets=",".join(dict.fromkeys(re.findall(r"\b(?:[qkvo]|gate|up|down)_proj\b", text))) or next(iter(_named(text, "targets")), None),
         used_on=used_on,
         memory_gib=float(memory[2]) if memory else None,
@@ -394,7 +394,7 @@ def _stated(kind: str, match: re.Match[str], text: str, clear: str) -> Stated | 
     ahead = f"{text[:start]}{match[0].partition(number)[0]}"
     kind = next((row["as"] for row in CLAIMS["turned"] if kind == row["kind"] and words(row["behind"]).search(ahead)), kind)
     clause = re.split(r"[;.,](?!\d)", before)[-1][-32:]
-    around = f"{clause} {READ} {re.split('[,(;.]', after)[0][:16]}"
+    around = f"{clause} {READ} {re.split('[,(;.]', after)[0]}"
     if not value or (kind == "peak_memory_bytes" and words("not_of_device").search(around)):
         return None
     if kind == "train_time_s" and re.match(r" ?(?:per|an|/|each) ?(?:full |training )?epoch", after, re.IGNORECASE):
