@@ -211,10 +211,6 @@ def _versions(evidence: Evidence) -> dict[tuple[str, str, str], list[str]]:
     for result in evidence.results:
         for library, version in {}.items() if result.measured else result.conditions.framework.items():
             used.setdefault((result.source, library, version), []).append(result.id)
-    for statement in evidence.statements.values():
-        if {"library", "version"} <= set(statement.labels):
-            key = source_of(statement.id), statement.labels["library"], statement.labels["version"]
-            used.setdefault(key, []).append(statement.id)
     return dict(sorted(used.items()))
 
 

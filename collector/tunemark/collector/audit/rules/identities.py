@@ -9,17 +9,15 @@ from dataclasses import dataclass, field
 from itertools import product
 
 from tunemark.collector.audit.bounds import dense_peak, least_flop_per_token
-from tunemark.collector.audit.evidence import AuditedResult, Claimed, Evidence, grouped, label, source_of
+from tunemark.collector.audit.evidence import Claimed, Evidence, label, source_of
 from tunemark.collector.audit.interval import ROUGHLY, TIMES_TOLERANCE, Interval
 from tunemark.collector.audit.printed_figures import WORDS
 from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Finding, rule
 from tunemark.collector.audit.token_rates import (
     LAST_BATCH,
-    batch_readings,
     expected_rows,
     plain_rate,
-    rows_by_rate,
     rows_per_step,
     token_rates,
 )
@@ -28,7 +26,7 @@ from tunemark.schema.formats import HOUR_S
 from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.records.claims import Bill, BreakEven, Offer
 from tunemark.schema.records.published import Claim
-from tunemark.schema.vocabulary import AuditVerdict, Method, Padding
+from tunemark.schema.vocabulary import AuditVerdict, Padding
 
 MILLION = 1_000_000
 DIVIDED_FIRST = 0.006
@@ -197,16 +195,6 @@ def tokens_of_rows(evidence: Evidence) -> Iterator[Equation]:
             yield Equation((result.id,), names, result.printed(*names), left, right, rate.formula, TIMES_TOLERANCE, rate.conditions)
 
 
-def rows_of_any_batch(evidence: Evidence) -> Iterator[Equation]:
-    """Yield the rows of a step in every reading of its batch against tokens/s x step time / length."""
-    for result in evidence.results:
-        rows, readings = rows_by_rate(result), batch_readings(result)
-        if rows and readings and result.conditions.gradient_accumulation:
-            names, words = ("tokens_per_s", "step_time_s"), "tokens/s x step time / length"
-            about = ("micro_batch", "gradient_accumulation", "sequence_length")
-            yield Equation((result.id,), names, result.printed(*names), tuple(readings.items()), rows, words, TIMES_TOLERANCE, about)
-
-
 def trained_parameters(evidence: Evidence) -> Iterator[Equation]:
     """Yield trained parameters against rank x (inputs + outputs) of each adapted matrix (Hu et al. 2021, section 4.1)."""
     for result, (count,) in evidence.with_intervals("trainable_parameters"):
@@ -299,40 +287,9 @@ def whole_and_part(evidence: Evidence) -> Iterator[Equation]:
                 yield Equation((result.id,), names, result.printed(*names), calculation, upper, meaning, slack)
 
 
-def columns(evidence: Evidence) -> Iterator[Equation]:
-    """Yield columns of a table relative to its baseline: relative speed, scaling efficiency, saved memory."""
-    tables = grouped(evidence.results, lambda result: (result.source, result.section))
-    for name, quantity, is_base in COLUMNS:
-        for result, (printed,) in evidence.with_intervals(name):
-            rows = tables[result.source, result.section]
-            base = next((row for row in rows if is_base(row, result) and (name != "memory_reduction" or row.interval(quantity))), None)
-            mine, theirs = result.interval(quantity), base.interval(quantity) if base else None
-            if base is None or mine is None or theirs is None:
-                continue
-            if name == "memory_reduction":
-                left, words = mine / theirs, f"({theirs.value / 1e9:g} - {mine.value / 1e9:g}) / {theirs.value / 1e9:g}"
-                value = Interval(1 - left.value, 1 - left.high, 1 - left.low)
-            else:
-                devices = result.devices if name == "scaling_efficiency" else 1
-                value, words = mine / (theirs * devices), f"{mine.value:g} / ({devices} x {theirs.value:g})"
-            yield Equation((result.id, base.id), (name,), result.printed(name), ((words, value),), printed, "the printed figure")
-
-
-COLUMNS: tuple[tuple[str, str, Callable[[AuditedResult, AuditedResult], bool]], ...] = (
-    ("relative_speed", "tokens_per_s", lambda row, _: "relative_speed" in row.claims and row.claims["relative_speed"].value == 1),
-    ("scaling_efficiency", "tokens_per_s", lambda row, _: "scaling_efficiency" in row.claims and row.devices == 1),
-    (
-        "memory_reduction",
-        "peak_memory_bytes",
-        lambda row, result: (row.conditions.method, row.conditions.model) == (Method.FULL, result.conditions.model),
-    ),
-)
-"""Relative column, the figure that it is computed from, and whether a row is the baseline of another."""
-
-
 IDENTITIES = (
-    products, rows_of_a_training, rows_of_a_step, tokens_of_rows, rows_of_any_batch, trained_parameters, work_of_a_trainer,
-    rows_of_an_evaluation, whole_and_part, columns,
+    products, rows_of_a_training, rows_of_a_step, tokens_of_rows, trained_parameters, work_of_a_trainer, rows_of_an_evaluation,
+    whole_and_part,
 )  # fmt: skip
 
 
@@ -362,7 +319,7 @@ INSTANCE_PRICE_SPREAD = 1.1
 def offers(evidence: Evidence) -> Iterator[Finding]:
     """Offer of devices that the machine does not have, or at the price of something else.
 
-    A machine is rented with all of its devices, unless its provider divides it, and every device of a run is paid for. An offer of other
+    A machine is rented with all of its devices, unless its provider divides it. An offer of other
     devices does not exist, so a run with that bill used something else. The price book holds prices of whole instances: the price of one
     device is the price of the instance divided by the number of devices.
     """
@@ -384,10 +341,6 @@ def offers(evidence: Evidence) -> Iterator[Finding]:
             whole = f"{least.instance} is rented whole, with {least.accelerator_count:g} devices: ${least.usd_per_hour:.4g}/h, ${_per_device(least):.4g} for each"
             words = f"{whole}; {offer.accelerators} of them cannot be rented"
             yield Finding(INCONSISTENT, records, claim, words, (HOURLY,), ("instance", "accelerator_count"))
-        for result in evidence.with_ids(offer.used_for):
-            if result.devices > offer.accelerators:
-                words = f"{result.id} used {result.devices} devices, but the price covers {offer.accelerators}"
-                yield Finding(INCONSISTENT, (statement.id, result.id), claim, words, (HOURLY,), ("accelerator_count",))
         reason = _other_price(evidence, offer, rows, price.value) if price else None
         if reason and price:
             yield Finding(reason[0], records, claim, reason[1], quantities=(HOURLY,))
