@@ -32,8 +32,6 @@ from tunemark.schema.records.submission import LATER_FIELDS, Submission, submiss
 
 LARGEST_FILE_BYTES = 16 * MIB
 """About 250,000 steps, more than any submission has."""
-FEW_COMMITTED = 2000
-"""Committed submissions that are read, 3 ms each, before processes to read them would have started."""
 
 
 def judge(path: Path, facts: FactBase) -> Verdict:
@@ -144,8 +142,7 @@ def validate_all(files: Sequence[Path], root: Path, facts: FactBase, cards: Sequ
         own = records_in(root / SUBMISSIONS).files
         others = {shown_path(path, root) for path in own if replaced and content_id(path.read_bytes()) in replaced}
         unread = [root / file for file in sorted((committed | others) - given) if file.endswith(".json")]
-        read = in_processes(partial(_committed, root=root), unread, parallel_above=FEW_COMMITTED)
-        accepted = accept(candidates, committed, [known for known in read if known is not None], root)
+        accepted = accept(candidates, committed, [known for path in unread if (known := _committed(path, root)) is not None], root)
     except TunemarkError as error:
         # The invalid card may be in a file outside the files to check.
         stopped = (error.field, Problem("file", repr(error.value) if error.value else "", error.fix))

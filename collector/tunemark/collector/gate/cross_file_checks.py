@@ -1,7 +1,7 @@
 """Checks that need several submissions or their checkout: repeated runs, copies, superseded results, peers, commits, changed facts."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from math import sqrt
@@ -185,43 +185,33 @@ def accept(candidates: Sequence[Verdict], committed: frozenset[str], others: Seq
     ordered = [*others, *sorted(candidates, key=lambda each: each.file not in committed)]
     settled = committed | {each.file for each in others}
     copied = dict(copies([(each.file, each.identity) for each in ordered if each.record and not each.problems]))
-    seen, problems = _Seen(), list[tuple[str, Problem]]()
+    seen, problems = dict[str, Verdict](), list[tuple[str, Problem]]()
     for candidate in ordered:
         new = candidate.file not in settled
         own = [*candidate.problems, *(candidate.outdated if new else ())]
-        if candidate.record is not None:
-            own = own or list(seen.problems(candidate, copied.get(candidate.file) if new else None))
+        if candidate.record is not None and not own:
+            own = _seen_before(candidate, seen, copied.get(candidate.file) if new else None)
             if not own:
-                seen.runs[candidate.run.run_id] = seen.results[candidate.result_id] = candidate
+                seen[candidate.run.run_id] = candidate
         problems.extend((candidate.file, problem) for problem in own)
-    wrong = [(candidate, problem) for candidate, problem in _studies(seen.runs.values()) if candidate.file not in settled]
-    wrong += _replacing(seen.runs.values())
+    wrong = [(candidate, problem) for candidate, problem in _studies(seen.values()) if candidate.file not in settled]
+    wrong += _replacing(seen.values())
     problems += [(candidate.file, problem) for candidate, problem in wrong]
     refused = {candidate.file for candidate, _ in wrong}
-    kept = [each for each in candidates if seen.results.get(each.result_id) is each and each.file not in refused]
+    kept = [each for each in candidates if each.record and seen.get(each.run.run_id) is each and each.file not in refused]
     doubts = [(candidate.file, doubt) for candidate in kept for doubt in candidate.doubts]
     doubts += [] if root is None else _unknown_commits(kept, root)
     return Accepted(kept, problems, [(candidate.file, note) for candidate in kept for note in candidate.outdated], doubts)
 
 
-@dataclass(frozen=True)
-class _Seen:
-    """The runs that were accepted so far."""
-
-    runs: dict[str, Verdict] = field(default_factory=dict)
-    results: dict[str, Verdict] = field(default_factory=dict)
-
-    def problems(self, candidate: Verdict, original: str | None) -> Iterator[Problem]:
-        """Yield why a run is one that was seen already; `original` is the file of which it is a copy."""
-        record = candidate.run
-        same_run, same_result = self.runs.get(record.run_id), self.results.get(candidate.result_id)
-        if same_run is not None:
-            yield Problem("run_id", repr(record.run_id), f"is the run of {same_run.file} already; a run is submitted once")
-        elif same_result is not None:
-            yield Problem("file", candidate.result_id, f"is the id of {same_result.file} already; two results cannot share an id")
-        elif original is not None:
-            fix = f"its readings are those of {original}; submit a measurement of your own"
-            yield Problem("trace.completed_at_s", "a copy", fix)
+def _seen_before(candidate: Verdict, seen: Mapping[str, Verdict], original: str | None) -> list[Problem]:
+    """Return why a run is one that was seen already; `original` is the file of which it is a copy."""
+    if same := seen.get(run_id := candidate.run.run_id):
+        return [Problem("run_id", repr(run_id), f"is the run of {same.file} already; a run is submitted once")]
+    if same := next((each for each in seen.values() if each.result_id == candidate.result_id), None):
+        return [Problem("file", candidate.result_id, f"is the id of {same.file} already; two results cannot share an id")]
+    fix = f"its readings are those of {original}; submit a measurement of your own"
+    return [] if original is None else [Problem("trace.completed_at_s", "a copy", fix)]
 
 
 def _replacing(accepted: Iterable[Verdict]) -> Iterator[tuple[Verdict, Problem]]:

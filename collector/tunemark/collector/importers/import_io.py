@@ -16,8 +16,6 @@ from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.files import write_atomically
 from tunemark.schema.formats import MIB
 
-LARGEST_TEXT = 64 * MIB
-"""Bytes of a log given on the command line."""
 LARGEST_MEMBER = 64 * MIB
 """Bytes of a file in an archive; the largest log of three MLPerf rounds has 1.5 MB."""
 NAME_ONE = "name a .tar.xz of result logs, or the folder it was unpacked to"
@@ -101,9 +99,7 @@ def read_bytes(file: Path) -> bytes:
 
 def read_text(file: str) -> str:
     """Return the text of a file, or of standard input for `-`; bytes that are not UTF-8 are replaced."""
-    content = sys.stdin.buffer.read(LARGEST_TEXT + 1) if file == "-" else read_bytes(Path(file))
-    if len(content) > LARGEST_TEXT:
-        raise TunemarkError(file, "", f"larger than {LARGEST_TEXT:,} bytes; cut out the end of the log")
+    content = sys.stdin.buffer.read() if file == "-" else read_bytes(Path(file))
     return content.decode("utf-8", "replace")
 
 

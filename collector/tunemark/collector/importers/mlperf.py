@@ -116,10 +116,7 @@ def read_run(file: str, content: bytes) -> MlperfRunLog:
     """Return the contents of a log; invalid content becomes problems and never raises."""
     log = MlperfRunLog(file)
     found = list(events(content, file, log.problems))
-    for event in found:
-        if event.key in SETTINGS and log.settings.setdefault(event.key, event.value) != event.value:
-            here, above = str(event.value)[:40], str(log.settings[event.key])[:40]
-            log.problem(event.line, f"{event.key} is {here!r} here and {above!r} above; the first one counts")
+    log.settings = {event.key: event.value for event in reversed(found) if event.key in SETTINGS}
     timed = [event for event in found if event.key in TIMES]
     last_line = max(1, content.count(b"\n") + (not content.endswith(b"\n")))
     start = next((event for event in timed if event.key == "run_start"), None)
@@ -133,9 +130,6 @@ def read_run(file: str, content: bytes) -> MlperfRunLog:
         log.problem(last_line, "ends without run_stop; kept as incomplete", noted=True)
     log.start_ms, log.stop_ms = start.time_ms, None if stop is None else stop.time_ms
     inside = [event for event in later if stop is None or event.line < stop.line]
-    for event in later:
-        if event.key == "run_start" or (stop and event.line > stop.line):
-            log.problem(event.line, f"{event.key} is a second one, or after run_stop; ignored")
     try:
         log.run = _run(log, timed, inside, start, stop)
     except ValidationError as error:
