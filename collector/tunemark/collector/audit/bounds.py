@@ -90,9 +90,9 @@ def flop_per_token(result: AuditedResult, model: ModelCard, sequence_length: int
     return least_flop_per_token(model, result.conditions.method, sequence_length, rank, recompute=recompute, attention=attention)
 
 
-def dense_peak(card: AcceleratorCard | None, formats: Iterable[Dtype] = SIXTEEN_BIT) -> float | None:
-    """Return the highest dense peak of one device over number formats in FLOP/s, or None if the card has none of them."""
-    fastest = fastest_format(card, formats) if card else None
+def dense_peak(card: AcceleratorCard | None) -> float | None:
+    """Return the dense peak of one device in 16 bits in FLOP/s, or None if the card has none."""
+    fastest = fastest_format(card, SIXTEEN_BIT) if card else None
     return card.peak_tflops[fastest] * 1e12 if card and fastest else None
 
 

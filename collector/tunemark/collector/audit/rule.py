@@ -61,11 +61,9 @@ def refutation(findings: Iterable[Finding], quantities: Collection[str], conditi
     return f"the audit calls it {found.verdict.value}: {found.rule}" if found else None
 
 
-def about_figures(
-    verdict: AuditVerdict, result: AuditedResult, quantities: tuple[str, ...], calculation: str, conditions: tuple[str, ...] = ()
-) -> Finding:
+def about_figures(verdict: AuditVerdict, result: AuditedResult, quantities: tuple[str, ...], calculation: str) -> Finding:
     """Return a finding about figures of one result. Its claim consists of these figures as printed."""
-    return Finding(verdict, (result.id,), result.printed(*quantities), calculation, quantities, conditions)
+    return Finding(verdict, (result.id,), result.printed(*quantities), calculation, quantities)
 
 
 Check = Callable[[Evidence], Iterable[Finding]]
