@@ -205,7 +205,7 @@ def accept(candidates: Sequence[Verdict], committed: frozenset[str], others: Seq
 
 
 def _seen_before(candidate: Verdict, seen: Mapping[str, Verdict], original: str | None) -> list[Problem]:
-    """Return why a run is one that was seen already; `original` is the file of which it is a copy."""
+    """Return the reason for which a run is one that was seen already, as a problem; `original` is the file of which it is a copy."""
     if same := seen.get(run_id := candidate.run.run_id):
         return [Problem("run_id", repr(run_id), f"is the run of {same.file} already; a run is submitted once")]
     if same := next((each for each in seen.values() if each.result_id == candidate.result_id), None):
