@@ -185,17 +185,18 @@ def accept(candidates: Sequence[Verdict], committed: frozenset[str], others: Seq
     ordered = [*others, *sorted(candidates, key=lambda each: each.file not in committed)]
     settled = committed | {each.file for each in others}
     copied = dict(copies([(each.file, each.identity) for each in ordered if each.record and not each.problems]))
-    seen, problems = dict[str, Verdict](), list[tuple[str, Problem]]()
+    seen, valid, problems = dict[str, Verdict](), list[Verdict](), list[tuple[str, Problem]]()
     for candidate in ordered:
         new = candidate.file not in settled
         own = [*candidate.problems, *(candidate.outdated if new else ())]
         if candidate.record is not None and not own:
             own = _seen_before(candidate, seen, copied.get(candidate.file) if new else None)
             if not own:
-                seen[candidate.run.run_id] = candidate
+                seen[candidate.run.run_id] = seen[candidate.result_id] = candidate
+                valid.append(candidate)
         problems.extend((candidate.file, problem) for problem in own)
-    wrong = [(candidate, problem) for candidate, problem in _studies(seen.values()) if candidate.file not in settled]
-    wrong += _replacing(seen.values())
+    wrong = [(candidate, problem) for candidate, problem in _studies(valid) if candidate.file not in settled]
+    wrong += _replacing(valid)
     problems += [(candidate.file, problem) for candidate, problem in wrong]
     refused = {candidate.file for candidate, _ in wrong}
     kept = [each for each in candidates if each.record and seen.get(each.run.run_id) is each and each.file not in refused]
@@ -208,7 +209,7 @@ def _seen_before(candidate: Verdict, seen: Mapping[str, Verdict], original: str 
     """Return the reason for which a run is one that was seen already, as a problem; `original` is the file of which it is a copy."""
     if same := seen.get(run_id := candidate.run.run_id):
         return [Problem("run_id", repr(run_id), f"is the run of {same.file} already; a run is submitted once")]
-    if same := next((each for each in seen.values() if each.result_id == candidate.result_id), None):
+    if same := seen.get(candidate.result_id):
         return [Problem("file", candidate.result_id, f"is the id of {same.file} already; two results cannot share an id")]
     fix = f"its readings are those of {original}; submit a measurement of your own"
     return [] if original is None else [Problem("trace.completed_at_s", "a copy", fix)]
