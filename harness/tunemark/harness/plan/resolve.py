@@ -106,7 +106,7 @@ def refused(error: ValidationError, names: Mapping[str, str]) -> TunemarkError:
     return TunemarkError(names.get(name, name), wrong["input"], fix)
 
 
-RARE = {SET_NAMES.get(name, name): name for name in Options.model_fields if name not in {*OPTIONS, "data_sha256", "facts"}}
+RARE = {SET_NAMES.get(name, name): name for name in Options.model_fields if name not in {*OPTIONS, "data_sha256", "launcher", "facts"}}
 """Settings of a run that only `--set` sets -> field of Options."""
 SETTINGS = RARE | {"devices.count": "devices", "devices.strategy": "strategy", "devices.offload": "offload"}
 """All settings that are the run's and not the card's. A series varies the devices by the names of the card."""

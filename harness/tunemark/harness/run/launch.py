@@ -217,18 +217,11 @@ class Worker:
 
 
 def command(resolved: Resolved, folder: Path) -> list[str]:
-    """Return the command that runs the worker: python for one process, torchrun or accelerate for several."""
+    """Return the command that runs the worker: python for one process, torchrun for several."""
     device, (host, _, port) = resolved.plan.device, (resolved.rendezvous or "").rpartition(":")
     # The Neuron stack needs a process group for one process too.
     if device.launcher is None and device.backend is not Backend.NEURON_XLA:
         return [sys.executable, "-m", WORKER, str(folder)]
-    if device.launcher == "accelerate":
-        launcher = ["accelerate.commands.launch", f"--num_processes={device.count}", f"--num_machines={device.nodes}"]
-        # With --cpu it requires MPI; with --multi_gpu it starts plain processes, whatever they compute on.
-        launcher += ["--mixed_precision=no", "--dynamo_backend=no", "--multi_gpu"]
-        if resolved.rendezvous is not None:
-            launcher += [f"--machine_rank={resolved.node_rank}", f"--main_process_ip={host}", f"--main_process_port={port}"]
-        return [sys.executable, "-m", *launcher, "--module", WORKER, str(folder)]
     processes = device.count // device.nodes
     launcher = ["torch.distributed.run", f"--nproc-per-node={processes}", f"--nnodes={device.nodes}", "--max-restarts=0"]
     if resolved.rendezvous is None:

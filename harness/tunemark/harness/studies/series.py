@@ -4,10 +4,8 @@ Points have their settings by the card's field names or their aliases. The same 
 machine, resumes the runs it began. Runs that another source or other libraries measured are named, and never mixed with new ones.
 """
 
-import getpass
 import itertools
 import json
-import tempfile
 import textwrap
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -16,8 +14,6 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
-
-from filelock import FileLock, Timeout
 
 from tunemark.harness.plan.resolve import SETTINGS, Options, Resolved, detect, refuse_missing_devices, resolve
 from tunemark.harness.run.record import environment, source_content, submissions, tries
@@ -271,19 +267,13 @@ class Series:
     def stoppable(self) -> Iterator[None]:
         """Treat Ctrl-C as a request to stop, also between two runs. During a run it ends the run, which leaves its record.
 
-        `ended` then holds the reason. Raises TunemarkError when another command of this user runs the same
-        points into the same folder: both would disturb each other.
+        `ended` then holds the reason.
         """
         from tunemark.harness.run.launch import stop_signals  # noqa: PLC0415 - as above
 
-        folder = self.bench.out.resolve() if self.bench.out else ""
-        name = sha256(f"{getpass.getuser()} {self.settings_sha256} {folder}".encode()).hexdigest()
         try:
-            with FileLock(Path(tempfile.gettempdir()) / f"tunemark-{name[:16]}.lock", timeout=0), stop_signals() as self._stopped:
+            with stop_signals() as self._stopped:
                 yield
-        except Timeout:
-            fix = "another command runs this series now; wait until it has ended, or stop it with Ctrl-C and the next run resumes it"
-            raise TunemarkError(self.kind, self.study_id, fix) from None
         except Stopped as stopped:
             self.ended = str(stopped)
 

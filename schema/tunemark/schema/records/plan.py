@@ -22,7 +22,7 @@ Fp8Training = Literal["none", "tensorwise", "rowwise"]
 FourBit = Literal["nf4", "fp4"]
 OptimizerName = Literal["adamw", "adamw_8bit", "paged_adamw_8bit", "adafactor", "sgd"]
 Offload = Literal["none", "optimizer", "all"]
-Launcher = Literal["torchrun", "accelerate"]
+Launcher = Literal["torchrun"]
 OPTIONS = {
     "overrides": "--set",
     "weights": "--weights",
