@@ -7,7 +7,6 @@ import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +23,6 @@ from tunemark.collector.gate.text_checks import text_problems
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.files import in_processes
 from tunemark.schema.formats import MIB
 from tunemark.schema.records.base import canonical_json, content_id
 from tunemark.schema.records.reading import InvalidRecord, Problem, read_record
@@ -32,8 +30,6 @@ from tunemark.schema.records.submission import LATER_FIELDS, Submission, submiss
 
 LARGEST_FILE_BYTES = 16 * MIB
 """About 250,000 steps, more than any submission has."""
-FEW_COMMITTED = 2000
-"""Committed submissions that are read, 3 ms each, before processes to read them would have started."""
 
 
 def judge(path: Path, facts: FactBase) -> Verdict:
@@ -137,14 +133,14 @@ def validate_all(files: Sequence[Path], root: Path, facts: FactBase, cards: Sequ
     wrong = [*fact_problems(cards, root, beside), *document_problems(files, root, beside)]
     try:
         facts.read_all()
-        candidates = list(in_processes(partial(_candidate, root=root, facts=facts), files))
+        candidates = [_candidate(path, root, facts) for path in files]
         committed, given = committed_files(root), {candidate.file for candidate in candidates}
         # What a run takes the place of may not be committed yet.
         replaced = {each.record.supersedes for each in candidates if isinstance(each.record, Submission) and each.record.supersedes}
         own = records_in(root / SUBMISSIONS).files
         others = {shown_path(path, root) for path in own if replaced and content_id(path.read_bytes()) in replaced}
         unread = [root / file for file in sorted((committed | others) - given) if file.endswith(".json")]
-        read = in_processes(partial(_committed, root=root), unread, parallel_above=FEW_COMMITTED)
+        read = [_committed(path, root) for path in unread]
         accepted = accept(candidates, committed, [known for known in read if known is not None], root)
     except TunemarkError as error:
         # The invalid card may be in a file outside the files to check.
