@@ -8,7 +8,6 @@ The facts of this machine are a fixed list that does not identify it, and are fo
 """
 
 import importlib.metadata
-import math
 import os
 import platform
 import re
@@ -231,17 +230,6 @@ def machine_with(facts: FactBase, accelerator: str, devices: int, nodes: int) ->
             "packages": dict.fromkeys(names, "to be installed"),
         }
     )
-
-
-def too_large(facts: FactBase, accelerator: str, devices: int, nodes: int) -> str | None:
-    """Return a note if no instance has this number of accelerators, else None."""
-    card = facts.accelerator(accelerator, "--accelerator", usual=True)
-    each = math.ceil(devices / nodes / card.devices_per_unit)
-    most = max((row.accelerator_count for row in facts.prices if row.accelerator == card.key), default=math.inf)
-    if each <= most:
-        return None
-    fix = f"use --set nodes={math.ceil(each * nodes / most)} to split them"
-    return f"no instance in data/prices has {each} x {card.name} (at most {most:g}); {fix}"
 
 
 def _vendor(card: AcceleratorCard) -> Vendor:
