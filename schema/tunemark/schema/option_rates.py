@@ -120,7 +120,7 @@ class Evidence:
 
 
 def no_evidence(evidence: Evidence, model: ModelCard) -> list[UnusedRate]:
-    """Return the results whose rates are evidence of nothing: of the blocks of a model those that the audit doubts, and those that are not used."""
+    """Return the results whose rates are no evidence: those that the audit calls suspicious, of the blocks of a model, and those not used."""
     doubted = [row for row in evidence.results if row.suspicious and row.architecture == architecture_of(model)]
     speeds = [f"{significant(row.tokens_per_s)} tokens/s at {row.sequence_length:,} tokens" for row in doubted]
     why = "the audit calls the rate suspicious"
