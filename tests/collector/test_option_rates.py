@@ -13,11 +13,11 @@ from tunemark.collector.commands.database import run_query
 from tunemark.collector.predict.estimate import estimates
 from tunemark.collector.predict.fit import fit
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
-from tunemark.schema.option_rates import Evidence, consistent, option_rates
+from tunemark.schema.option_rates import Evidence, consistent, no_evidence, option_rates
 from tunemark.schema.physics.memory import memory_on
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.plan_search import Asked, best_plan, combination_on, division_of, plans_of, step_on
-from tunemark.schema.recommendation import DisputedRate, Rate
+from tunemark.schema.recommendation import Rate
 from tunemark.schema.throughput import Combination, interval_of, predict
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
 
@@ -92,11 +92,10 @@ def test_without_evidence_there_is_a_reason_and_no_rate() -> None:
 
 def test_a_result_that_the_audit_doubts_is_no_evidence_of_its_own() -> None:
     doubted = evidence(suspicious=True)
-    same, shorter = (rates(doubted, length, (H100, 1))["lora", "plain", H100, 1] for length in (8192, 4096))
-    trusted = rates(doubted, 8192, (A100, 1))["lora", "plain", A100, 1]
-    assert (same.evidence, trusted.evidence, trusted.disputed) == ("predicted", "direct", ())
-    (observed,) = [each for each in FITTED.rows if each.id == RESULT]
-    assert same.disputed == shorter.disputed == (DisputedRate(RESULT, pytest.approx(observed.tokens_per_s), 8192),)
+    same, trusted = (rates(doubted, 8192, place)["lora", "plain", place[0], 1] for place in ((H100, 1), (A100, 1)))
+    assert (same.evidence, trusted.evidence) == ("predicted", "direct")
+    (listed,) = [each for each in no_evidence(doubted, MODEL) if each.result_id == RESULT]
+    assert (listed.method, listed.accelerator, listed.reason) == ("lora", H100, "the audit calls the rate suspicious")
 
 
 def test_a_prediction_for_lora_is_never_below_that_for_a_method_that_does_more_work() -> None:

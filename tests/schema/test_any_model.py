@@ -5,11 +5,14 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import torch
+import transformers
 
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.any_model import any_model
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.physics.architecture import count_parameters
 
 TABLES = tomllib.loads(Path(__file__).with_name("any_model.toml").read_text(encoding="utf-8"))
 FACTS = FactBase(Path(__file__).parents[2] / "data")
@@ -32,6 +35,16 @@ def test_the_configuration_that_transformers_writes_for_a_card_gives_the_card_ba
     card = FACTS.models[key]
     config_of(card).to_json_file(tmp_path / "config.json", use_diff=False)
     assert any_model(FACTS, str(tmp_path)).model_dump(include=ARCHITECTURE) == card.model_dump(include=ARCHITECTURE)
+
+
+@pytest.mark.parametrize("kind", ["camembert", "ernie", "helium", "jais2", "mellum", "granitemoe", "flex_olmo", "gemma4_unified_text"])
+def test_an_architecture_under_another_name_has_as_many_parameters_as_transformers_builds(kind: str, tmp_path: Path) -> None:
+    config = transformers.AutoConfig.for_model(kind)
+    config.to_json_file(tmp_path / "config.json", use_diff=False)
+    card = any_model(FACTS, str(tmp_path))
+    with torch.device("meta"):
+        model = (transformers.AutoModel if card.family == "bert" else transformers.AutoModelForCausalLM).from_config(config)
+    assert count_parameters(card).total == model.num_parameters()
 
 
 @pytest.mark.parametrize(("content", "message"), TABLES["contents"].items())

@@ -20,7 +20,7 @@ from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.any_model import any_model, config_fields, fields_of, limits
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import validated
-from tunemark.schema.option_rates import Evidence, KnownRate, cautions, rates_for
+from tunemark.schema.option_rates import Evidence, KnownRate, cautions, no_evidence, rates_for
 from tunemark.schema.recommendation import OBJECTIVES, OWN, TRUSTS, Answer, Offer, Question, Rate, UnusedRate, recommend
 from tunemark.schema.recommendation_words import not_used, with_stack
 from tunemark.schema.throughput import FACTORS, Effects, architecture_of, generation_of, prior_of
@@ -156,7 +156,10 @@ def answered(
     names, cards = {key: FACTS.accelerators[key].name for key in GPUS}, CARDS if model.key == MODELS[0] else []
     page = f"models/{model.key}.html" if getattr(FACTS.models.get(model.key), "name", None) == model.name else ""
     tuned = tuned if question.software == "plain" else None
-    said = {"caution": cautions(model, question.sequence_length, question.tokens), "unused": not_used(question, model.key, evidence.unused)}
+    said = {
+        "caution": cautions(model, question.sequence_length, question.tokens),
+        "unused": not_used(question, model.key, no_evidence(evidence, model)),
+    }
     said |= {"experts": model.experts, "with_stack": with_stack(question, answer, offers, rates_with)}
     return answer_html(question, answer, tuned, names, cards, every=True, model_page=page, **said), rates, answer
 

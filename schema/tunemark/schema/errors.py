@@ -1,10 +1,9 @@
 """Errors that name the field, the value and the fix; exit codes; suggestions for misspelt names."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import SequenceMatcher
 from enum import IntEnum
-from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -32,10 +31,6 @@ class TunemarkError(Exception):
         # The word of a vocabulary is shown as its text.
         shown = str(value) if isinstance(value, str) else value
         super().__init__(f"{field}: {fix}" if value is None or value == "" else f"{field}: {shown!r}: {fix}")
-
-    def __reduce__(self) -> "tuple[Callable[[], TunemarkError], tuple[()]]":
-        """Support pickling: an error of a worker process is raised again in its parent."""
-        return partial(type(self), self.field, self.value, self.fix, exit_code=self.exit_code), ()
 
 
 KINDS = {

@@ -1,16 +1,12 @@
-"""The project's folders, atomic replacement of files and folders, processes for work on many files, and what git says of a folder."""
+"""The project's folders, atomic replacement of files and folders, and what git says of a folder."""
 
 import os
 import shutil
-import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing import get_context
 from pathlib import Path
-from typing import TypeVar
 
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.safe_text import terminal
@@ -125,17 +121,6 @@ def _is_running(process: int) -> bool:
     return True
 
 
-# Processes for work on many files
-
-PARALLEL_ABOVE = 200
-"""Number of files above which starting processes pays off."""
-CHUNK = 50
-MAX_WORKERS = 8
-"""Each worker needs the memory of a Python process with numpy and pyarrow."""
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-
-
 def usable_cores() -> int:
     """Return the number of hardware threads that this process may use: its affinity, or the container's quota if lower."""
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -145,24 +130,6 @@ def usable_cores() -> int:
         if limit != "max":
             return max(1, min(affinity, int(limit) // int(period)))
     return affinity
-
-
-def in_processes(work: Callable[[Item], Result], items: Sequence[Item], *, parallel_above: int = PARALLEL_ABOVE) -> Iterator[Result]:
-    """Yield `work(item)` for each item, in order; many go through a pool of processes, `CHUNK` at a time, so `work` must be picklable.
-
-    Processes are spawned, not forked: the threads of numpy, DuckDB and the chart library do not survive a fork. Interrupts are left to
-    this process, which drops pending work when it ends.
-    """
-    workers = min(usable_cores(), MAX_WORKERS)
-    if len(items) <= parallel_above or workers == 1:
-        yield from map(work, items)
-        return
-    ignored = (signal.SIGINT, signal.SIG_IGN)
-    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=signal.signal, initargs=ignored)
-    try:
-        yield from pool.map(work, items, chunksize=CHUNK)
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def git(root: Path, *arguments: str) -> bytes:

@@ -18,12 +18,12 @@ from tunemark.schema import plan_search
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import APPLE, AcceleratorCard, ModelCard
 from tunemark.schema.facts.names import product_of
-from tunemark.schema.formats import gib
+from tunemark.schema.formats import gib, significant
 from tunemark.schema.physics.architecture import count_parameters, special_mixers
 from tunemark.schema.physics.families import FAMILIES, Mixer
 from tunemark.schema.physics.stacks import on_stack
 from tunemark.schema.physics.work import Missing
-from tunemark.schema.recommendation import LEVELS, NO_ROOM, DisputedRate, Offer, Question, Rate, UnusedRate, places_of
+from tunemark.schema.recommendation import LEVELS, NO_ROOM, Offer, Question, Rate, UnusedRate, places_of
 from tunemark.schema.throughput import Effects, LogPrediction, architecture_of, interval_of, line_of, predict
 from tunemark.schema.vocabulary import FITS, METHODS, Dtype, Method, SoftwareLevel
 
@@ -48,7 +48,6 @@ SMALLEST_PART, LARGEST_TIMES = 0.5, 2
 """Experts may be fewer than any result has, and rows longer and devices more than with any result of a level of software, by these factors."""
 EVIDENCE_TABLES = ("known_rates", "throughput_model", "throughput_covariances", "throughput_refused")
 """Tables of the database that a recommendation needs. A wheel ships them."""
-MOST_DISPUTED = 3
 MOST_CITED = 6
 """Most result ids of a rate."""
 BEST_FIRST = ("reproduced", "measured", "converted", "published")
@@ -118,6 +117,17 @@ class Evidence:
             tuple(KnownRate(**row) for row in results),
             tuple(UnusedRate(**row) for row in unused if row["model"] and row["accelerator"]),
         )
+
+
+def no_evidence(evidence: Evidence, model: ModelCard) -> list[UnusedRate]:
+    """Return the results whose rates are no evidence: those that the audit calls suspicious, of the blocks of a model, and those not used."""
+    doubted = [row for row in evidence.results if row.suspicious and row.architecture == architecture_of(model)]
+    speeds = [f"{significant(row.tokens_per_s)} tokens/s at {row.sequence_length:,} tokens" for row in doubted]
+    why = "the audit calls the rate suspicious"
+    found = [
+        UnusedRate(row.result_id, why, model.key, row.method, row.accelerator, speed) for row, speed in zip(doubted, speeds, strict=True)
+    ]
+    return [*sorted(found, key=lambda each: each.result_id), *evidence.unused]
 
 
 def unmeasured(results: Sequence[KnownRate], model: ModelCard, method: Method, card: AcceleratorCard, length: int) -> str | None:
@@ -251,11 +261,9 @@ def option_rates(
     rates: list[Rate] = []
 
     for (card, devices), method, level in product(places, TRAINED, software):
-        alike = of_model.get((method.value, product_of(card), level), [])
-        found = [row for row in alike if not row.suspicious]
+        found = [row for row in of_model.get((method.value, product_of(card), level), []) if not row.suspicious]
         direct = [row for row in found if is_direct(row, devices, length)]
-        disputed = [row for row in alike if row.suspicious and row.devices == devices]
-        rate = Rate(method.value, length, level, card.key, devices, "none", disputed=_disputed(disputed, length, direct=bool(direct)))
+        rate = Rate(method.value, length, level, card.key, devices, "none")
         # Memory takes longest to compute, so what prevents any rate comes first.
         known = (card.vendor, level) in levels if level != "plain" else devices == 1 or card.vendor in several or asked.any_software
         known = bool(found) if level == "vendor" else known
@@ -401,16 +409,6 @@ def consistent(rates: Sequence[Rate]) -> list[Rate]:
             high = max(tuned.tokens_per_s_high or 0.0, plain.tokens_per_s_high or 0.0)
             changed[key] = replace(tuned, tokens_per_s=plain.tokens_per_s, tokens_per_s_low=low, tokens_per_s_high=high)
     return list(changed.values())
-
-
-def _disputed(rows: Sequence[KnownRate], length: int, *, direct: bool) -> tuple[DisputedRate, ...]:
-    """Return results on the same devices that are not used with their rates, the first by id.
-
-    If an option has no direct result, those of another row length count too, since they would be the nearest.
-    """
-    alike = [row for row in rows if is_direct(row, row.devices, length)]
-    first = sorted(alike if direct or alike else rows, key=lambda row: row.result_id)[:MOST_DISPUTED]
-    return tuple(DisputedRate(row.result_id, row.tokens_per_s, row.sequence_length) for row in first)
 
 
 def _planned(rate: Rate, plan: plan_search.Candidate, verdict: str, memory_bytes: int) -> Rate:

@@ -49,18 +49,8 @@ OWN = "own hardware"
 
 
 @dataclass(frozen=True, slots=True)
-class DisputedRate:
-    """The rate of a result that the audit calls suspicious."""
-
-    result_id: str
-    tokens_per_s: float
-    """Of all devices."""
-    sequence_length: int
-
-
-@dataclass(frozen=True, slots=True)
 class UnusedRate:
-    """A result of a model and an accelerator with cards, whose rate predictions do not use."""
+    """A result of a model and an accelerator with cards, whose rate is no evidence."""
 
     result_id: str
     reason: str
@@ -68,7 +58,7 @@ class UnusedRate:
     method: str
     accelerator: str
     speed: str = ""
-    """Its rate and its devices in words."""
+    """Its rate in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +99,6 @@ class Rate:
     """False if no result of any kind is of this accelerator."""
     reason: str | None = None
     """Why there is no rate."""
-    disputed: tuple[DisputedRate, ...] = ()
-    """Results on the same devices that are not direct evidence, since the audit calls their rate suspicious."""
     merged: str | None = None
     """Another method from which the evidence does not separate this one, and whose predicted rate it has."""
     weight_format: str | None = None

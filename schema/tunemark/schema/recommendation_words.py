@@ -106,24 +106,6 @@ def speed(option: recommendation.Option) -> str:
     return f"Speed: {significant(rate)} tokens/s{f', {usd(cost)} per 1M tokens' if cost else ''}, without start-up."
 
 
-def disputed(option: recommendation.Option) -> str:
-    """Return the results of this option that are not used, with their rates; empty without any."""
-    if not option.rate.disputed:
-        return ""
-    return f"Not direct evidence, since the audit calls the rate suspicious: {disputed_rates(option)}; this answer assumes {significant(option.rate.tokens_per_s or 0)} tokens/s."
-
-
-def disputed_rates(option: recommendation.Option) -> str:
-    """Return the results that are not used: `003-002 (2,560 tokens/s at 8,192 tokens)`."""
-
-    def length(tokens: int) -> str:
-        return "" if tokens == option.rate.sequence_length else f" at {tokens:,} tokens"
-
-    return ", ".join(
-        f"{each.result_id} ({significant(each.tokens_per_s)} tokens/s{length(each.sequence_length)})" for each in option.rate.disputed
-    )
-
-
 def rank(option: recommendation.Option) -> str:
     """Return the places that the interval of an option allows; empty if it is not ranked."""
     if not option.rank_low:
@@ -180,8 +162,8 @@ def energy(option: recommendation.Option) -> str:
 
 
 def grounds(option: recommendation.Option) -> list[str]:
-    """Return the speed of an option, its evidence, its disputed results, its memory and its energy, a sentence each."""
-    return [line for line in (speed(option), evidence(option), disputed(option), *needs(option), undated(option)) if line]
+    """Return the speed of an option, its evidence, its memory and its energy, a sentence each."""
+    return [line for line in (speed(option), evidence(option), *needs(option), undated(option)) if line]
 
 
 def undated(option: recommendation.Option) -> str:
@@ -508,7 +490,7 @@ def unknown(answer: recommendation.Answer) -> str:
 
 
 def not_used(question: recommendation.Question, model: str, unused: Iterable[recommendation.UnusedRate]) -> str:
-    """Return the results of the model, method and accelerators of a question that no prediction uses, by reason; empty without any."""
+    """Return the results of the model, method and accelerators of a question that are no evidence, by reason; empty without any."""
     wanted = [*question.accelerators, *(offer.accelerator for offer in question.own)]
     reasons: dict[str, list[str]] = {}
     for each in unused:

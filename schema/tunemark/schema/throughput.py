@@ -20,7 +20,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.facts.names import product_of
 from tunemark.schema.physics.architecture import special_mixers
@@ -57,13 +56,6 @@ class Combination:
     """Version of that software, such as a round of MLPerf."""
     devices_per_row: float = 1.0
     """Devices that share a row (tensor, context and pipeline parallel)."""
-
-    def __post_init__(self) -> None:
-        """Refuse counts below 1."""
-        if self.devices < 1:
-            raise TunemarkError("devices", self.devices, "must be 1 or more")
-        if self.devices_per_row < 1:
-            raise TunemarkError("devices_per_row", self.devices_per_row, "must be 1 or more")
 
     @property
     def source(self) -> str:
@@ -255,11 +247,6 @@ class Range:
     value: float
     low: float
     high: float
-
-    def __post_init__(self) -> None:
-        """Refuse an interval that does not contain the value."""
-        if not 0 < self.low < self.value < self.high < math.inf:
-            raise ValueError(f"{self.low} .. {self.value} .. {self.high} is not an interval around a positive value")
 
     def times(self, factor: float) -> "Range":
         """Return this times a positive number."""

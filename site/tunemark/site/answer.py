@@ -114,12 +114,11 @@ def _card(question: Question, option: Option, ends: dict[str, tuple[float, float
     results = f" Results: {', '.join(_result(each) for each in ids)}." if ids else ""
     costs = _bar(ends["usd"], option.usd, option.usd_low, option.usd_high)
     times = _bar(ends["time"], option.seconds, option.seconds_low, option.seconds_high)
-    doubts = f" {_with_results(words.disputed(option), option)}" if option.rate.disputed else ""
     return (
         f'<div class="tm-card{kind}"><p class="tm-card-title">{escape(title)}{where}{escape(words.with_method(question, option.rate.method))}</p>'
         f'<p class="tm-badges"><span class="tm-badge tm-is-{name}">{escape(text)}</span> {certainty}</p>'
         f"<dl>{_figure('Cost', estimated_usd(option.usd), costs, words.costs(option))}{_figure('Time', estimated_duration(option.seconds), times, words.times(option))}</dl>"
-        f'<p class="tm-small-print">{escape(words.place(option))}, {escape(words.hourly(option))}. {escape(words.speed(option))} {escape(words.evidence(option))}{results}{doubts} '
+        f'<p class="tm-small-print">{escape(words.place(option))}, {escape(words.hourly(option))}. {escape(words.speed(option))} {escape(words.evidence(option))}{results} '
         f"{_sentence(' '.join(words.needs(option)))}</p></div>"
     )
 
@@ -192,13 +191,12 @@ def _row(option: Option, question: Question, ends: dict[str, tuple[float, float]
 
 
 def _cited(option: Option) -> str:
-    """Return the results that an option rests on, those that are disputed, and the method that it is not separated from."""
+    """Return the results that an option rests on, and the method that it is not separated from."""
     rate = option.rate
     more = f" and {rate.results - CITED} more" if rate.results > CITED else ""
     parts = [
         ", ".join(_result(each) for each in rate.result_ids[:CITED]) + more,
         escape(words.not_separated(rate)),
-        f"not direct evidence: {_with_results(words.disputed_rates(option), option)}" if rate.disputed else "",
     ]
     return "; ".join(part for part in parts if part)
 
@@ -236,14 +234,6 @@ def _sentence(line: str) -> str:
 
 def _with_code(html: str) -> str:
     return "".join(f"<code>{part}</code>" if place % 2 else part for place, part in enumerate(html.split("`")))
-
-
-def _with_results(line: str, option: Option) -> str:
-    """Return a line with each disputed result linked to its page."""
-    text = escape(line)
-    for each in option.rate.disputed:
-        text = text.replace(f"{each.result_id} (", f"{_result(each.result_id)} (")
-    return text
 
 
 def _with_accelerators(line: str, accelerators: Mapping[str, str]) -> str:

@@ -17,7 +17,7 @@ from tunemark.schema.errors import TunemarkError, bare, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, current_prices
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
-from tunemark.schema.option_rates import cautions, rates_for
+from tunemark.schema.option_rates import cautions, no_evidence, rates_for
 from tunemark.schema.physics.stacks import STACKS
 from tunemark.schema.recommendation import (
     ALL_METHODS,
@@ -146,7 +146,7 @@ def recommend(
     tuned = best_options(replace(question, software="tuned"), rates, offers) if question.software == "plain" else None
     words = recommendation_words
     changes, with_tuned = [*words.changes(question, answer)], words.with_tuned(question, answer, tuned, card.experts)
-    not_used = words.not_used(question, card.key, evidence.unused)
+    not_used = words.not_used(question, card.key, no_evidence(evidence, card))
     if as_json:
         said = {
             "headline": words.headline(question, answer),

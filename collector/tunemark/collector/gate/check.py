@@ -7,7 +7,6 @@ import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +23,6 @@ from tunemark.collector.gate.text_checks import text_problems
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.files import in_processes
 from tunemark.schema.formats import MIB
 from tunemark.schema.records.base import canonical_json, content_id
 from tunemark.schema.records.reading import InvalidRecord, Problem, read_record
@@ -135,14 +133,15 @@ def validate_all(files: Sequence[Path], root: Path, facts: FactBase, cards: Sequ
     wrong = [*fact_problems(cards, root, beside), *document_problems(files, root, beside)]
     try:
         facts.read_all()
-        candidates = list(in_processes(partial(_candidate, root=root, facts=facts), files))
+        candidates = [_candidate(path, root, facts) for path in files]
         committed, given = committed_files(root), {candidate.file for candidate in candidates}
         # What a run takes the place of may not be committed yet.
         replaced = {each.record.supersedes for each in candidates if isinstance(each.record, Submission) and each.record.supersedes}
         own = records_in(root / SUBMISSIONS).files
         others = {shown_path(path, root) for path in own if replaced and content_id(path.read_bytes()) in replaced}
         unread = [root / file for file in sorted((committed | others) - given) if file.endswith(".json")]
-        accepted = accept(candidates, committed, [known for path in unread if (known := _committed(path, root)) is not None], root)
+        read = [_committed(path, root) for path in unread]
+        accepted = accept(candidates, committed, [known for known in read if known is not None], root)
     except TunemarkError as error:
         # The invalid card may be in a file outside the files to check.
         stopped = (error.field, Problem("file", repr(error.value) if error.value else "", error.fix))

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
-from functools import partial
 from itertools import combinations
 from math import log, log1p
 from pathlib import Path
@@ -31,7 +30,6 @@ from tunemark.collector.store.result_rows import converted_rows, document_rows, 
 from tunemark.schema.comparability import configuration
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.files import in_processes
 from tunemark.schema.records.converted import ConvertedResult
 from tunemark.schema.records.published import SourceDocument, published_results
 from tunemark.schema.records.reading import Problem
@@ -84,7 +82,6 @@ def collect(root: Path, database: Path, as_of: date | None = None) -> Collected:
     invalid: raises TunemarkError with exit code 3.
     """
     day, schemas = as_of or datetime.now(tz=UTC).date(), arrow_schemas()
-    # Imported here: worker processes import this module to load submissions, and need neither.
     import pyarrow as pa  # noqa: PLC0415
 
     from tunemark.collector.audit.rule import all_rules, audit  # noqa: PLC0415
@@ -96,8 +93,8 @@ def collect(root: Path, database: Path, as_of: date | None = None) -> Collected:
     published, converted = (_valid(folder, facts) for folder in (PUBLISHED, CONVERTED))
     undescribed = _add_documents(rows, facts, published)
     _add_converted(rows, converted)
-    load = partial(load_submission, root=root, facts=facts, schemas=schemas)
-    submissions = {loaded.candidate.file: loaded for loaded in in_processes(load, records_in(root / SUBMISSIONS).files)}
+    loaded_files = [load_submission(path, root, facts, schemas) for path in records_in(root / SUBMISSIONS).files]
+    submissions = {loaded.candidate.file: loaded for loaded in loaded_files}
     accepted = accept([loaded.candidate for loaded in submissions.values()], committed_files(root), root=root)
     kept = [submissions[candidate.file] for candidate in accepted.kept]
     rows.setdefault("warnings", []).extend(

@@ -68,7 +68,7 @@ def counts(text: str | tuple[int, ...]) -> tuple[int, ...]:
 def frontier(
     workload: Workload,
     *,
-    over: Annotated[Over, option("--over", "Maximise micro_batch, sequence_length or both.", "FIELD")] = Over.MICRO_BATCH,
+    over: Annotated[Over, option("--over", "Maximise micro_batch or sequence_length.", "FIELD")] = Over.MICRO_BATCH,
     seq: Annotated[Any, option("--seq", LENGTHS, "N,N,..", parser=counts)] = (),  # noqa: ANN401 - what the parser returns
     limit_memory: Annotated[float | None, option("--limit-memory", LIMIT, "GIB", min=0.1)] = None,
     most: Annotated[int, option("--most", "Try micro-batches up to this size.", "N", parser=count)] = 65_536,
@@ -87,7 +87,7 @@ def frontier(
     --------
     - `tunemark frontier smoke-lora --limit-memory 2`
     - `tunemark frontier smoke-lora --seq 128,256 --within 10%`
-    - `tunemark frontier smoke-lora --over both`
+    - `tunemark frontier smoke-lora --over sequence_length`
     """
     question = {"over": over, "lengths": seq, "most": most, "within": fraction("--within", within) if within else 0.0}
     limit_bytes = None if limit_memory is None else int(limit_memory * formats.GIB)

@@ -29,7 +29,6 @@ class Over(StrEnum):
 
     MICRO_BATCH = "micro_batch"
     SEQUENCE_LENGTH = "sequence_length"
-    BOTH = "both"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +104,7 @@ class Search:
     """Host memory that the worker's processes may use together."""
     over: Over = Over.MICRO_BATCH
     lengths: tuple[int, ...] = ()
-    """Sequence lengths at which to find the largest micro-batch; empty: the card's, or those that fit."""
+    """Sequence lengths at which to find the largest micro-batch; empty: the card's."""
     most: int = 65_536
     """Largest micro-batch to try."""
     within: float = 0.0
@@ -114,24 +113,21 @@ class Search:
 
     def find_edges(self) -> None:
         """Find all edges in turn."""
-        length, rows, lengths = self.card.data.sequence_length, self.card.batch.micro_batch, sorted(self.lengths)
-        if self.over is not Over.MICRO_BATCH:
-            rows, unit = rows if self.over is Over.SEQUENCE_LENGTH else 1, min(UNIT_TOKENS, length)
+        length, rows = self.card.data.sequence_length, self.card.batch.micro_batch
+        if self.over is Over.SEQUENCE_LENGTH:
+            unit = min(UNIT_TOKENS, length)
             most = max(1, self.bench.facts.model(self.card.model).context_length // unit)
             # In whole units of tokens.
-            fits = self._add_edge(lambda units: (units * unit, rows), length // unit, most, lambda units: f"{units * unit} tokens")
-            if self.over is Over.SEQUENCE_LENGTH or fits is None:
-                return
-            longest = fits * unit
-            lengths = lengths or [length * 2**power for power in range(32) if length * 2**power <= longest] or [longest]
-        for each in lengths or [length]:
+            self._add_edge(lambda units: (units * unit, rows), length // unit, most, lambda units: f"{units * unit} tokens")
+            return
+        for each in sorted(self.lengths) or [length]:
             # Start with the tokens that fitted at the previous length; without one, with the rows that the memory model predicts.
             known = [edge.sequence_length * edge.micro_batch // each for edge in self.edges if edge.micro_batch]
             start = known[-1] if known else self._predicted_rows(each)
             self._add_edge(lambda rows, each=each: (each, rows), start, self.most, lambda rows: formats.counted(rows, "row"))  # type: ignore[misc]
 
-    def _add_edge(self, at: Callable[[int], tuple[int, int]], start: int, most: int, words: Callable[[int], str]) -> int | None:
-        """Add the edge along numbers from 1 to `most`, of which `at` gives the sequence length and the rows; return the largest that fits."""
+    def _add_edge(self, at: Callable[[int], tuple[int, int]], start: int, most: int, words: Callable[[int], str]) -> None:
+        """Add the edge along numbers from 1 to `most`, of which `at` gives the sequence length and the rows."""
         before = len(self.series.done)
         fits, fails = find_largest(lambda number: self._fits(self._point(*at(number))), start, most, self.within)
         (length, rows), name, peak = at(fits or 1), self._point(*at(fits)).text if fits else None, None
@@ -139,7 +135,6 @@ class Search:
             if run.point == name or run.point.startswith(f"{name}, "):
                 peak = derive(run.submission).peak_memory.peak_bytes
         self.edges.append(Edge(length, rows if fits else None, words(fails) if fails else None, peak, len(self.series.done) - before))
-        return fits
 
     def _predicted_rows(self, length: int) -> int:
         """Return the most rows that fit into the memory of the device by the memory model; the card's micro-batch on a host."""

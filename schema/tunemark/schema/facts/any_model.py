@@ -133,7 +133,9 @@ def config_fields(content: Any, place: str, within: Limits) -> dict[str, Any]:  
         raise TunemarkError(f"{place}: model_type", kind, f"{why}; known: {', '.join(FAMILIES)}")
     for key, value in SETTINGS.get(family, {}).items():
         if (part.get(key) or None) != (value or None):
-            raise TunemarkError(f"{place}: {key}", part.get(key), f"the work of this architecture is not known; only models with {str(value).lower()}")
+            raise TunemarkError(
+                f"{place}: {key}", part.get(key), f"the work of this architecture is not known; only models with {str(value).lower()}"
+            )
     part = ADJUSTED[family](part) if family in ADJUSTED else part
     names = fields_of(family)
     given = {theirs: ours for theirs, ours in names.items() if part.get(theirs) is not None or (theirs == NULLABLE and theirs in part)}
