@@ -57,8 +57,8 @@ ONE_KIND = re.compile(r"(literal|str-enum|tuple)\[.*|(constrained-)?str|float|in
 """The last part of pydantic's path to a value that may be of several kinds."""
 
 
-def problems_of(error: "ValidationError", model: "type[BaseModel]") -> list[tuple[str, Any, str]]:
-    """Return the field, the value and the fix of each problem that pydantic found in a record; a rule between fields names no field.
+def problems_of(error: "ValidationError", model: "type[BaseModel]") -> Iterator[tuple[str, Any, str]]:
+    """Yield the field, the value and the fix of each problem that pydantic found in a record; a rule between fields names no field.
 
     A value that may be of several kinds has one problem. The value is empty where it is missing or whole records contradict themselves.
     """
@@ -66,7 +66,6 @@ def problems_of(error: "ValidationError", model: "type[BaseModel]") -> list[tupl
     for detail in error.errors(include_url=False):
         path = tuple(map(str, detail["loc"]))
         by_path.setdefault(path[:-1] if path and ONE_KIND.fullmatch(path[-1]) else path, []).append(detail)
-    problems = []
     for path, (detail, *others) in by_path.items():
         fixes = [must_be(each["msg"]) for each in (detail, *others)]
         # A text may be of the right kind, and too long.
@@ -78,8 +77,7 @@ def problems_of(error: "ValidationError", model: "type[BaseModel]") -> list[tupl
             fix = "is missing; every record has it"
         elif detail["type"] == "extra_forbidden":
             fix = f"is not a field; {did_you_mean(path[-1], _fields_at(model, path[:-1]))}"
-        problems.append((".".join(path), "" if detail["type"] in {"missing", "value_error"} else detail["input"], fix))
-    return problems
+        yield ".".join(path), "" if detail["type"] in {"missing", "value_error"} else detail["input"], fix
 
 
 def _fields_at(record: Any, path: tuple[str, ...]) -> list[str]:  # noqa: ANN401 - a record's class

@@ -359,7 +359,7 @@ def validated(kind: type[Model], content: dict[str, object], place: str) -> Mode
     try:
         return kind.model_validate(content)
     except ValidationError as error:
-        field, value, fix = problems_of(error, kind)[0]
+        field, value, fix = next(problems_of(error, kind))
         # The input of a rule between fields is the whole record, so show its key instead.
         where, value = (f"{place}: {field}", value) if field else (place, content.get("key", content.get("instance", "")))
         raise TunemarkError(where, value, fix, exit_code=Exit.INVALID) from error

@@ -441,7 +441,7 @@ def apply_overrides(card: WorkloadCard, assignments: tuple[str, ...]) -> tuple[W
     try:
         return WorkloadCard.model_validate(content), overrides
     except ValidationError as error:
-        place, value, fix = problems_of(error, WorkloadCard)[0]
+        place, value, fix = next(problems_of(error, WorkloadCard))
         if place:
             raise TunemarkError(f"--set {place}", value, fix) from error
         # A rule over several settings names no field, so the message lists those that were set.
