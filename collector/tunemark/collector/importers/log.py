@@ -90,6 +90,9 @@ def log(request: Request) -> None:
     answers = [_answer(each, given, facts, f"{OWN_SOURCE}-{number:03d}") for number, each in enumerate(trainings, start=1)]
     for problem in trainings[0].problems:
         say(str(problem))
+    unused = sorted({name for each in trainings for name in each.unused})
+    if unused:
+        say(f"{trainings[0].file}: not used: {', '.join(unused)}")
     if request.out is not None:
         _write(request.out, [result for result, _ in answers])
     if request.as_json:
@@ -110,6 +113,7 @@ def _answer(training: OwnLog, given: Stated, facts: FactBase, result_id: str) ->
         "title": f"{training.trainer}, {training.file}",
         "figures": {name: claim.model_dump(mode="json") for name, claim in (result or training).claims.items()},
         "losses": training.losses,
+        "not_used": sorted(training.unused),
         "problems": [asdict(problem) for problem in training.problems],
     }
     return result, answer | ({"record": result.model_dump(mode="json")} if result else {}) | judged

@@ -86,6 +86,8 @@ class OwnLog(Log):
     out_of_memory: int | None = None
     """Line of an out-of-memory error."""
     notes: list[str] = field(default_factory=list)
+    unused: set[str] = field(default_factory=set)
+    """Names in the log without a meaning here."""
 
     def claim(self, quantity: str, value: float, *, printed: str | None = None, note: str | None = None) -> None:
         """Add a figure. Negative amounts are a problem; a loss may have any sign."""
@@ -141,13 +143,14 @@ COLUMNS = {name: {printed: Column(**column) for printed, column in columns.items
 
 
 def gather(log: OwnLog, entries: Iterable[Entry], columns: Mapping[str, Column], losses: Collection[str] = ()) -> dict[str, list[float]]:
-    """Add the figures of entries, and return their numbers by name. Names without a meaning are passed over, and known figures are kept.
+    """Add the figures of entries, and return their numbers by name. Names without a meaning are listed as unused, and known figures are kept.
 
     Zero is a loss or an accuracy; of other figures it means that nothing was counted.
     """
     found: dict[str, list[float]] = {}
     last: dict[str, Any] = {}
     for values, line in entries:
+        log.unused |= {name for name in values if name not in losses and name not in columns and name not in FORMATS["bookkeeping"]}
         for name, value in values.items():
             if (name in losses or name in columns) and (number := log.number(name, value, line)) is not None:
                 (log.losses if name in losses else found.setdefault(name, [])).append(number)
