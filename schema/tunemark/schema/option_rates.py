@@ -119,13 +119,19 @@ class Evidence:
         )
 
 
+def speed_in_words(row: KnownRate) -> str:
+    """Return the rate of a result with what it depends on."""
+    devices = f" on {row.devices} devices" if row.devices > 1 else ""
+    return f"{significant(row.tokens_per_s)} tokens/s at {row.sequence_length:,} tokens{devices}"
+
+
 def no_evidence(evidence: Evidence, model: ModelCard) -> list[UnusedRate]:
     """Return the results whose rates are no evidence: those that the audit calls suspicious, of the blocks of a model, and those not used."""
-    doubted = [row for row in evidence.results if row.suspicious and row.architecture == architecture_of(model)]
-    speeds = [f"{significant(row.tokens_per_s)} tokens/s at {row.sequence_length:,} tokens" for row in doubted]
-    why = "the audit calls the rate suspicious"
+    blocks, why = architecture_of(model), "the audit calls the rate suspicious"
     found = [
-        UnusedRate(row.result_id, why, model.key, row.method, row.accelerator, speed) for row, speed in zip(doubted, speeds, strict=True)
+        UnusedRate(row.result_id, why, model.key, row.method, row.accelerator, speed_in_words(row))
+        for row in evidence.results
+        if row.suspicious and row.architecture == blocks and row.vocabulary == model.vocabulary
     ]
     return [*sorted(found, key=lambda each: each.result_id), *evidence.unused]
 
@@ -322,7 +328,7 @@ def cautions(model: ModelCard, length: int, tokens: float = 0.0) -> str:
     each = tokens / count_parameters(model).total
     if each >= PRE_TRAINING:
         said.append(
-            f"{each:,.0f} tokens for each parameter are pre-training, not fine-tuning: {PRE_TRAINING} are enough to train a model from scratch. It takes many machines, or months."
+            f"{each:,.0f} tokens for each parameter are pre-training, not fine-tuning: {PRE_TRAINING} are enough to train a model from scratch."
         )
     gigabytes = 2 * count_parameters(model).total / 1e9
     if tokens and gigabytes > LOADED_IN_5_MIN_GB:
@@ -451,6 +457,7 @@ def _cited(rate: Rate, direct: Sequence[KnownRate], near: Sequence[KnownRate], v
     ids = tuple(row.result_id for row in rows[:MOST_CITED])
     rate = replace(rate, evidence="direct" if direct else "near", result_ids=ids, results=len(rows), trust=rows[0].trust)
     speeds = sorted(row.tokens_per_s for row in direct if row.vocabulary == vocabulary)
-    last = len(speeds) - 1
-    few, middle = len(speeds) // 8, speeds[last // 2] if speeds else 0.0
-    return replace(rate, measured_low=speeds[few], measured=middle, measured_high=speeds[last - few]) if speeds else rate
+    if not speeds:
+        return rate
+    few, last = len(speeds) // 8, len(speeds) - 1
+    return replace(rate, measured_low=speeds[0], measured_high=speeds[last], usual=(speeds[few], speeds[last // 2], speeds[last - few]))

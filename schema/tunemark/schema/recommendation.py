@@ -92,9 +92,10 @@ class Rate:
     result_ids: tuple[str, ...] = ()
     results: int = 0
     measured_low: float | None = None
-    """Least, median and most tokens/s of those of them with this device count, each with a plan of its own: of eight or more without an eighth at each end."""
-    measured: float | None = None
+    """Least and most tokens/s of those of them with this device count: each ran with a plan of its own."""
     measured_high: float | None = None
+    usual: tuple[float, float, float] | None = None
+    """The least, the median and the most of these, of eight or more without an eighth at each end."""
     seen: bool = True
     """False if no result of any kind is of this accelerator."""
     reason: str | None = None

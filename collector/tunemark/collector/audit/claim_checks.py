@@ -60,8 +60,8 @@ def findings_of_text(facts: FactBase, claim: ClaimText, one: ClaimText) -> tuple
         if _off(way, each.right) < SLACK
     )
     # A figure that one calculation gives is of that; others have factors of something else.
-    explained = {each.printed for each in equations if each.holds()}
-    found = [replace(each.finding(), rule="claim") for each in equations if each.printed not in explained]
+    explained = {each.printed for each in equations if each.holds() and claim.text.count(each.printed) == 1}
+    found = [replace(each.finding(), rule="claim") for each in equations if not each.holds() and each.printed not in explained]
     checks = (calendar_facts, device_facts, limits, model_facts, orders, states, prices)
     found += [finding for check in checks for finding in check(facts, claim)]
     found += [] if claim.other_work else counted_twice(one)
@@ -167,9 +167,9 @@ def _misses(way: tuple[str, Interval], right: Interval, *, usual_first: bool = F
 
 def utilisations(claim: ClaimText) -> Iterator[Equation]:
     """Yield MFU against FLOP/s over the peak, and both against tokens per second x FLOPs of a token, in every convention of counting them."""
-    flops = [(each.printed, each.value) for each in claim.stated("flop_per_s_each")]
+    flops = [(each.printed, each.value) for each in claim.stated("flop_per_s_each") if not _is_peak(claim, each, 0.0)]
     # Without a scope it may be of one device or of all.
-    parts = product(claim.stated("flop_per_s"), {1, *claim.counts})
+    parts = product((each for each in claim.stated("flop_per_s") if not _is_peak(claim, each, 0.0)), {1, *claim.counts})
     flops += [(f"{each.printed}{f' / {count}' if count > 1 else ''}", each.value / count) for each, count in parts]
     worked, mfu, peaks = list(_by_tokens(claim)), claim.stated("mfu"), _peaks(claim)
     for achieved in (flops, worked):
@@ -252,6 +252,9 @@ def changes(claim: ClaimText) -> Iterator[Equation]:
             kinds = next((row["kinds"] for row in CLAIMS["about"] if about and re.search(row["words"], about[0], re.IGNORECASE)), None)
             # Without a word about what changed, it may be any pair.
             chosen = [pair for pair in pairs if kinds is None or pair[0] in kinds]
+            # In brackets it is of the figures before it.
+            before = [each for each in claim.figures if 0 <= stated.place - each.place - len(each.printed) <= 1]
+            chosen = [pair for pair in chosen if pair[1][1] in before] if stated.printed[0] == "(" and before else chosen
             left = tuple(way for _, (first, second) in chosen for way in _ratios(kind, stated.printed.lower(), first, second))
             if left:
                 way = next((way for way in left if not _misses(way, right)[0]), left[0])
@@ -358,15 +361,28 @@ def limits(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
     for kind, limit in most.items():
         for stated in claim.stated(kind):
             share = stated.value / limit
-            numbers = _numbers(claim) if kind == "flop_per_s" else (1,)
-            of_peak = (times * peak * n for (_, peak), times, n in product(known, (1, 2), numbers))
-            if "flop" in kind and _near(stated, SLACK / 5, *of_peak) and not words("achieved").search(claim.text[: stated.place]):
-                continue  # the peak itself, dense or sparse
-            if share.low > 1:
+            if "flop" in kind and _is_peak(claim, stated, 0.0 if claim.models else SLACK / 5):
+                continue
+            narrow = (
+                share * (peak / max((each for _, each in _peaks(claim)), default=peak)) if "flop" in kind and not claim.formats else share
+            )
+            if narrow.low > 1 >= share.low:
+                why = f"{stated.printed} is {narrow.value:.2f} times the dense peak in 16 bits: impossible unless it ran in fp8"
+                yield _finding(SUSPICIOUS, stated.printed, why, kind)
+            elif share.low > 1:
                 of = f"the {limit / 1e12:,g} TFLOP/s" if "flop" in kind else "all"
                 yield _finding(IMPOSSIBLE, stated.printed, f"{stated.printed} is {share.value:.2f} times {of} that there is", kind)
             elif kind != "peak_memory_bytes" and share.low > ATTAINABLE:
                 yield _finding(SUSPICIOUS, stated.printed, f"large matrix products alone reach at most {ATTAINABLE:.0%} of the peak", kind)
+
+
+def _is_peak(claim: ClaimText, stated: Stated, share: float) -> bool:
+    """Return True if FLOP/s are, but for a share, the peak of a card, dense or sparse, of one device or of all, and are not said to be achieved."""
+    numbers = _numbers(claim) if stated.kind == "flop_per_s" else [1]
+    # What a model reaches is none of sparse weights.
+    times = (1, 2) if claim.says("sparse") or not claim.models else (1,)
+    peaks = (each * peak * n for (_, peak), each, n in product(_peaks(claim, Dtype.FP8), times, numbers))
+    return _near(stated, share, *peaks) and not words("achieved").search(claim.text[: stated.place])
 
 
 def prices(facts: FactBase, claim: ClaimText) -> Iterator[Finding]:
@@ -446,7 +462,7 @@ def adapters(claim: ClaimText) -> Iterator[Equation]:
         sizes = [float(shape.adapter_weights) for shape in shapes]
         words = f"of adapters of rank {ranks[0]} on {claim.targets or 'all matrices, at the most,'}"
         weights = Interval(sizes[-1], min(sizes), max(sizes))
-        for stated in trained if claim.methods else ():
+        for stated in trained:
             yield Equation(
                 (CLAIM,), ("trainable_parameters",), stated.printed, ((stated.printed, stated.value),), weights, f"weights {words}", SLACK
             )

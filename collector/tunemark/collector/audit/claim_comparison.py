@@ -226,19 +226,12 @@ def ratios_of(model: ModelCard, length: int, pairs: Iterable[Sides], fitted: Evi
             yield Ratio(Range(ratio, ratio / spread, ratio * spread), _setting(*pair), first.level)
             # Results ran with plans of their own.
             own = any(side.given for side in pair) or (first.stack and first.level == second.level)
-            if (
-                not own
-                and one.measured_low
-                and one.measured
-                and one.measured_high
-                and other.measured_low
-                and other.measured
-                and other.measured_high
-            ):
-                low, high = one.measured_low / other.measured_high, one.measured_high / other.measured_low
+            if not own and one.usual and other.usual:
+                (least, middle, most), (other_least, other_middle, other_most) = one.usual, other.usual
                 # Several results show how they differ; of a single one, that is the noise.
-                by = NOISE_OF_RATIO if one.measured_low == one.measured_high or other.measured_low == other.measured_high else 1.001
-                yield Ratio(Range(one.measured / other.measured, low / by, high * by), _setting(*pair), first.level, by_results=True)
+                by = NOISE_OF_RATIO if least == most or other_least == other_most else 1.001
+                likely = Range(middle / other_middle, least / other_most / by, most / other_least * by)
+                yield Ratio(likely, _setting(*pair), first.level, by_results=True)
 
 
 def _setting(first: Side, second: Side) -> str:

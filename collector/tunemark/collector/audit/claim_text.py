@@ -24,6 +24,7 @@ from tunemark.schema.facts.names import sold_with, with_memory, words_of
 from tunemark.schema.formats import GIB, SIZES
 from tunemark.schema.option_rates import TRAINED
 from tunemark.schema.physics.families import FAMILIES
+from tunemark.schema.plan_search import NODE
 from tunemark.schema.records.published import Claim
 from tunemark.schema.vocabulary import Method
 
@@ -55,7 +56,7 @@ class Stated:
     printed: str
     place: int
     either: bool = False
-    """True if words such as `per GPU` may make it one of each device, or belong to another figure; and of a memory of which no word says that it is in use."""
+    """True of a rate if words such as `per GPU` may make it one of each device, and of a memory if no word near it says that it is in use."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -304,11 +305,12 @@ def _devices(facts: FactBase, scan: _Scan) -> tuple[tuple[tuple[int, int, Varian
             places.append((begin, end + until, variants))
     if between := scan.take(words("from_to")):
         counts = counts or [_count(between[1]), _count(between[2])]
-    while match := scan.take(words("devices")):
+    while match := scan.take(words("devices")) or scan.take(words("rate_on")):
         others.append(_count(match[1]))
     others += racks
     if not counts or not places:
-        first = 1 if places else len(others)
+        # Of one device two numbers are before and after a change.
+        first = 1 if places and not (len(places) == 1 and len(others) == PAIR) else len(others)
         counts, others = [*counts, *others[:first]], others[first:]
     if len(counts) == len(others) == 1 and words("more_of_them").search(scan.rest):
         counts, others = [*counts, *others], []
@@ -324,6 +326,8 @@ def _beside(before: str, after: str, card: AcceleratorCard) -> tuple[list[int], 
     """Return the numbers of devices around a name, two for `from 1 to 8`, where they begin, and how far they reach behind the name."""
     first, last = None if words("hours").match(after) else words("before").search(before), words("after").match(after)
     number = _count(first[1]) if first else 0
+    if words("of_eight").search(before) and not card.name.startswith("GB"):
+        number = max(number, 1) * NODE
     begin, until = first.start(1) if first else len(before), 0
     if last and (not last[3] or card.vendor == "Google"):
         # The slices of TPU v4 and v5p are named after their cores.
@@ -394,7 +398,8 @@ def _stated(kind: str, match: re.Match[str], text: str, clear: str) -> Stated | 
     ahead = f"{text[:start]}{match[0].partition(number)[0]}"
     kind = next((row["as"] for row in CLAIMS["turned"] if kind == row["kind"] and words(row["behind"]).search(ahead)), kind)
     clause = re.split(r"[;.,](?!\d)", before)[-1][-32:]
-    around = f"{clause} {READ} {re.split('[,(;.]', after)[0]}"
+    behind_it = re.sub(r"^ (?:out )?of (?:the |its )?[\d.,]+ ?[GT]i?B", "", after)
+    around = f"{clause} {READ} {re.split('[,(;.]', behind_it)[0][:16]}"
     if not value or (kind == "peak_memory_bytes" and words("not_of_device").search(around)):
         return None
     if kind == "train_time_s" and re.match(r" ?(?:per|an|/|each) ?(?:full |training )?epoch", after, re.IGNORECASE):
@@ -404,7 +409,9 @@ def _stated(kind: str, match: re.Match[str], text: str, clear: str) -> Stated | 
     beside = words("each_behind").match(behind) or words("each_before").search(clear[:start])
     alone = words("each").search(match[0]) or (beside and not whole)
     either = kind in CLAIMS["kinds"]["rates"] and not (alone or whole) and bool(words("each").search(f"{near} {READ} {behind}"))
-    either = either or (kind == "peak_memory_bytes" and not words("of_device").search(around))
+    either = either or (
+        kind == "peak_memory_bytes" and bool(re.search(r"\((?:about |around |~)?$", before) or not words("of_device").search(around))
+    )
     amount = _in_unit(kind, _interval(number, value), match.groupdict())
     if kind in CLAIMS["kinds"]["changes"] and APPROXIMATE.search(f"{before[-12:]}{match[0]}".rpartition(number)[0]):
         amount = amount.widened(ROUGHLY - 1)

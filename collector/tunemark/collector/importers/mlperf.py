@@ -130,6 +130,9 @@ def read_run(file: str, content: bytes) -> MlperfRunLog:
         log.problem(last_line, "ends without run_stop; kept as incomplete", noted=True)
     log.start_ms, log.stop_ms = start.time_ms, None if stop is None else stop.time_ms
     inside = [event for event in later if stop is None or event.line < stop.line]
+    for event in later:
+        if event.key == "run_start" or (stop and event.line > stop.line):
+            log.problem(event.line, f"{event.key} is a second one, or after run_stop; ignored")
     try:
         log.run = _run(log, timed, inside, start, stop)
     except ValidationError as error:

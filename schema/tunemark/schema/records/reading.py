@@ -86,9 +86,9 @@ def validate_record(raw: dict[str, Any]) -> BaseModel:
     try:
         return model.model_validate_json(content)
     except ValidationError as error:
-        listed = [_problem(*each) for each in islice(problems_of(error, model), MOST_PROBLEMS)]
-        if error.error_count() > MOST_PROBLEMS:
-            listed.append(Problem("record", f"{error.error_count():,} problems", f"only the first {MOST_PROBLEMS} are listed"))
+        listed = [_problem(*each) for each in islice(problems_of(error, model), MOST_PROBLEMS + 1)]
+        if len(listed) > MOST_PROBLEMS:
+            listed[MOST_PROBLEMS:] = [Problem("record", "more problems", f"only the first {MOST_PROBLEMS} are listed")]
         raise InvalidRecord(listed) from error
 
 

@@ -208,8 +208,8 @@ def dates(evidence: Evidence) -> Iterator[Finding]:
 def _versions(evidence: Evidence) -> dict[tuple[str, str, str], list[str]]:
     """Return the records by source, library and version."""
     used: dict[tuple[str, str, str], list[str]] = {}
-    for result in evidence.results:
-        for library, version in {}.items() if result.measured else result.conditions.framework.items():
+    for result in (each for each in evidence.results if not each.measured):
+        for library, version in result.conditions.framework.items():
             used.setdefault((result.source, library, version), []).append(result.id)
     return dict(sorted(used.items()))
 

@@ -319,9 +319,8 @@ INSTANCE_PRICE_SPREAD = 1.1
 def offers(evidence: Evidence) -> Iterator[Finding]:
     """Offer of devices that the machine does not have, or at the price of something else.
 
-    A machine is rented with all of its devices, unless its provider divides it. An offer of other
-    devices does not exist, so a run with that bill used something else. The price book holds prices of whole instances: the price of one
-    device is the price of the instance divided by the number of devices.
+    A machine is rented with all of its devices, unless its provider divides it: an offer of other devices does not exist. The price book
+    holds prices of whole instances: the price of one device is the price of the instance divided by the number of devices.
     """
     for statement, offer in evidence.assertions(Offer):
         price, rows = statement.claims.get(HOURLY), _price_rows(evidence, offer)
