@@ -111,8 +111,14 @@ def plans_with_work(effects: Effects, config: Combination, asked: Asked) -> list
     fixed = tuple(asked.given)
     of_tokens: dict[Checkpointing, dict[Term, float]] = {}
     factors = [(term, factor_of(effects, config, term)) for term in TERMS]
+    chosen = "checkpointing" in fixed or "activation_offload" in fixed
     for shape in plans_of(config, fixed):
-        if asked.stack and not STACKS[asked.stack].runs(shape, config.accelerator.vendor):
+        stack = STACKS[asked.stack] if asked.stack else None
+        # Some stacks recompute unless they are told not to.
+        if stack and (
+            not stack.runs(shape, config.accelerator.vendor)
+            or (stack.checkpoints and not chosen and shape.checkpointing is Checkpointing.NONE)
+        ):
             continue
         if shape.checkpointing not in of_tokens:
             of_tokens[shape.checkpointing] = work_of_tokens(shape)

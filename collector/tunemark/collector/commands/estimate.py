@@ -93,10 +93,9 @@ def estimate(
     given = {SETTINGS[name]: text for name, text in ui.named_settings(settings, SETTINGS).items()}
     _refuse_unused(method_used, {"lora_rank": rank, **given}, epochs, usd_per_hour, sized=bool(samples or tokens))
     software_stack = STACKS[ui.chosen("--stack", stack, STACKS)] if stack else None
-    usual = Checkpointing.FULL if software_stack and software_stack.checkpoints else None
     fields_of_step: dict[str, Any] = {
         "micro_batch": micro_batch and ui.parse_count("--micro-batch", micro_batch),
-        "checkpointing": ui.chosen("--checkpointing", checkpointing, Checkpointing) if checkpointing else usual,
+        "checkpointing": checkpointing and ui.chosen("--checkpointing", checkpointing, Checkpointing),
         "sharding": sharding,
         "lora_rank": rank,
         "optimizer": None if (kind := _as_in_transformers(optimizer)) == "adamw" else kind,
