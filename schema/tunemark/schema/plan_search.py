@@ -114,7 +114,7 @@ def plans_with_work(effects: Effects, config: Combination, asked: Asked) -> list
     chosen = "checkpointing" in fixed or "activation_offload" in fixed
     for shape in plans_of(config, fixed):
         stack = STACKS[asked.stack] if asked.stack else None
-        # Some stacks recompute unless they are told not to.
+        # Some stacks recompute by default.
         if stack and (
             not stack.runs(shape, config.accelerator.vendor)
             or (stack.checkpoints and not chosen and shape.checkpointing is Checkpointing.NONE)
