@@ -8,10 +8,12 @@ from itertools import combinations
 from math import log, log1p
 from pathlib import Path
 from statistics import geometric_mean, stdev
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from tunemark.collector.audit.evidence import AuditedResult
 from tunemark.collector.audit.load import audited_submission, load_evidence
+from tunemark.collector.audit.rule import all_rules, audit
 from tunemark.collector.gate.check import judge
 from tunemark.collector.gate.cross_file_checks import FileProblems, Verdict, accept, committed_files, submitters
 from tunemark.collector.gate.fact_files import count_problem
@@ -24,6 +26,8 @@ from tunemark.collector.predict.calibration_rows import (
     calibration_outcome,
     unused_rows,
 )
+from tunemark.collector.predict.cross_validation import audit_rates, cross_validate, throughput_rows
+from tunemark.collector.predict.estimate import EVIDENCE_FILE, inputs_sha256, keep_evidence
 from tunemark.collector.predict.predicted_vs_measured import memory_errors, memory_needs
 from tunemark.collector.store.database import Row, Rows, arrow_schemas, as_arrow, build_database, columns_of, fact_rows, merge
 from tunemark.collector.store.result_rows import converted_rows, document_rows, measured_rows, published_rows
@@ -37,10 +41,6 @@ from tunemark.schema.records.submission import Submission
 from tunemark.schema.statistics.intervals import one_more_run
 from tunemark.schema.vocabulary import Trust
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-
 SECOND_RUN = "second_run"
 """Kind of the warnings of results that need a second run, which follow from other results too."""
 
@@ -53,7 +53,7 @@ class LoadedSubmission:
     """What the cross-file checks need."""
     headline: Row = field(default_factory=dict)
     """Its row of `result_rows`."""
-    tables: "dict[str, pa.Table]" = field(default_factory=dict)
+    tables: dict[str, pa.Table] = field(default_factory=dict)
     """Its rows of all other tables."""
     run: AuditedResult | None = None
     """The result as the audit sees it."""
@@ -82,12 +82,6 @@ def collect(root: Path, database: Path, as_of: date | None = None) -> Collected:
     invalid: raises TunemarkError with exit code 3.
     """
     day, schemas = as_of or datetime.now(tz=UTC).date(), arrow_schemas()
-    import pyarrow as pa  # noqa: PLC0415
-
-    from tunemark.collector.audit.rule import all_rules, audit  # noqa: PLC0415
-    from tunemark.collector.predict.cross_validation import audit_rates, cross_validate, throughput_rows  # noqa: PLC0415
-    from tunemark.collector.predict.estimate import EVIDENCE_FILE, inputs_sha256, keep_evidence  # noqa: PLC0415
-
     facts = FactBase.of_root(root)
     rows = fact_rows(facts)
     published, converted = (_valid(folder, facts) for folder in (PUBLISHED, CONVERTED))
@@ -134,7 +128,7 @@ def collect(root: Path, database: Path, as_of: date | None = None) -> Collected:
     return Collected({name: table.num_rows for name, table in tables.items()}, dict(sources), problems, accepted.notes)
 
 
-def load_submission(path: Path, root: Path, facts: FactBase, schemas: "dict[str, pa.Schema]") -> LoadedSubmission:
+def load_submission(path: Path, root: Path, facts: FactBase, schemas: dict[str, pa.Schema]) -> LoadedSubmission:
     """Return the contents of a submission file: its rows as Arrow tables, or its problems."""
     file, verdict = shown_path(path, root), judge(path, facts)
     candidate, record, derived = verdict.candidate(file), verdict.record, verdict.derived
