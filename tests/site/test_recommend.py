@@ -20,7 +20,7 @@ from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.any_model import any_model, config_fields, fields_of, limits
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import validated
-from tunemark.schema.option_rates import Evidence, KnownRate, cautions, no_evidence, rates_for
+from tunemark.schema.option_rates import Evidence, KnownRate, cautions, no_evidence, rates_for, rates_on_stack
 from tunemark.schema.recommendation import OBJECTIVES, OWN, TRUSTS, Answer, Offer, Question, Rate, UnusedRate, recommend
 from tunemark.schema.recommendation_words import not_used, with_stack
 from tunemark.schema.throughput import FACTORS, Effects, architecture_of, generation_of, prior_of
@@ -147,8 +147,8 @@ def answered(
     """Return the answer as HTML, the rates and the answer; or the message of an error."""
     try:
         question, model = Question(**asked), model_of(named)
-        rates_with = partial(rates_for, question, model, FACTS.accelerators, offers, evidence)
-        rates = rates_with()
+        asked = (question, model, FACTS.accelerators, offers, evidence)
+        rates = rates_for(*asked)
     except TunemarkError as error:
         unknown = error.fix.startswith("not in data/models")
         return "choose one from the list, or give a size such as 13B or its config.json" if unknown else error.fix
@@ -160,7 +160,7 @@ def answered(
         "caution": cautions(model, question.sequence_length, question.tokens),
         "unused": not_used(question, model.key, no_evidence(evidence, model)),
     }
-    said |= {"experts": model.experts, "with_stack": with_stack(question, answer, offers, rates_with)}
+    said |= {"with_stack": with_stack(question, answer, offers, partial(rates_on_stack, *asked))}
     return answer_html(question, answer, tuned, names, cards, every=True, model_page=page, **said), rates, answer
 
 

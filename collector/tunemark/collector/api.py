@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tunemark.collector.commands.options import chosen, parse_count, row_length
+from tunemark.collector.commands.options import parse_count, row_length, software_of
 from tunemark.collector.gate.check import Validation, validate_all
 from tunemark.collector.gate.read import SUBMISSIONS, find_records, read_valid, records_in
 from tunemark.collector.predict.estimate import Estimate, estimates, read_evidence
@@ -20,7 +20,7 @@ from tunemark.schema.files import project_root
 from tunemark.schema.option_rates import rates_for
 from tunemark.schema.physics.stacks import STACKS
 from tunemark.schema.plan_search import Asked
-from tunemark.schema.recommendation import LEVELS, Answer, Question
+from tunemark.schema.recommendation import Answer, Question
 from tunemark.schema.recommendation import recommend as best_options
 from tunemark.schema.records.converted import ConvertedResult
 from tunemark.schema.records.published import PublishedResult, published_results
@@ -59,7 +59,7 @@ def estimate(
     micro_batch: int | None = None,
     tokens: int | None = None,
     usd_per_hour: float | None = None,
-    software: str = "plain",
+    software: str | None = None,
     stack: str | None = None,
     devices: int = 1,
     **settings: Any,  # noqa: ANN401 - fields of TrainingShape
@@ -68,7 +68,7 @@ def estimate(
 
     They are those of the fastest plan that fits; a given micro-batch, `checkpointing` or `sharding` stays.
     `tokens` counts every epoch; without it there is no time and cost. `software` is plain, tuned or vendor, and `stack` a name in
-    `tunemark.schema.physics.stacks`, whose memory counts.
+    `tunemark.schema.physics.stacks`, whose memory and speed count.
     Further settings are fields of `TrainingShape`, such as `lora_rank=16` or `checkpointing=Checkpointing.FULL`.
     """
     root = project_root()
@@ -84,8 +84,9 @@ def estimate(
     if devices % shared:
         raise TunemarkError("devices", devices, f"is not a multiple of the {shared} that share each matrix")
     evidence = read_evidence(root, facts)
+    stack, level = software_of(stack, software)
     asked = Asked(settings | ({} if micro_batch is None else {"micro_batch": micro_batch}), stack)
-    job: dict[str, Any] = {"level": chosen("software", software, LEVELS), "asked": asked, "tokens": tokens, "usd_per_hour": usd_per_hour}
+    job: dict[str, Any] = {"level": level, "asked": asked, "tokens": tokens, "usd_per_hour": usd_per_hour}
     places = [(each, devices) for each in cards if names or not stack or STACKS[stack].runs_on(each.vendor)]
     step: dict[str, Any] = {"model": card, "method": Method(method), "length": sequence_length or row_length(card)}
     return tuple(estimates(facts, evidence, places, **step, **job))

@@ -21,7 +21,7 @@ from tunemark.schema.facts.names import product_of
 from tunemark.schema.formats import gib, significant
 from tunemark.schema.physics.architecture import count_parameters, special_mixers
 from tunemark.schema.physics.families import FAMILIES, Mixer
-from tunemark.schema.physics.stacks import on_stack
+from tunemark.schema.physics.stacks import STACKS, on_stack
 from tunemark.schema.physics.work import Missing
 from tunemark.schema.recommendation import LEVELS, NO_ROOM, Offer, Question, Rate, UnusedRate, places_of
 from tunemark.schema.throughput import Effects, LogPrediction, architecture_of, interval_of, line_of, predict
@@ -110,7 +110,7 @@ class Evidence:
         means = {row["parameter"]: row["mean"] for row in parameters}
         known = {(row["parameter"], row["other"]): row["covariance"] for row in covariances}
         places = {name: place for place, name in enumerate(dict.fromkeys(name for name, _ in known))}
-        matrix = tuple(tuple(known[min(name, other), max(name, other)] for other in places) for name in places)
+        matrix = tuple(tuple(known.get((min(name, other), max(name, other)), 0.0) for other in places) for name in places)
         effects = Effects(places, tuple(means[name] for name in places), matrix)
         return cls(
             effects,
@@ -207,6 +207,14 @@ def rates_for(
     return option_rates(model, question.sequence_length, places, evidence, software, plan_search.Asked(stack=stack or ""))
 
 
+def rates_on_stack(
+    question: Question, model: ModelCard, cards: Mapping[str, AcceleratorCard], offers: Iterable[Offer], evidence: Evidence, stack: str
+) -> list[Rate]:
+    """Return the rates with a software stack, as tuned as it is, or as the question says for one that is plain."""
+    level = STACKS[stack].level
+    return rates_for(replace(question, software=question.software if level == "plain" else level), model, cards, offers, evidence, stack)
+
+
 @dataclass(frozen=True, slots=True)
 class Plans:
     """The plans of a model with rows of this length; accelerators that are alike share them."""
@@ -273,8 +281,8 @@ def option_rates(
         # Memory takes longest to compute, so what prevents any rate comes first.
         known = (card.vendor, level) in levels if level != "plain" else devices == 1 or card.vendor in several or asked.any_software
         known = bool(found) if level == "vendor" else known
-        missing = no_training(card, devices) or _unknown_software(level, devices, most[level], known=known)
-        missing = missing or too_long or unsupported(model, card, method)
+        missing = no_training(card, devices) or (plans.on(card, devices, method, level)[1] if asked.stack else None)
+        missing = missing or _unknown_software(level, devices, most[level], known=known) or too_long or unsupported(model, card, method)
         if missing is None:
             candidates, missing = plans.on(card, devices, method, level)
         if missing is None:
@@ -432,6 +440,7 @@ def _planned(rate: Rate, plan: plan_search.Candidate, verdict: str, memory_bytes
         micro_batch=shape.micro_batch,
         weight_format=stored.value,
         master_weights=stacked.master_weights,
+        optimizer=stacked.optimizer if shape.method is Method.FULL else "",
         whole_experts=not stacked.packs_experts,
         checkpointing=shape.checkpointing.value,
         sharding=plan_search.division_of(shape),

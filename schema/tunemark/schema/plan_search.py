@@ -37,7 +37,7 @@ class Asked:
     given: dict[str, Any] = field(default_factory=dict)
     """Fields of the step that keep their value."""
     stack: str | None = None
-    """The software stack whose memory counts, instead of the usual one; empty if no other may be one with which a step fits."""
+    """The software stack whose memory and speed count, instead of the usual one; empty if no other may be one with which a step fits."""
     loop: str = ""
     """The training loop whose speed counts, instead of any; see `Combination`."""
     any_software: bool = False
@@ -219,6 +219,7 @@ def with_software(step: TrainingShape, card: AcceleratorCard, level: SoftwareLev
 
     Tuned loops have a fused loss, a kernel of attention and grouped experts; vendors' own ones keep frozen weights in fp8 and adapters in 16 bits.
     """
+    step = STACKS[asked.stack].with_adapters(step) if asked.stack and "adapters" not in asked.given else step
     if level == "plain":
         return step
     loss = step.loss if "loss" in asked.given else "fused"
@@ -273,9 +274,10 @@ def micro_batches(length: int) -> list[int]:
 
 
 def combination_on(card: AcceleratorCard, shape: TrainingShape, level: SoftwareLevel, asked: Asked = NOTHING) -> Combination:
-    """Return a plan on an accelerator, with a training loop of a level."""
+    """Return a plan on an accelerator, with the training loop that is asked for, or that of the stack, at a level."""
+    loop = asked.loop or (STACKS[asked.stack].loop if asked.stack else "")
     devices = shape.world_size * shape.tensor_parallel // card.devices_per_unit
-    return Combination(card, devices, shape, level, asked.loop, "", float(shape.tensor_parallel))
+    return Combination(card, devices, shape, level, loop, "", float(shape.tensor_parallel))
 
 
 def has_bf16(card: AcceleratorCard) -> bool:

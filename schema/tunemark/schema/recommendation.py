@@ -67,7 +67,7 @@ class Rate:
 
     method: str
     sequence_length: int
-    software: str
+    software: SoftwareLevel
     accelerator: str
     devices: int
     evidence: str
@@ -106,6 +106,8 @@ class Rate:
     """Stored format of the weights that are not in 4 bits: bf16 | fp16 | fp32."""
     master_weights: bool = False
     """True if the software keeps a copy of trained weights in fp32."""
+    optimizer: str = ""
+    """The optimizer of full fine-tuning."""
     whole_experts: bool = False
     """True if the software stores the experts of QLoRA in that format, too."""
 
@@ -146,7 +148,7 @@ class Question:
     method: str
     tokens: float
     sequence_length: int
-    software: str = "plain"
+    software: SoftwareLevel = "plain"
     objective: Objective = "cheapest"
     deadline_s: float | None = None
     budget_usd: float | None = None

@@ -5,6 +5,7 @@ The script of the home page writes the same sentences, since it is translated fr
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from tunemark.schema import recommendation
 from tunemark.schema.facts.cards import ModelCard
@@ -123,6 +124,8 @@ def states(rate: recommendation.Rate) -> str:
         return f"frozen weights in {stored}"
     if rate.master_weights:
         return f"weights and gradients in {stored}, AdamW states and a copy of the weights in fp32"
+    if "8bit" in rate.optimizer:
+        return f"weights and gradients in {stored}, AdamW states in 8 bits"
     return f"weights, gradients and AdamW states in {stored}{', matrix products in 16 bits' if stored == 'fp32' else ''}"
 
 
@@ -196,12 +199,12 @@ def with_stack(
     question: recommendation.Question,
     answer: recommendation.Answer,
     offers: Iterable[recommendation.Offer],
-    rates_with: Callable[[str], Iterable[recommendation.Rate]],
+    rates_with: Callable[[str], Sequence[recommendation.Rate]],
 ) -> str:
     """Return the answer with the software stack with which training fits where it does not with the usual one, if that changes the answer; else empty.
 
     It does if nothing fits with the usual one, or if full fine-tuning of weights in bf16 is better by the objective. `rates_with` returns the
-    rates with the memory of a stack.
+    rates with the memory and the speed of a stack.
     """
     fewest_first = sorted(answer.too_large, key=lambda each: each.devices)
     stacks = [*(each.stacks for each in fewest_first), *(each.rate.other_stacks for each in answer.may_exceed)]
@@ -212,15 +215,16 @@ def with_stack(
         return f"It fits on {room}, and its speed is not known." if room else ""
     if best is not None and stack != PURE_BF16:
         return ""
-    answered = recommendation.recommend(question, rates_with(stack), offered_all)
+    rates = rates_with(stack)
+    answered = recommendation.recommend(replace(question, software=rates[0].software), rates, offered_all)
     other = answered.best
-    name = f"{stack} ({AS_LOADED})" if stack == PURE_BF16 else stack
+    name = f"{stack} ({AS_LOADED if stack == PURE_BF16 else f'{rates[0].software} software'})"
     if other is None:
         room = with_room(answered, offered_all)
         return f"With {name} it fits on {room}, and its speed is not known." if room else ""
     if best is not None and recommendation.in_order([best, other], question.objective)[0] is best:
         return ""
-    return f"With {name}: {offered(question, other)}, {time_and_cost(other)}."
+    return f"With {name}: {offered(question, other)}, {time_and_cost(other)}, with {states(other.rate)}."
 
 
 def with_room(answer: recommendation.Answer, offers: Sequence[recommendation.Offer]) -> str:
@@ -421,12 +425,10 @@ def why_later(option: recommendation.Option, best: recommendation.Option) -> str
     return f"it comes later because {reasons[0]}" if reasons else ""
 
 
-def with_tuned(
-    question: recommendation.Question, answer: recommendation.Answer, tuned: recommendation.Answer | None, experts: int | None
-) -> str:
+def with_tuned(question: recommendation.Question, answer: recommendation.Answer, tuned: recommendation.Answer | None) -> str:
     """Return the best option with tuned software and the best of those with results, unless the best one is cheaper and faster.
 
-    `tuned` is None unless plain was asked for; `experts` are those of a block, None if the model has none.
+    `tuned` is None unless plain was asked for.
     """
     if tuned is None or not tuned.ranked:
         return ""
@@ -435,12 +437,7 @@ def with_tuned(
         option = tuned.ranked[number]
         if best is None or option.usd < best.usd or option.seconds < best.seconds:
             parts.append(f"{offered(question, option)}, {_as_measured(question, option)}{time_and_cost(option)}")
-    why, first = "", tuned.ranked[0]
-    if experts:
-        why = " It computes the chosen experts together; transformers computed one after another before version 5, and computes all of them in Llama 4."
-    elif any((each.accelerator, each.devices) == (first.offer.accelerator, first.rate.devices) for each in answer.too_large):
-        why = " It needs less memory, above all for the logits of long sequences, and fits where plain software does not."
-    return f"With tuned software: {'; '.join(parts)}.{why}" if parts else ""
+    return f"With tuned software: {'; '.join(parts)}." if parts else ""
 
 
 def _as_measured(question: recommendation.Question, option: recommendation.Option) -> str:

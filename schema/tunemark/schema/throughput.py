@@ -282,41 +282,43 @@ def predict(effects: Effects, config: Combination, work: Iterable[float] | None 
 
     `work` is its FLOPs or bytes per token by class of work, each times its factor, if they are known already.
     """
+    parts = _seconds(effects, config, work)
+    if isinstance(parts, Missing):
+        return parts
+    weights = effects_of(config)
+    log_seconds = math.log(sum(parts.values())) + sum(weight * effects.mean_of(name) for name, weight in weights.items())
+    least = sum(part / factor_of(effects, config, term) for term, part in parts.items() if term in PRODUCTS)
+    host = host_seconds(config)
+    if host > math.exp(log_seconds):
+        sd = math.sqrt(HOST_SD**2 + ROW_VARIANCE)
+        return LogPrediction(math.log(host), sd, least, math.exp(QUANTILE * sd))
+    own = effects.variance((name, weight) for name, weight in weights.items() if name.partition(": ")[0] in OWN_EFFECTS)
+    every = effects.variance([*weights.items(), *_shares(config, parts)])
+    return LogPrediction(log_seconds, math.sqrt(every + ROW_VARIANCE), least, math.exp(QUANTILE * math.sqrt(own + ROW_VARIANCE)))
+
+
+def _seconds(effects: Effects, config: Combination, work: Iterable[float] | None = None) -> dict[Term, float] | Missing:
+    """Return the seconds per token of each class of work, without the effects, or the reason why they are not known; see `predict`."""
     limits = limits_of(config.shape, config.accelerator)
     if isinstance(limits, Missing):
         return limits
     if work is None:
         amounts = work_of_tokens(config.shape) | work_of_weights(config.shape)
         work = [factor_of(effects, config, term) * amounts[term] for term in TERMS]
-    parts = [(term, amount / limit) for term, amount, limit in zip(TERMS, work, limits, strict=True) if amount]
-    total, weights = sum(part for _, part in parts), effects_of(config)
-    of_factors = [(name, part / total) for term, part in parts for name in factors_of(config, term)]
-    log_seconds = math.log(total) + sum(weight * effects.mean_of(name) for name, weight in weights.items())
-    least = sum(part / factor_of(effects, config, term) for term, part in parts if term in PRODUCTS)
-    host = host_seconds(config)
-    if host > math.exp(log_seconds):
-        sd = math.sqrt(HOST_SD**2 + ROW_VARIANCE)
-        return LogPrediction(math.log(host), sd, least, math.exp(QUANTILE * sd))
-    own = effects.variance((name, weight) for name, weight in weights.items() if name.partition(": ")[0] in OWN_EFFECTS)
-    every = effects.variance([*weights.items(), *of_factors])
-    return LogPrediction(log_seconds, math.sqrt(every + ROW_VARIANCE), least, math.exp(QUANTILE * math.sqrt(own + ROW_VARIANCE)))
+    return {term: amount / limit for term, amount, limit in zip(TERMS, work, limits, strict=True) if amount}
+
+
+def _shares(config: Combination, parts: Mapping[Term, float]) -> list[tuple[str, float]]:
+    """Return the share of the time that each factor multiplies."""
+    total = sum(parts.values())
+    return [(name, part / total) for term, part in parts.items() for name in factors_of(config, term)]
 
 
 def spread_of_ratio(effects: Effects, first: Combination, second: Combination) -> float:
     """Return the factor from the ratio of two rates to an end of its 90% interval: effects that both have cancel."""
-    one, other = _weights_with_factors(effects, first), _weights_with_factors(effects, second)
-    apart = ((name, one.get(name, 0.0) - other.get(name, 0.0)) for name in dict.fromkeys([*one, *other]))
-    return math.exp(QUANTILE * math.sqrt(effects.variance((name, weight) for name, weight in apart if weight) + 2 * ROW_VARIANCE))
-
-
-def _weights_with_factors(effects: Effects, config: Combination) -> dict[str, float]:
-    """Return the weight of each effect on the logarithm of a time, and the share of the time that each factor multiplies."""
-    weights, limits = dict(effects_of(config)), limits_of(config.shape, config.accelerator)
-    if isinstance(limits, Missing):
-        return weights
-    amounts = work_of_tokens(config.shape) | work_of_weights(config.shape)
-    parts = {term: factor_of(effects, config, term) * amounts[term] / limit for term, limit in zip(TERMS, limits, strict=True)}
-    for term, part in parts.items():
-        for name in factors_of(config, term):
-            weights[name] = weights.get(name, 0.0) + part / sum(parts.values())
-    return weights
+    apart = dict[str, float]()
+    for sign, config in ((1, first), (-1, second)):
+        parts = _seconds(effects, config)
+        for name, weight in [*effects_of(config).items(), *([] if isinstance(parts, Missing) else _shares(config, parts))]:
+            apart[name] = apart.get(name, 0.0) + sign * weight
+    return math.exp(QUANTILE * math.sqrt(effects.variance((name, weight) for name, weight in apart.items() if weight) + 2 * ROW_VARIANCE))

@@ -31,7 +31,6 @@ def answer_html(
     model_page: str = "",
     caution: str = "",
     unused: str = "",
-    experts: int | None = None,
     with_stack: str = "",
 ) -> str:
     """Return the answer: the reader's own hardware first, the best option with its grounds, the options, and what is not known.
@@ -48,8 +47,6 @@ def answer_html(
         True to add all further options, folded.
     caution, unused
         Sentences about the model in this question, which stand first, and about results that are not used.
-    experts
-        Those of a block of the model; None without.
     with_stack
         The answer with the memory of another software stack; empty without.
     model_page
@@ -73,9 +70,7 @@ def answer_html(
         parts.append(_folded("Tight memory, or may exceed a limit", answer.may_exceed[:SHOWN], question))
         parts.append(_folded("Over a limit", answer.exceeding[:SHOWN], question))
     stacked = with_stack if answer.best is not None else ""
-    lines = [
-        _sentence(line) for line in (*words.changes(question, answer), stacked, words.with_tuned(question, answer, tuned, experts)) if line
-    ]
+    lines = [_sentence(line) for line in (*words.changes(question, answer), stacked, words.with_tuned(question, answer, tuned)) if line]
     parts.append(_list("What would change this answer", "what-would-change", lines))
     missing = (words.not_fitting(question, answer), words.unknown(answer), words.fill_gap(question, answer, cards), unused)
     parts.append(

@@ -1,8 +1,10 @@
 """The command `estimate`: the memory of a training step, the accelerators it fits on, and the predicted time and cost of a job."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, fields, replace
+from functools import partial
 from typing import Annotated, Any, get_args
 
 import typer
@@ -21,11 +23,11 @@ from tunemark.schema.physics.memory_states import MOMENTS
 from tunemark.schema.physics.stacks import STACKS
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.plan_search import Asked, division_of
-from tunemark.schema.recommendation import LEVELS, PROVEN, Rate, provider_name
+from tunemark.schema.recommendation import PROVEN, Rate, provider_name
 from tunemark.schema.recommendation_words import asked_in_words, measured_rates, methods_fit
 from tunemark.schema.records.plan import Compile
 from tunemark.schema.throughput import LEVEL, Range
-from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
+from tunemark.schema.vocabulary import FITS, Checkpointing, Dtype, Method
 from tunemark.terminal import AsJson, print_json, print_table, say, tell
 
 SETTINGS = {
@@ -65,7 +67,7 @@ def estimate(
     tokens: ui.Tokens = None,
     samples: ui.Samples = None,
     epochs: Annotated[int | None, ui.option("--epochs", "Passes over the data. Default: 1.")] = None,
-    software: Annotated[str, ui.option("--software", "plain (default), tuned or vendor.")] = "plain",
+    software: ui.Software = None,
     usd_per_hour: Annotated[float | None, ui.option("--usd-per-hour", "For all, instead of the list price.")] = None,
     settings: ui.Settings = None,
     as_json: AsJson = False,
@@ -92,7 +94,7 @@ def estimate(
     method_used = ui.training_method(method, [known for known in Method if known is not Method.PEFT], card, model)
     given = {SETTINGS[name]: text for name, text in ui.named_settings(settings, SETTINGS).items()}
     _refuse_unused(method_used, {"lora_rank": rank, **given}, epochs, usd_per_hour, sized=bool(samples or tokens))
-    software_stack = STACKS[ui.chosen("--stack", stack, STACKS)] if stack else None
+    chosen_stack, level = ui.software_of(stack, software)
     fields_of_step: dict[str, Any] = {
         "micro_batch": micro_batch and ui.parse_count("--micro-batch", micro_batch),
         "checkpointing": checkpointing and ui.chosen("--checkpointing", checkpointing, Checkpointing),
@@ -108,17 +110,17 @@ def estimate(
     warnings = list(filter(None, [cautions(card, length), slow]))
     for warning in warnings:
         say(f"tunemark: warning: {warning}")
-    runs_on = software_stack.runs_on if software_stack else lambda _: True
+    runs_on = STACKS[chosen_stack].runs_on if chosen_stack else lambda _: True
     # A step on a CPU uses the host's memory, which its card does not know.
     every_card = [(card, None) for card in facts.accelerators.values() if card.unit != "cpu" and card.memory_gib and runs_on(card.vendor)]
     named = ui.named_accelerators(facts, ui.listed(accelerator)) if accelerator else every_card
     size = ui.job_tokens(tokens, samples, length, 1 if epochs is None else epochs)
-    level, evidence = ui.chosen("--software", software, LEVELS), read_evidence(project_root(), facts, say)
+    evidence = read_evidence(project_root(), facts, say)
     kept = {name: value for name, value in fields_of_step.items() if value is not None}
     if kept.get("autocast") in {Dtype.BF16, Dtype.FP16} and not {"parameters", "activations"} & kept.keys():
         # Products in 16 bits are the default, with weights in the format that the software has for it.
         kept.pop("autocast", None)
-    asked = Asked(kept, stack and stack.lower())
+    asked = Asked(kept, chosen_stack)
     places = [(each, _count(devices, count, kept.get("tensor_parallel", 1))) for each, count in named]
     step: dict[str, Any] = {"model": card, "method": method_used, "length": length, "level": level, "asked": asked}
     found = list(estimates(facts, evidence, places, **step, tokens=size, usd_per_hour=usd_per_hour))
@@ -130,24 +132,37 @@ def estimate(
         others = replace(asked, given=plan | {field: value for field, value in kept.items() if field != name})
         if next(estimates(facts, evidence, shown_on, **step | {"asked": others})).tokens_per_s == shown.tokens_per_s is not None:
             say(
-                f"tunemark: {OPTIONS_OF_SHAPE[name]}: no effect on the rate of this plan, which is that of any {software} loop; compiled and fused ones are tuned: --software tuned"
+                f"tunemark: {OPTIONS_OF_SHAPE[name]}: no effect on the rate of this plan, which is that of any {level} loop; compiled and fused ones are tuned: --software tuned"
             )
     memory, shape = shown.memory, shown.memory.shape
     settled = f"attention {shape.attention}, loss {shape.loss}, optimizer {shape.optimizer}, checkpointing {shape.checkpointing.value}"
     answer = {"plan_on": shown.accelerator} | _memory_json(memory, shown.memory_bytes)
     answer |= {"assumes": f"the stack {memory.stack} with {settled}", "warnings": warnings, "tokens": size}
-    answer |= {"software": software, "label": "predicted", "level": LEVEL, "accelerators": [_estimate_json(each) for each in found]}
+    loops = {} if chosen_stack else _speed_by_stack(partial(estimates, facts, evidence, shown_on, **step), shown, asked)
+    answer |= {"software": level, "label": "predicted", "level": LEVEL, "accelerators": [_estimate_json(each) for each in found]}
+    answer |= {"speed_by_stack": {name: asdict(speed) for name, speed in loops.items()}}
     if as_json:
         print_json(answer)
         return
     typer.echo(f"{asked_in_words(card, method_used, size, length)}\n")
-    known = any(each.tokens_per_s for each in found)
-    title = f"Predicted for {software} software, with an interval of {LEVEL:.0%}: training alone, without start, evaluation and saving."
-    title = title if known else f"No speed is predicted for {software} software."
-    _print_answer(found, title)
-    if other := next((each.with_stack for each in found if each.with_stack and each.tuned and each.tuned.tokens_per_s), None):
-        tell(f"`--stack {other} --software tuned` shows the memory, the speed and with --tokens the time and cost with {other}.")
+    _print_answer(found, level)
+    if other := next((each.with_stack for each in found if each.with_stack and each.faster), None):
+        tell(f"`--stack {other}` shows the memory, the speed and with --tokens the time and cost with {other}.")
+    speeds = ["{} {} ({})".format(name, *_with_interval(speed, formats.significant)) for name, speed in loops.items()]
+    if speeds:
+        tell(f"With a training loop that has results, tokens/s on {_hardware(shown)} (--stack): {', '.join(speeds)}.")
     _print_memory(shown, f"with the plan on {_hardware(shown)} and {answer['assumes']}")
+
+
+def _speed_by_stack(estimate: Callable[..., Iterator[Estimate]], shown: Estimate, asked: Asked) -> dict[str, Range]:
+    """Return the tokens/s of a step with each software stack whose training loop has results, where it fits; none without a speed at all."""
+    found: dict[str, Range] = {}
+    for name, stack in STACKS.items() if shown.tokens_per_s else ():
+        if stack.loop:
+            with suppress(TunemarkError):
+                each = next(estimate(level=stack.level, asked=replace(asked, stack=name)))
+                found |= {name: each.tokens_per_s} if each.tokens_per_s and each.fit in FITS else {}
+    return found
 
 
 def _count(devices: int | None, counted: int | None, shared: int) -> int:
@@ -238,10 +253,11 @@ def _offer(each: Estimate) -> str:
     return f"{f'{count} x ' if count > 1 else ''}{price.usd_per_hour:g}/h {provider_name(price.provider)} {price.instance}{idle}"
 
 
+VENDORS = " (--software vendor)"
 JOB = ("time", "90% interval", "usd", "90% interval", "at")
 
 
-def _print_answer(found: Sequence[Estimate], title: str) -> None:
+def _print_answer(found: Sequence[Estimate], level: str) -> None:
     """Print speed, time, cost, fit and evidence on each accelerator, the fastest first. A plan that does not fit has no speed."""
     sized, rows = any(each.seconds for each in found), []
     found = [
@@ -249,47 +265,41 @@ def _print_answer(found: Sequence[Estimate], title: str) -> None:
     ]
     for each in sorted(found, key=lambda each: -each.tokens_per_s.value if each.tokens_per_s else 0.0):
         job = (*_with_interval(each.seconds, formats.estimated_duration), *_with_interval(each.usd, formats.estimated_usd))
-        unseen = f"no result of this {', '.join(each.unseen)}" if each.unseen else ""
         row = (
             _hardware(each),
             f"{each.fit}{f', fits with {each.with_stack}' if each.with_stack else ''}{f'; {methods_fit(each.fitting)}' if each.fitting else ''}",
             f"{gib(each.memory.ledger.needed)} of {gib(each.memory_bytes)}",
             *_with_interval(each.tokens_per_s, formats.significant),
-            _tuned(each.tuned),
+            _faster(each),
             *((*job, each.no_price or _offer(each)) if sized else ()),
             each.plan,
-            _without_rate(each) if each.rate.reason else "; ".join(filter(None, (*_ran(each.rate), *_others(each), unseen))),
+            _evidence(each),
         )
         rows.append(row)
     columns = ["accelerator", "fits", "needs", "tokens/s", "90% interval", "tuned", *(JOB if sized else ()), "plan", "evidence"]
-    print_table(columns, rows, title=title)
+    title = f"Predicted for {level} software, with an interval of {LEVEL:.0%}: training alone, without start, evaluation and saving."
+    known = any(each.tokens_per_s for each in found)
+    print_table(columns, rows, title=title if known else f"No speed is predicted for {level} software.")
 
 
-def _tuned(rate: Rate | None) -> str:
+def _faster(each: Estimate) -> str:
     """Return the tokens/s with tuned software, or with that of the vendor."""
-    speed = range_of(rate) if rate else None
-    return f"{formats.significant(speed.value)}{' (--software vendor)' if rate and rate.software == 'vendor' else ''}" if speed else ""
+    named = [f"{formats.significant(rate.tokens_per_s or 0.0)}{VENDORS if rate.software == 'vendor' else ''}" for rate in each.faster[:1]]
+    return "".join(named)
 
 
-def _ran(rate: Rate, software: str = "") -> list[str]:
-    """Return the results that a rate rests on with their tokens/s on its devices; of other software only if there are any."""
-    if software and rate.evidence not in PROVEN:
-        return []
-    return [f"{software}{ui.cited(rate)}{f' at {measured_rates(rate)} tokens/s' if rate.measured_low else ''}"]
+def _ran(rate: Rate, software: str = "") -> str:
+    """Return the results that a rate rests on with their tokens/s on its devices."""
+    return f"{software}{ui.cited(rate)}{f' at {measured_rates(rate)} tokens/s' if rate.measured_low else ''}"
 
 
-def _without_rate(each: Estimate) -> str:
-    """Return the reason for which no rate is known, and the software with which one is."""
-    other = each.tuned.software if each.tuned and each.tuned.tokens_per_s else ""
-    return f"{each.rate.reason}{f'; --software {other} has a rate' if other else ''}"
-
-
-def _others(each: Estimate) -> Iterator[str]:
-    """Yield the results with tuned software, and with the vendor's, that another `--software` predicts from."""
-    if each.tuned:
-        yield from _ran(each.tuned, f"{each.tuned.software} ")
-    if each.vendor and each.vendor is not each.tuned:
-        yield from (f"{words} (--software vendor)" for words in _ran(each.vendor, "vendor "))
+def _evidence(each: Estimate) -> str:
+    """Return the results that a rate rests on, and those that `--software` predicts from; without a rate the reason, and the software with which one is known."""
+    if each.rate.reason:
+        return f"{each.rate.reason}{''.join(f'; --software {other.software} has a rate' for other in each.faster[:1])}"
+    others = [_ran(rate, f"{rate.software} ") for rate in each.faster if rate.evidence in PROVEN and rate is not each.rate]
+    unseen = [f"no result of this {', '.join(each.unseen)}"] if each.unseen else []
+    return "; ".join([_ran(each.rate), *others, *unseen])
 
 
 def _hardware(each: Estimate) -> str:
@@ -317,10 +327,10 @@ def _memory_json(memory: StackedMemory, device_bytes: int) -> dict[str, Any]:
 
 def _estimate_json(found: Estimate) -> dict[str, Any]:
     shape, needed = found.memory.shape, found.memory.ledger.needed
-    own = {field.name: getattr(found, field.name) for field in fields(found) if field.name not in {"memory", "rate", "tuned", "vendor"}}
+    own = {field.name: getattr(found, field.name) for field in fields(found) if field.name not in {"memory", "rate", "faster"}}
     memory = {"needed_bytes": needed, "margin_bytes": found.memory_bytes - needed, "needed_interval_bytes": found.memory.needed_interval}
     plan = {"micro_batch": shape.micro_batch, "checkpointing": shape.checkpointing.value, "sharding": division_of(shape)}
     rate = {"no_data": found.rate.reason, "evidence": found.rate.evidence, "result_ids": found.rate.result_ids}
-    own |= {f"{other.software}_tokens_per_s": range_of(other) for other in filter(None, [found.tuned, found.vendor])}
+    own |= {f"{other.software}_tokens_per_s": range_of(other) for other in found.faster}
     ranges = {name: asdict(value) for name, value in own.items() if isinstance(value, Range)}
     return own | ranges | memory | plan | rate

@@ -18,8 +18,9 @@ from tunemark.schema.facts.names import memory_in, words_of
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import seconds_of, tokens_in_row, whole_number
 from tunemark.schema.physics.families import FAMILIES
-from tunemark.schema.recommendation import Rate
-from tunemark.schema.vocabulary import Method, PriceKind
+from tunemark.schema.physics.stacks import STACKS
+from tunemark.schema.recommendation import LEVELS, Rate
+from tunemark.schema.vocabulary import Method, PriceKind, SoftwareLevel
 from tunemark.terminal import say
 
 
@@ -36,7 +37,8 @@ Accelerators = Annotated[list[str] | None, option("--accelerator", "-a", "An acc
 Length = Annotated[str | None, option("--seq", "Tokens in a row (8k). Default: 2048.")]
 Tokens = Annotated[str | None, option("--tokens", "Tokens of the data, such as 10M.")]
 Samples = Annotated[str | None, option("--samples", "Full rows instead of --tokens: 10k.")]
-StackName = Annotated[str | None, option("--stack", "Software whose memory counts. Default: hf, or megatron.")]
+StackName = Annotated[str | None, option("--stack", "Software whose memory and speed count. Default: memory of hf or megatron, any speed.")]
+Software = Annotated[str | None, option("--software", "plain, tuned or vendor. Default: plain, or as the stack.")]
 Settings = Annotated[list[str] | None, option("--set", "A rare setting; --set ? lists them.", metavar="NAME=VALUE")]
 OnDay = Annotated[str | None, option("--on", "Day, as YYYY-MM-DD. Default: today.", metavar="DATE")]
 ACCELERATOR = "--accelerator/-a"
@@ -76,6 +78,12 @@ def chosen(option: str, word: str, known: Iterable[Word]) -> Word:
     if word.lower() in members:
         return next(member for member in members if member == word.lower())
     raise TunemarkError(option, word, did_you_mean(word, members))
+
+
+def software_of(stack: str | None, level: str | None) -> tuple[str | None, SoftwareLevel]:
+    """Return the name of the software stack of --stack, and the level of --software: without one, that of the stack, else plain."""
+    named = chosen("--stack", stack, STACKS) if stack else None
+    return named, chosen("--software", level, LEVELS) if level else STACKS[named].level if named else "plain"
 
 
 SWITCHES = dict.fromkeys(("true", "on", "yes"), ("full", "blocks")) | dict.fromkeys(("false", "off", "no"), ("none",))

@@ -17,8 +17,7 @@ from tunemark.schema.errors import TunemarkError, bare, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, current_prices
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
-from tunemark.schema.option_rates import cautions, no_evidence, rates_for
-from tunemark.schema.physics.stacks import STACKS
+from tunemark.schema.option_rates import cautions, no_evidence, rates_for, rates_on_stack
 from tunemark.schema.recommendation import (
     ALL_METHODS,
     ANY,
@@ -67,7 +66,7 @@ def recommend(
     deadline: Annotated[str | None, ui.option("--deadline", "Maximum time, such as 90min or 2h.")] = None,
     budget: Annotated[str | None, ui.option("--budget", "Maximum cost, such as 20 or $20.")] = None,
     currency: Annotated[str | None, ui.option("--currency", "Of costs, for 1 USD: EUR=0.92.", metavar="CODE=RATE")] = None,
-    software: Annotated[str, ui.option("--software", "plain (default), tuned or vendor.")] = "plain",
+    software: ui.Software = None,
     provider: Annotated[list[str] | None, ui.option("--provider", "A cloud provider; repeatable.")] = None,
     kind: Annotated[list[str] | None, ui.option("--kind", "on_demand (default), spot, reserved or marketplace; repeatable.")] = None,
     accelerator: ui.Accelerators = None,
@@ -98,6 +97,7 @@ def recommend(
     """
     facts = FactBase.of_project()
     card, (money, rate) = ui.named_model(facts, model), _currency(currency)
+    chosen_stack, level = ui.software_of(stack, software)
     length = ui.row_length(card, sequence_length)
     more = SETTINGS | ui.named_settings(settings, SETTINGS)
     size = ui.job_tokens(tokens, samples, length, epochs)
@@ -115,7 +115,7 @@ def recommend(
         ui.training_method(method, (*ALL_METHODS, ANY), card, model),
         size,
         length,
-        ui.chosen("--software", software, LEVELS),
+        level,
         ui.chosen("--objective", objective, OBJECTIVES),
         None if deadline is None else ui.parse_seconds("--deadline", deadline),
         None if budget is None else _amount("--budget", budget, money),
@@ -135,17 +135,20 @@ def recommend(
     asked = {(card.key, count) for card, count in (*named, *((card, count or 1) for (card, count), _ in machines))}
     counted = {each.key for card, count in named if count for each in (card, *variants.get(card.key, ()))}
 
-    def rates_with(stack: str | None, level: str = question.software) -> list[Rate]:
-        rates = rates_for(replace(question, software=level), card, cards, offers, evidence, stack)
+    def of_machines(rates: Iterable[Rate]) -> list[Rate]:
         return [each for each in rates if each.accelerator not in counted or (each.accelerator, each.devices) in asked]
 
-    chosen_stack = stack and ui.chosen("--stack", stack, STACKS)
-    rates = [rate for each in (LEVELS if chosen_stack else LEVELS[:1]) for rate in rates_with(chosen_stack, each)]
+    options, levels = (card, cards, offers, evidence), LEVELS if chosen_stack else LEVELS[:1]
+    rates = of_machines(rate for each in levels for rate in rates_for(replace(question, software=each), *options, chosen_stack))
     answer = best_options(question, rates, offers)
-    stacked = "" if stack else recommendation_words.with_stack(question, answer, offers, rates_with)
+    stacked = (
+        ""
+        if stack
+        else recommendation_words.with_stack(question, answer, offers, lambda name: of_machines(rates_on_stack(question, *options, name)))
+    )
     tuned = best_options(replace(question, software="tuned"), rates, offers) if question.software == "plain" else None
     words = recommendation_words
-    changes, with_tuned = [*words.changes(question, answer)], words.with_tuned(question, answer, tuned, card.experts)
+    changes, with_tuned = [*words.changes(question, answer)], words.with_tuned(question, answer, tuned)
     not_used = words.not_used(question, card.key, no_evidence(evidence, card))
     if as_json:
         said = {

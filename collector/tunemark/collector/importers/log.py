@@ -1,4 +1,4 @@
-"""The log of a person's own training against the collection: its figures, utilisation, audit, prediction and nearest published results.
+"""The log of a person's own training against the collection: its figures, utilisation, audit and prediction.
 
 Formats of logs are trainer_state.json, folders of LLaMA-Factory, logs of torchtune and of TunemarkCallback, and exports of Weights & Biases;
 configurations of trainers state conditions. A format turns its files into entries, and `gather` reads all entries with a table of columns.
@@ -41,9 +41,8 @@ from tunemark.collector.importers.own_log import (
     record_of,
 )
 from tunemark.collector.predict.calibration_rows import Derivation, calibrate
-from tunemark.collector.predict.estimate import distance, unseen
+from tunemark.collector.predict.estimate import unseen
 from tunemark.collector.predict.fit import Observed, fit, without_copies
-from tunemark.collector.store.database import columns_of
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
@@ -58,13 +57,12 @@ from tunemark.terminal import print_json, print_table, say
 
 OWN_SOURCE = "999"
 """Source of a record that is no part of a document."""
-NEAREST = 6
 GIVEN = ("samples_per_s", "step_time_s")
 """Figures of the log that need no derivation."""
 
 
 def log(request: Request) -> None:
-    """Read the log of a training, and compare it with the collection: figures, utilisation, audit, prediction, nearest results.
+    """Read the log of a training, and compare it with the collection: figures, utilisation, audit, prediction.
 
     Reads `trainer_state.json` of the Hugging Face Trainer and of TRL, output folders of LLaMA-Factory, logs of torchtune, histories exported
     from Weights & Biases (CSV or JSON lines), and the text that a trainer prints; `-` is standard input. A second file may be
@@ -123,7 +121,7 @@ def _answer(training: OwnLog, given: Stated, facts: FactBase, result_id: str) ->
 
 
 def judge(result: PublishedResult, level: SoftwareLevel, facts: FactBase) -> dict[str, Any]:
-    """Return utilisation, findings, prediction and neighbours of a record. The prediction is made without the record."""
+    """Return utilisation, findings and prediction of a record. The prediction is made without the record."""
     evidence = load_evidence(facts.root.parent, facts)
     results = evidence.by_id | {result.id: audited_record(result, facts)}
     records = {record.id: record for record in evidence.records} | {result.id: result}
@@ -137,7 +135,7 @@ def judge(result: PublishedResult, level: SoftwareLevel, facts: FactBase) -> dic
     derived = {name: {"value": value, "calculation": calculation} for name, (value, calculation) in figures.items()}
     config, prediction = _combination(result, observed.get(result.id), level, facts), dict[str, Any](software=level)
     judged: dict[str, Any] = {"derived": derived, "findings": [asdict(finding) for finding in select(findings, records=[result.id])]}
-    judged |= {"prediction": prediction, "nearest": []}
+    judged |= {"prediction": prediction}
     if config is None:
         prediction["no_data"] = "accelerator, model, row length or method is not stated, or its method is not covered"
         return judged
@@ -149,10 +147,6 @@ def judge(result: PublishedResult, level: SoftwareLevel, facts: FactBase) -> dic
         new = unseen(fitted.known, config.accelerator, config.shape.model, config.level)
         times = None if rate is None else rate / predicted.value
         prediction |= {"tokens_per_s": asdict(predicted), "unseen": list(new), "measured_over_predicted": times}
-    for row in sorted(fitted.rows, key=lambda row: distance(row, config))[:NEAREST]:
-        mfu = derivation.figures(evidence.by_id[row.id]).get("mfu", (None, ""))[0] if row.id in evidence.by_id else None
-        each = row.tokens_per_s / row.config.devices
-        judged["nearest"].append(columns_of("nearest", row) | {"tokens_per_s_per_device": each, "mfu": mfu})
     return judged
 
 
@@ -189,7 +183,7 @@ def _print(result: PublishedResult | None, answer: Mapping[str, Any]) -> None:
     title = answer["title"] if result is None else f"{result.id}: {answer['title']}, {result.status.value}"
     print_table(["figure", "value", "in the log", "note"], figures, title=title)
     if result is None:
-        say("give --method for utilisation, audit, prediction and the nearest results")
+        say("give --method for utilisation, audit and prediction")
         return
     typer.echo("")
     derived = [(QUANTITIES[name].label, text(name, one["value"]), one["calculation"]) for name, one in answer["derived"].items()]
@@ -204,10 +198,6 @@ def _print(result: PublishedResult | None, answer: Mapping[str, Any]) -> None:
     if not answer["findings"]:
         typer.echo("No finding of the audit. No finding does not mean verified.\n")
     _print_prediction(answer["prediction"])
-    if answer["nearest"]:
-        columns = ["nearest result", "accelerator", "devices", "model", "method", "software", "tokens/s", "per device", "MFU"]
-        typer.echo("")
-        print_table(columns, [(*list(row.values())[:-1], text("mfu", row["mfu"])) for row in answer["nearest"]])
 
 
 def _print_prediction(prediction: Mapping[str, Any]) -> None:

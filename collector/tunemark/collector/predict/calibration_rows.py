@@ -24,6 +24,7 @@ from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.physics.flops import flops_ledger, palm_flops
+from tunemark.schema.physics.stacks import STACKS
 from tunemark.schema.physics.training_shape import TrainingShape, shape_of_plan, shape_problem, work_in
 from tunemark.schema.physics.utilisation import part_of_card
 from tunemark.schema.physics.work import Missing
@@ -127,9 +128,10 @@ def _published(
             per_row, stack = max(1.0, run.devices / (run.replicas or run.devices)), software.name or run.source
             # A document's rows of Neuron devices are of other software than those of its GPUs.
             stack += " neuron" if any("neuron" in package for package in run.conditions.framework) else ""
-            config = Combination(
-                run.accelerator, run.devices, shape_as_run(shape, run, facts, software.level), software.level, stack, "", per_row
-            )
+            shape = shape_as_run(shape, run, facts, software.level)
+            for each in STACKS.values():
+                shape = each.with_adapters(shape) if each.loop == stack else shape
+            config = Combination(run.accelerator, run.devices, shape, software.level, stack, "", per_row)
             yield result.id, observe(result.id, config, rate.tokens_per_s.value, basis_of(rate))
 
 

@@ -20,6 +20,7 @@ from tunemark.collector.predict.fit import Fit, Observed, Parameters, fit, meani
 from tunemark.collector.store.database import Row, Rows, columns_of
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.architecture import count_parameters
+from tunemark.schema.physics.stacks import STACKS
 from tunemark.schema.physics.utilisation import TERA
 from tunemark.schema.physics.work import Missing
 from tunemark.schema.throughput import QUANTILE, Combination, Range, interval_of
@@ -145,21 +146,32 @@ RATES = frozenset({"tokens_per_s", "samples_per_s", "step_time_s", "train_time_s
 """Figures from which a rate is computed."""
 
 
+STACK_LOOPS = {stack.loop for stack in STACKS.values()}
+"""Training loops of software stacks; empty for any loop."""
+
+
+def loop_of(parameter: str) -> str:
+    """Return the training loop that a parameter is of, such as `050 Unsloth`; empty for what all loops share."""
+    found = re.match(r"(?:(?:stack|release)[^:]*: |factor of stack: \w+, )(.*?) \(\w+\)", parameter)
+    return found[1] if found else ""
+
+
 def throughput_rows(fitted: Fit, held_out: Sequence[HeldOut], trust: Mapping[str, str], findings: Iterable[Finding]) -> Rows:
     """Return the rows of the tables about the throughput model. `trust` is the trust level of each result."""
-    # Predictions for any software of a level do not depend on the parameters of training loops.
-    general = [place for place, name in enumerate(fitted.names) if not re.match(r"stack|release|factor of stack", name)]
+    covariance, loops = fitted.posterior.covariance, [loop_of(name) for name in fitted.names]
+    # Predictions are for any software of a level, or for that of a stack.
+    places = [place for place, loop in enumerate(loops) if loop in STACK_LOOPS]
     doubted = {
         finding.records[0]
         for finding in findings
         if finding.verdict is AuditVerdict.SUSPICIOUS and not RATES.isdisjoint(finding.quantities)
     }
-    covariance = fitted.posterior.covariance
     return {
         "throughput_model": list(_parameters(fitted)),
         "throughput_covariances": [
-            {"parameter": fitted.names[one], "other": fitted.names[other], "covariance": float(f"{covariance[one, other]:.6g}")}
-            for one, other in combinations_with_replacement(general, 2)
+            {"parameter": fitted.names[one], "other": fitted.names[other], "covariance": float(f"{covariance[one, other]:.4g}")}
+            for one, other in combinations_with_replacement(places, 2)
+            if loops[one] in {"", loops[other]} or not loops[other]
         ],
         "known_rates": [
             asdict(replace(known, trust=trust.get(known.result_id, known.trust), suspicious=known.result_id in doubted))

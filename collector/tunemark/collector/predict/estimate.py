@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tunemark.schema import VERSION
 from tunemark.schema.errors import TunemarkError
@@ -23,11 +23,8 @@ from tunemark.schema.option_rates import EVIDENCE_TABLES, Evidence, KnownRate, P
 from tunemark.schema.physics.memory import StackedMemory, memory_on
 from tunemark.schema.plan_search import Asked, best_plan, division_of, step_on
 from tunemark.schema.recommendation import LEVELS, NODES, Rate, fitting_methods
-from tunemark.schema.throughput import Combination, Range, architecture_of, generation_of
+from tunemark.schema.throughput import Range, architecture_of, generation_of
 from tunemark.schema.vocabulary import FITS, Method, SoftwareLevel
-
-if TYPE_CHECKING:
-    from tunemark.collector.predict.fit import Observed
 
 # Evidence ------------------------------------------------------------------------------------------
 
@@ -100,21 +97,6 @@ def unseen(results: Sequence[KnownRate], card: AcceleratorCard, model: ModelCard
     return (*([missing] if missing else []), *([] if known_model else ["model"]))
 
 
-def distance(row: "Observed", config: Combination) -> tuple[int, float, str]:
-    """Return the distance of a result from a combination: weighted number of different properties, then the difference in size."""
-    other = row.config
-    differs = (
-        4 * (other.level != config.level)
-        + 2 * bool(config.stack and other.stack != config.stack)
-        + 3 * (other.accelerator.key != config.accelerator.key)
-        + 2 * (other.shape.method is not config.shape.method)
-        + (other.generation != config.generation)
-        + (other.architecture != config.architecture)
-    )
-    size, other_size = (model.layers * model.hidden_size**2 for model in (config.shape.model, other.shape.model))
-    return differs, abs(math.log(other_size / size)), row.id
-
-
 # A whole job ---------------------------------------------------------------------------------------
 
 
@@ -138,10 +120,8 @@ class Estimate:
     """Its speed, as `recommend` has it, with the plan and the evidence, or the reason why none is known."""
     tokens_per_s: Range | None = None
     """Predicted rate of all devices."""
-    tuned: Rate | None = None
-    """Its speed with tuned software, or the vendor's if no tuned rate is known, for comparison."""
-    vendor: Rate | None = None
-    """Its speed with the vendor's software, if results of this step on these devices have it and nothing else is asked for."""
+    faster: tuple[Rate, ...] = ()
+    """Its speed with tuned software and with the vendor's, where it is known, for comparison."""
     unseen: tuple[str, ...] = ()
     """Properties that no result has; each makes the interval wider."""
     seconds: Range | None = None
@@ -196,7 +176,7 @@ def estimates(
             card.usable_bytes,
             rates[level][method.value, card.key, devices],
         )
-        tuned, of_vendor = (rates[other][method.value, card.key, devices] for other in ("tuned", "vendor"))
+        faster = (rates[other][method.value, card.key, devices] for other in ("tuned", "vendor"))
         speed = range_of(rate)
         seconds = None if tokens is None or speed is None else speed.under(tokens)
         price, nodes, no_price = offer_for(facts, card, devices) if usd_per_hour is None and speed else (None, 1, None)
@@ -212,8 +192,7 @@ def estimates(
             () if verdict in FITS else fitting_methods(rates[level], rate),
             rate,
             speed,
-            of_vendor if level != "vendor" and tuned.tokens_per_s is None and of_vendor.tokens_per_s else tuned,
-            of_vendor if level != "vendor" and of_vendor.measured_low else None,
+            tuple(each for each in faster if each.tokens_per_s),
             unseen(evidence.results, card, model, level),
             seconds,
             usd,

@@ -827,7 +827,7 @@ create table throughput_covariances (
     covariance double not null,
     primary key (parameter, other)
 );
-comment on table throughput_covariances is 'Covariances of the parameters of the throughput model, in log space, that predictions for any software of a level depend on.';
+comment on table throughput_covariances is 'Covariances of the parameters of the throughput model, in log space, that predictions for any software of a level, or of a stack, depend on; none of two training loops.';
 comment on column throughput_covariances.parameter is 'The first of both parameters in alphabetical order, or the same.';
 comment on column throughput_covariances.covariance is 'Their covariance; the variance for the same parameter.';
 

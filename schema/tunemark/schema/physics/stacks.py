@@ -1,4 +1,4 @@
-"""Software stacks: what training code decides about memory without being asked. A stack is a table of stacks.toml."""
+"""Software stacks: what training code decides about memory without being asked, and whose results say how fast it is. A stack is a table of stacks.toml."""
 
 import tomllib
 from dataclasses import dataclass, replace
@@ -33,6 +33,10 @@ class Stack:
     families: tuple[str, ...] = ()
     """Families of models that it has of its own; empty if it takes those of transformers, or most of them."""
     like: str = ""
+    loop: str = ""
+    """Its training loop in the throughput model, `Combination.stack`; empty if none has results: it is as fast as any of its level."""
+    level: SoftwareLevel = "plain"
+    """How far it is tuned, unless somebody says otherwise."""
     any_dense: bool = False
     """True if these are families of mixtures, and it takes any model without experts."""
 
@@ -61,6 +65,11 @@ class Stack:
         }
         offloads = found.get("activation_offload") and shape.checkpointing is not Checkpointing.FULL
         return found | ({"activation_offload": False} if offloads else {})
+
+    def with_adapters(self, shape: TrainingShape) -> TrainingShape:
+        """Return a step with adapters in the format that its speed is known with; see `loop`."""
+        adapters = self.fields_for(shape).get("adapters") if self.loop else None
+        return replace(shape, adapters=adapters) if adapters else shape
 
 
 DTYPES = {each.value: each for each in (Dtype.FP32, Dtype.BF16, Dtype.FP16, Dtype.FP8, Dtype.FP4, Dtype.INT8)}

@@ -63,12 +63,8 @@ class Prediction:
 def predict(runs: Sequence[Submission], job: Job, usd_per_hour: float | None = None) -> Prediction:
     """Predict a whole job from one or more runs of the same plan on the same machine.
 
-    Raises TunemarkError if a run has no steady steps, the runs are not repeats, or the job has no size.
+    Raises TunemarkError if a run has no steady steps, or the job has no size. `stranger` finds a run that is no repeat.
     """
-    not_a_repeat = stranger(runs)
-    if not_a_repeat is not None:
-        index, reason = not_a_repeat
-        raise TunemarkError("submission", runs[index].run_id, reason)
     derived = [derive(run) for run in runs]
     windows = [_steady(run, figures) for run, figures in zip(runs, derived, strict=True)]
     of_each = [(run, window, job_steps(run, window, job)) for run, window in zip(runs, windows, strict=True)]

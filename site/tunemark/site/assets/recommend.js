@@ -5,7 +5,7 @@
   const { instead_of, key_of_model, model_keys, not_modelled, with_memory } = globalThis.tunemark.names, { metal_bytes, model_contradictions } = globalThis.tunemark.cards;
   const { seconds_of, tokens_in_row, whole_number } = globalThis.tunemark.formats;
   const { OWN, Offer, Question, UnusedRate, places_of, recommend } = globalThis.tunemark.recommendation, { not_used, with_stack } = globalThis.tunemark.recommendation_words;
-  const { FAMILIES } = globalThis.tunemark.families, { Evidence, KnownRate, cautions, no_evidence, rates_for } = globalThis.tunemark.option_rates, { Effects, architecture_of } = globalThis.tunemark.throughput;
+  const { FAMILIES } = globalThis.tunemark.families, { Evidence, KnownRate, cautions, no_evidence, rates_for, rates_on_stack } = globalThis.tunemark.option_rates, { Effects, architecture_of } = globalThis.tunemark.throughput;
   // What Python computes with: cards with dictionaries, the fitted model, and its results.
   const prepared = (data) => {
     for (const card of Object.values(data.accelerators)) card.peak_tflops = dict(Object.entries(card.peak_tflops));
@@ -54,8 +54,8 @@
     const tuned = question.software === "plain" ? recommend(make(Question, [], { ...question, software: "tuned" }), rates, offers) : null;
     const page = index.models[model.key]?.name === model.name ? `models/${model.key}.html` : "", cards = index.workloads[model.key] ?? [];
     const answer = recommend(question, rates, offers), caution = cautions(model, question.sequence_length, question.tokens), unused = not_used(question, model.key, no_evidence(index.evidence, model));
-    const ratesWith = (stack) => ((rates.others ??= {})[`${stack} ${question.software}`] ??= rates_for(question, model, hardware, offers, index.evidence, stack)); // kept with the usual ones
-    const html = answer_html(question, answer, tuned, index.names, cards, true, page, caution, unused, model.experts ?? null, with_stack(question, answer, offers, ratesWith));
+    const ratesWith = (stack) => ((rates.others ??= {})[`${stack} ${question.software}`] ??= rates_on_stack(question, model, hardware, offers, index.evidence, stack)); // kept with the usual ones
+    const html = answer_html(question, answer, tuned, index.names, cards, true, page, caution, unused, with_stack(question, answer, offers, ratesWith));
     return code === "USD" ? html : html.replaceAll("$", `${code}\u00a0`);
   };
   globalThis.tunemarkHome = { answered, modelOf, prepared };
