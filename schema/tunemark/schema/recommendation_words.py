@@ -119,7 +119,7 @@ def states(rate: recommendation.Rate) -> str:
     stored = rate.weight_format or "bf16"
     if rate.method == "qlora":
         experts = f", but all experts in {stored}, which only other software quantises" if rate.whole_experts else ""
-        return f"frozen weights in 4 bits{experts}"
+        return f"frozen weights in 4 bits{experts}{', products in fp16, since the device has no bf16' if stored == 'fp16' else ''}"
     if rate.method == "lora":
         return f"frozen weights in {stored}"
     if rate.master_weights:

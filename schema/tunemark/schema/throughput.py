@@ -235,7 +235,7 @@ class LogPrediction:
     sd: float
     """Standard deviation of one further row: parameters, unseen levels, and noise."""
     least: float = 0.0
-    """Device-seconds per token of the matrix products alone at the dense peak: nothing is faster."""
+    """Device-seconds per token of the matrix products alone at the attainable share of the dense peak: what is faster is no evidence."""
     own_spread: float = 1.0
     """Factor from the middle to an end of the interval without what it shares with predictions for other devices and the same software."""
 
@@ -258,7 +258,7 @@ class Range:
 
 
 def interval_of(estimate: LogPrediction, devices: int) -> Range:
-    """Return the rate of all devices with its interval: the median and the ends of the part of the distribution below the peak.
+    """Return the rate of all devices with its interval: the median and the ends of the part of the distribution below what is attainable.
 
     The distribution is logistic in log space, whose quantiles are known; its 90% interval is that of the normal one.
     """
@@ -287,7 +287,7 @@ def predict(effects: Effects, config: Combination, work: Iterable[float] | None 
         return parts
     weights = effects_of(config)
     log_seconds = math.log(sum(parts.values())) + sum(weight * effects.mean_of(name) for name, weight in weights.items())
-    least = sum(part / factor_of(effects, config, term) for term, part in parts.items() if term in PRODUCTS)
+    least = sum(part / factor_of(effects, config, term) for term, part in parts.items() if term in PRODUCTS) / ATTAINABLE
     host = host_seconds(config)
     if host > math.exp(log_seconds):
         sd = math.sqrt(HOST_SD**2 + ROW_VARIANCE)

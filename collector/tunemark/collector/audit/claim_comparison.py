@@ -29,7 +29,7 @@ from tunemark.schema.physics.stacks import STACKS, USUAL_STACK, on_stack
 from tunemark.schema.plan_search import NODE, Asked, best_of, combination_on, step_on
 from tunemark.schema.recommendation import LEVELS, Rate
 from tunemark.schema.records.converted import ConvertedResult
-from tunemark.schema.throughput import QUANTILE, ROW_VARIANCE, Combination, Range, architecture_of, spread_of_ratio
+from tunemark.schema.throughput import NOISE, QUANTILE, ROW_VARIANCE, Combination, Range, architecture_of, spread_of_ratio
 from tunemark.schema.vocabulary import METHODS, Checkpointing, Method, SoftwareLevel
 
 USUAL_MODEL = "llama-3.1-8b"
@@ -46,6 +46,8 @@ FAR = 1.5
 """Factor between a change of memory and the nearest predicted one from which a claim is suspicious: settings may be unusual."""
 NOISE_OF_RATIO = math.exp(QUANTILE * math.sqrt(2 * ROW_VARIANCE))
 """Factor from the ratio of two results to an end of the 90% interval of that of two further ones."""
+NOISE_OF_PAIR = math.exp(QUANTILE * math.sqrt(2) * NOISE)
+"""The same for the ratio of two runs of one loop on one machine."""
 WIDER = 2.576 / 1.645
 """Width in log space of a 99% interval in those of a 90% interval."""
 TASK = "llama-2-70b"
@@ -210,8 +212,9 @@ def ratios_of(model: ModelCard, length: int, pairs: Iterable[Sides], fitted: Evi
         for side in pair:
             if side.card is None or side.devices is None or side.method is None or side.level is None:
                 continue
-            # Loops of one level differ as loops do that no result is of.
-            asked = Asked(dict(side.given), loop=side.stack if first.level == second.level else "", any_software=True)
+            # Loops of one level that no result is of differ as any do.
+            loop = side.stack and (STACKS[side.stack].loop or side.stack)
+            asked = Asked(dict(side.given), loop=loop if first.level == second.level else "", any_software=True)
             key = (side.card.key, side.devices, side.level, asked.loop, *side.given.items())
             if key not in known:
                 rates = option_rates(model, length, [(side.card, side.devices)], fitted, (side.level,), asked)
@@ -223,7 +226,14 @@ def ratios_of(model: ModelCard, length: int, pairs: Iterable[Sides], fitted: Evi
         if len(found) == PAIR:
             one, other = found
             spread, ratio = spread_of_ratio(fitted.effects, *steps), (one.tokens_per_s or 0.0) / (other.tokens_per_s or 1.0)
-            yield Ratio(Range(ratio, ratio / spread, ratio * spread), _setting(*pair), first.level)
+            predicted = Range(ratio, ratio / spread, ratio * spread)
+            alike = [(step.accelerator, step.devices, step.level, step.shape.checkpointing, step.shape.sharding) for step in steps]
+            if alike[0] == alike[1] and first.method is not second.method:
+                # Full fine-tuning and QLoRA do all the work of LoRA, and more: nothing but noise makes them faster.
+                most = max(1.0, ratio) * NOISE_OF_PAIR if second.method is Method.LORA else math.inf
+                least = min(1.0, ratio) / NOISE_OF_PAIR if first.method is Method.LORA else 0.0
+                predicted = Range(ratio, max(predicted.low, least), min(predicted.high, most))
+            yield Ratio(predicted, _setting(*pair), first.level)
             # Results ran with plans of their own.
             own = any(side.given for side in pair) or (first.stack and first.level == second.level)
             if not own and one.usual and other.usual:

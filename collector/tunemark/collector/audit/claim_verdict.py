@@ -235,8 +235,9 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
         # The software is not stated: it is taken to be of the level with the nearest rate.
         software = min(known, key=lambda level: abs(math.log(known[level].value / rate.value)))
         likely = known[software]
-        side = "within" if likely.low <= rate.value <= likely.high else "below" if rate.value < likely.low else "above"
-        ends = f"{significant(likely.low)} to {significant(likely.high)}, the 90% interval"
+        low, high = significant(likely.low), significant(likely.high)
+        within = likely.low <= rate.value <= likely.high or significant(rate.value) in {low, high}
+        side, ends = "within" if within else "below" if rate.value < likely.low else "above", f"{low} to {high}, the 90% interval"
         nearest = ", the nearest level" if len(known) > 1 else ""
         reason = "; ".join(filter(None, (above, f"{rate.printed} is {side} {ends} predicted for {software} software{nearest}")))
         if (side != "within" or above) and (ran := _ran(claim, run, model, rate.value, fitted, slow=side == "below")):
@@ -251,7 +252,7 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
         least = likely.low / CLAIMS["loose"]["time"][1] if whole else 0
         more = any(each.value.high == math.inf for each in (*claim.stated("tokens_per_s"), *claim.stated("tokens_per_s_each")))
         longer = side == "below" and (more or (derived is not None and rate.value > least))
-        expected = None if faster or longer else (rate.value / times, likely)
+        expected = None if within or faster or longer else (rate.value / times, likely)
         return Judged(reason, SUSPICIOUS if above else PLAUSIBLE, expected=expected, side=side)
     # The memory model knows plain software, whole rows, NVIDIA's 4-bit weights, and adapters of all experts.
     unlike = {"software", "sequence_parallel", "quantisation"} & settings.keys() or card.vendor == APPLE or model.experts
