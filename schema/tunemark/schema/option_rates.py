@@ -465,8 +465,11 @@ def _cited(rate: Rate, direct: Sequence[KnownRate], near: Sequence[KnownRate], v
         return replace(rate, evidence="predicted")
     ids = tuple(row.result_id for row in rows[:MOST_CITED])
     rate = replace(rate, evidence="direct" if direct else "near", result_ids=ids, results=len(rows), trust=rows[0].trust)
-    speeds = sorted(row.tokens_per_s for row in direct if row.vocabulary == vocabulary)
-    if not speeds:
+    own = sorted(row.tokens_per_s for row in direct if row.vocabulary == vocabulary)
+    # Another vocabulary changes the rates of two accelerators alike.
+    alike = own or sorted(row.tokens_per_s for row in direct)
+    if not alike:
         return rate
-    few, last = len(speeds) // 8, len(speeds) - 1
-    return replace(rate, measured_low=speeds[0], measured_high=speeds[last], usual=(speeds[few], speeds[last // 2], speeds[last - few]))
+    few, last = len(alike) // 8, len(alike) - 1
+    rate = replace(rate, usual=(alike[few], alike[last // 2], alike[last - few]))
+    return replace(rate, measured_low=own[0], measured_high=own[-1]) if own else rate

@@ -95,7 +95,7 @@ class Rate:
     """Least and most tokens/s of those of them with this device count: each ran with a plan of its own."""
     measured_high: float | None = None
     usual: tuple[float, float, float] | None = None
-    """The least, the median and the most of these, of eight or more without an eighth at each end."""
+    """The least, the median and the most of these, else of models with another vocabulary, of eight or more without an eighth at each end."""
     seen: bool = True
     """False if no result of any kind is of this accelerator."""
     reason: str | None = None
