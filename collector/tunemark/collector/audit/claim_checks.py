@@ -44,6 +44,8 @@ CHEAP, VERY_CHEAP = 0.5, 0.1
 """Shares of the lowest known price of a device, spot included, below which a price is doubted: where several providers have it, and else."""
 DEAR = 2
 """Times the highest known price of a device above which a price is doubted: people rent whole machines, of which others stand idle."""
+LONG = re.compile(r"(?:hour|day|week|month)s?$", re.IGNORECASE)
+"""Ends of rates over a long time."""
 PROVIDERS = 3
 """Providers whose prices tell what a device costs at least."""
 ROUNDED = 0.15
@@ -104,6 +106,8 @@ def _of_catalogue(devices: Iterable[Variants], peaks: list[tuple[str, float]], k
 def _owners(claim: ClaimText, place: int) -> list[Variants]:
     """Return the devices that a statement is about: both that `both` stands for, or the one that is the subject of its clause; none if that is open."""
     if len(claim.devices) == PAIR and words("of_both").search(claim.text[:place]):
+        return list(claim.devices)
+    if len(claim.devices) == 1 and not claim.models and not claim.says("comparison"):
         return list(claim.devices)
     subjects = [each for each in claim.places if words("subject").search(claim.text[: each[0]])]
     return [cards for _, end, cards in subjects if end <= place and words("its_own").fullmatch(claim.text[end:place])]
@@ -243,6 +247,11 @@ def changes(claim: ClaimText) -> Iterator[Equation]:
     """Yield speed-ups, reductions and scaling efficiencies against the figures before and after."""
     pairs = [(kind, values) for kind in CLAIMS["kinds"]["paired"] if len(values := claim.stated(kind)) == PAIR]
     counts = claim.counts if len(claim.counts) == PAIR else ()
+    long_first = sorted((*claim.stated("tokens_per_s"), *claim.stated("tokens_per_s_each")), key=lambda each: not LONG.search(each.printed))
+    if len(long_first) == PAIR and [bool(LONG.search(each.printed)) for each in long_first] == [True, False]:
+        ways = tuple((f"{long_first[1].printed}{f' x {n}' if n > 1 else ''}", long_first[1].value * float(n)) for n in _numbers(claim))
+        way = min(ways, key=lambda each: _misses(each, long_first[0].value))
+        yield Equation((CLAIM,), ("tokens_per_s",), long_first[0].printed, (way,), long_first[0].value, "the rate in tokens/s", SLACK)
     for kind in ("speedup", "gained", "saved"):
         for stated in claim.stated(kind):
             value = stated.value.value
@@ -331,10 +340,17 @@ def device_facts(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
             sparse = "; twice that is for weights of which half are zero" if _near(stated, SLACK, *(2 * peak for _, peak in known)) else ""
             yield _finding(INCONSISTENT, stated.printed, f"the dense peak is {peaks}{sparse}")
     for stated in (*claim.stated("bandwidth"), *claim.stated("device_memory")) if claim.says("of_chips") and not claim.says("link") else ():
-        for variants in _owners(claim, stated.place):
+        for variants in _owners(claim, stated.place) if len(claim.stated(stated.kind)) == 1 or len(claim.devices) > 1 else ():
             others = _of_catalogue((variants,), [], stated.kind)
             if others and not _near(stated, ROUNDED, *(n * amount for n, (_, amount) in product(_numbers(claim), others))):
                 yield _finding(INCONSISTENT, stated.printed, f"{', '.join(has for has, _ in others)}, not {stated.printed}")
+    # Beside figures of a catalogue, power is that of the board.
+    powers = claim.stated("power_w") if len(claim.stated("bandwidth")) == len(claim.devices) == 1 and not claim.models else ()
+    for stated in powers if len(powers) == 1 and not claim.says("held_power") else ():
+        limits, more = [card.tdp_w for card in cards if card.tdp_w], claim.says("machine") and stated.value.low > (cards[0].tdp_w or 0)
+        if limits and not more and not _near(stated, ROUNDED, *(n * limit for n, limit in product(_numbers(claim), limits))):
+            board = " or ".join(f"{limit:,.0f} W" for limit in dict.fromkeys(limits))
+            yield _finding(INCONSISTENT, stated.printed, f"the board power of {cards[0].name} is {board}, not {stated.printed}")
 
 
 def _denials(claim: ClaimText) -> Iterator[tuple[str, str, bool]]:
@@ -356,7 +372,7 @@ def limits(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
             yield _finding(IMPOSSIBLE, stated.printed, f"{stated.printed}: no more than all can be saved")
     peak = max((peak for _, peak in known), default=math.inf) * (2 if claim.says("sparse") else 1)
     count = max((*claim.counts, *claim.other_counts), default=math.inf if claim.says("many", "machine") else 1)
-    memory = math.inf if claim.devices or not claim.memory_gib else claim.memory_gib * GIB
+    memory = math.inf if claim.devices or claim.misfits or not claim.memory_gib else claim.memory_gib * GIB
     most = {"mfu": 1.0, "flop_per_s_each": peak, "flop_per_s": peak * count, "peak_memory_bytes": memory}
     for kind, limit in most.items():
         for stated in claim.stated(kind):
@@ -402,11 +418,14 @@ def prices(facts: FactBase, claim: ClaimText) -> Iterator[Finding]:
         # What physics leaves of the time makes the price of an hour the highest that it can be.
         hours = [tokens * fewest * (1 / HOUR_S) for tokens in claim.values("tokens")]
         each_rate, most = [Interval.exact(1 / fewest)], math.inf
+    by_cost = [(each, each.value / hour) for each, hour in product(claim.stated("cost_usd"), hours)]
+    # Of several costs, one may be that of the devices.
+    usual = any(CHEAP * least < price.value < DEAR * most for _, price in by_cost)
     for stated, price in [
         *((each, each.value * rate * (HOUR_S / 1e6)) for each, rate in product(claim.stated("cost_per_1m_tokens_usd"), each_rate)),
         *((each, each.value) for each in claim.stated("price_usd_per_hour_each")),
         *((each, each.value / max((*claim.counts, 1))) for each in whole),
-        *((each, each.value / hour) for each, hour in product(claim.stated("cost_usd"), hours)),
+        *([] if usual else by_cost),
     ]:
         cheap, dear = price.high < (CHEAP if enough else VERY_CHEAP) * least, price.low > DEAR * most
         if cheap or dear:

@@ -1,5 +1,6 @@
 """The command `audit`: the findings of the rules, each with its calculation."""
 
+import os
 import re
 import textwrap
 from dataclasses import asdict
@@ -77,7 +78,7 @@ def audit(
         else:
             print_table(["rule", "family", "looks for"], [(known.id, known.family, known.title) for known in shown])
         return
-    if paths and (not paths[0] or (re.search(r"\s", paths[0]) and not Path(paths[0]).exists())):
+    if paths and (not paths[0] or (re.search(r"\s", paths[0]) and not os.path.exists(paths[0]))):  # noqa: PTH110 - `Path.exists` raises an error for a long text
         judge(" ".join(paths), as_json=as_json)
         return
     wanted_verdicts = [ui.chosen("--verdict", word, AuditVerdict) for word in verdict or ()]
