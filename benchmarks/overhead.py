@@ -3,9 +3,9 @@
     python benchmarks/overhead.py [--within 0.01] [--minutes 20] [--only SIZE]
 
 Every arm trains the same small Llama in full with torch's AdamW on the same shapes, in a process of its own. The peers import nothing of
-Tunemark (`overhead_peers.py`). The bare loop runs twice, as an A/A pair: arms take turns in short blocks until the interval of that pair's
-ratio is as narrow as asked for. On a CPU, CPU seconds of the process are counted, with one thread. Other programs only ever add to them, so
-that the fastest step of a block counts, and the median of the rounds. The harness runs as in a worker: real batches, a log on disk, and the parent's sampler in another process, which is stopped for the other arms.
+Tunemark (`overhead_peers.py`). The bare loop runs twice, as an A/A pair: arms take turns in short blocks, and all start again in new processes
+until the interval of that pair's ratio is as narrow as asked for. On a CPU, CPU seconds of the process are counted, with one thread. Other
+programs only ever add to them, so that the fastest step of a block counts, and the median of the blocks and of the starts. The harness runs as in a worker: real batches, a log on disk, and the parent's sampler in another process, which is stopped for the other arms.
 
 With an accelerator (`--backend cuda`), only the bare loops and the harness run, at the size `billion`: a Llama with 0.98 B parameters in
 bf16, 4 x 2048 tokens per step. Steps are timed with events in the device's queue.
@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice, pairwise
@@ -57,11 +57,10 @@ with open_sampler(Backend(backend), [int(index) for index in indexes]) as sample
 """Samples the host and the devices as `tunemark run` does beside a worker."""
 BARE, AGAIN = "bare loop", "bare loop again"
 TRAINER = "HF Trainer"
-TRAINER_EVERY = 8
-"""Rounds from one turn of the Trainer to the next: to create it takes as long as about ten blocks of the other arms."""
-PEER_BATCHES, FEWEST_ROUNDS = 32, 3 * TRAINER_EVERY
+ROUNDS, FEWEST_STARTS, PEER_BATCHES = 8, 8, 32
+"""Blocks of each arm in a start, the fewest starts, and the micro-batches of the peers."""
 Blocks = dict[int, float]
-"""Number of a round -> seconds of the fastest step of an arm's block in it."""
+"""Number of a start -> the median of its blocks' fastest steps in seconds."""
 DROPPED = 2
 """First steps of a block, which are dropped."""
 SMALLER = {"hidden_size": 64, "intermediate_size": 176, "layers": 2, "attention_heads": 2, "key_value_heads": 2, "head_dim": 32}
@@ -186,30 +185,39 @@ class Server:
         self.process.kill()
 
 
-def measure(arms: dict[str, Server], steps: int, within: float, minutes: float) -> dict[str, Blocks]:
-    """Return the blocks of each arm, once the A/A interval is narrow enough or the time is up."""
-    blocks: dict[str, Blocks] = {name: {} for name in arms}
-    for arm in arms.values():
-        arm.step_s(steps)
-    end_s, number = time.monotonic() + 60 * minutes, 0
+def measure(commands: dict[str, list[str]], steps: int, within: float, minutes: float) -> dict[str, Blocks]:
+    """Return the fastest steps of each arm by start, once the A/A interval is narrow enough or the time is up.
+
+    Two processes with the same code differ by a few percent, in where their memory lies: each start has new ones.
+    """
+    blocks: dict[str, Blocks] = {name: {} for name in commands}
+    end_s, number, low, high = time.monotonic() + 60 * minutes, 0, 0.0, math.inf
     # Stopped from outside, it keeps what it has measured.
     with contextlib.suppress(KeyboardInterrupt):
-        while time.monotonic() < end_s:
-            # The order rotates, so that no arm always follows the same one. A Trainer is created again for each block, which takes long.
-            for name in list(arms)[number % len(arms) :] + list(arms)[: number % len(arms)]:
-                if name != TRAINER or number % TRAINER_EVERY == 0:
-                    blocks[name][number] = arms[name].step_s(steps)
+        while time.monotonic() < end_s and (number < FEWEST_STARTS or high - low > 2 * within):
+            with ExitStack() as servers:
+                arms = {name: Server(command) for name, command in commands.items()}
+                for arm in arms.values():
+                    servers.callback(arm.close)
+                    arm.step_s(steps)
+                # A Trainer is created again for each block, which takes long.
+                rounds = [{name: arms[name].step_s(steps) for name in _turn(arms, each)} for each in range(ROUNDS)]
+            for name in commands:
+                blocks[name][number] = statistics.median(row[name] for row in rounds if name in row)
             number += 1
             control, low, high = ratio(blocks[AGAIN], blocks[BARE])
-            if number % TRAINER_EVERY == 0:
-                print(f"{number} rounds, A/A ratio {control:.4f} +- {(high - low) / 2:.4f}", file=sys.stderr)
-            if number >= FEWEST_ROUNDS and high - low <= 2 * within:
-                break
+            print(f"{number} starts, A/A ratio {control:.4f} +- {(high - low) / 2:.4f}", file=sys.stderr)
     return blocks
 
 
+def _turn(arms: Iterable[str], number: int) -> list[str]:
+    """Return the arms of a round in order, which rotates, so that no arm always follows the same one. The Trainer takes part in the first."""
+    names = [name for name in arms if name != TRAINER or not number]
+    return [*names[number % len(names) :], *names[: number % len(names)]]
+
+
 def ratio(blocks: Blocks, bare: Blocks) -> tuple[float, float, float]:
-    """Return the median ratio of the throughput to the bare loop's in the same rounds, with its 95% interval from the binomial distribution."""
+    """Return the median ratio of the throughput to the bare loop's in the same starts, with its 95% interval from the binomial distribution."""
     found = sorted(bare[number] / own for number, own in blocks.items() if number in bare)
     middle, half = (len(found) - 1) / 2, 0.98 * math.sqrt(len(found))
     return statistics.median(found), found[max(0, math.floor(middle - half))], found[min(len(found) - 1, math.ceil(middle + half))]
@@ -233,18 +241,15 @@ def main() -> None:
         return
     sizes, here = [size for size in SIZES if (size == BILLION_SIZE) != (backend is Backend.CPU)], Path(__file__)
     for size in [chosen.only] if chosen.only else sizes:
-        with tempfile.TemporaryDirectory() as name, ExitStack() as servers:
+        with tempfile.TemporaryDirectory() as name:
             work = setting(size, Path(name) / "peers", backend)
             write(work)
             peer = [str(here.with_name("overhead_peers.py")), "{}", str(work.folder), work.device.torch_name]
             own = [str(here), "--serve", str(Path(name) / "own"), "--only", size, "--backend", backend.value]
             commands = {BARE: [*peer[:1], "bare", *peer[2:]], "Tunemark": own, AGAIN: [*peer[:1], "bare", *peer[2:]]}
             commands |= {TRAINER: [*peer[:1], "trainer", *peer[2:]]} if work.on_cpu else {}
-            arms = {arm: Server(command) for arm, command in commands.items()}
-            for arm in arms.values():
-                servers.callback(arm.close)
-            blocks = measure(arms, chosen.steps, chosen.within, chosen.minutes)
-        print(f"{size}: {SIZES[size][1]} x {SIZES[size][0]} tokens, {len(blocks[BARE])} rounds; {'CPU' if work.on_cpu else 'device'} time")
+            blocks = measure(commands, chosen.steps, chosen.within, chosen.minutes)
+        print(f"{size}: {SIZES[size][1]} x {SIZES[size][0]} tokens, {len(blocks[BARE])} starts; {'CPU' if work.on_cpu else 'device'} time")
         for arm, own in blocks.items():
             middle, low, high = ratio(own, blocks[BARE])
             step_ms = 1e3 * statistics.median(own.values())

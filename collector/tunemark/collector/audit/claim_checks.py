@@ -295,9 +295,11 @@ def orders(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
     speedups = [(each.printed, each.value) for each in claim.stated("speedup")]
     if len(claim.counts) == PAIR and claim.counts[0] < claim.counts[1]:
         times, rates = claim.counts[1] / claim.counts[0], ("tokens_per_s", "samples_per_s", "steps_per_s")
-        pairs = [values for kind in rates if len(values := claim.stated(kind)) == PAIR]
-        for printed, ratio in (*((f"{b.printed} / {a.printed}", b.value / a.value) for a, b in pairs), *speedups):
-            if ratio.low > times * SUPERLINEAR:
+        # The rate of each device does not grow with their number.
+        pairs = [(each, values) for kind in rates for each in (kind, f"{kind}_each") if len(values := claim.stated(each)) == PAIR]
+        ratios = [(f"{b.printed} / {a.printed}", b.value / a.value, 1.0 if kind.endswith("each") else times) for kind, (a, b) in pairs]
+        for printed, ratio, most in (*ratios, *((printed, ratio, times) for printed, ratio in speedups)):
+            if ratio.low > most * SUPERLINEAR:
                 why = f"{printed} = {ratio.low:.3g} times the rate with {times:g} times the devices: n devices do at most n times the work of one"
                 yield _finding(SUSPICIOUS, printed, why, "tokens_per_s")
     grown = [each.low for _, each in speedups] + [1 + each.low for each in claim.values("gained")]

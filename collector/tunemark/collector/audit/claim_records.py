@@ -29,7 +29,7 @@ def meanings(claim: ClaimText) -> Iterator[tuple[ClaimText, ClaimText]]:
     """
     rates = CLAIMS["kinds"]["rates"]
     of_each = tuple(replace(each, kind=f"{each.kind}_each") if each.either and each.kind in rates else each for each in claim.figures)
-    in_use = tuple(each for each in of_each if not each.either or each.kind in rates)
+    in_use = tuple(each for each in of_each if not each.either or each.kind != "peak_memory_bytes")
     cards = claim.devices[0] if len(claim.devices) == 1 else ()
     # A machine full of them has those with a fast link.
     fast = [card for card in cards if not re.search("PCIe|NVL", card.name)] if min(claim.counts[-1:], default=1) >= NODE else []

@@ -155,7 +155,8 @@ def _rows(claim: ClaimText) -> list[Interval]:
     counts, steps = amounts(claim, "devices") or [Interval.exact(1.0)], claim.values("gradient_accumulation")
     each = [batch * count for batch, count in product(claim.values("micro_batch"), counts)]
     either = [batch * count for batch, count in product(claim.values("batch"), (Interval.exact(1.0), *counts))]
-    return [rows * times for rows, times in product(each or either, (*steps, Interval.exact(1.0)))]
+    # A batch of each device leaves out the accumulation; one of another kind may have it.
+    return [rows * times for rows, times in product(each or either, steps if each and steps else (*steps, Interval.exact(1.0)))]
 
 
 @cache
@@ -288,7 +289,10 @@ def _devices(facts: FactBase, scan: _Scan) -> tuple[tuple[tuple[int, int, Varian
     Numbers are those next to the names, or else of GPUs in general; these else are others.
     """
     places, counts, others = list[tuple[int, int, Variants]](), list[int](), list[int]()
-    nodes, racks = words("nodes").search(scan.rest), [int(each) for each in words("racks").findall(scan.rest)]
+    nodes, racks = (
+        [_count(each[1]) for each in words("nodes").finditer(scan.rest)],
+        [int(each) for each in words("racks").findall(scan.rest)],
+    )
     for start, end in scan.runs():
         name, before = scan.rest[start:end], scan.rest[:start]
         row = facts.by_instance.get(name.lower()) if "." in name else None
@@ -315,7 +319,7 @@ def _devices(facts: FactBase, scan: _Scan) -> tuple[tuple[tuple[int, int, Varian
     if len(counts) == len(others) == 1 and words("more_of_them").search(scan.rest):
         counts, others = [*counts, *others], []
     if nodes and words("of_nodes").search(scan.rest):
-        counts = [count * _count(nodes[1]) for count in counts]
+        counts = [count * each for count, each in product(counts, nodes)]
     if counts:
         scan.take(words("nodes"))
     places.sort(key=lambda each: each[0])
@@ -400,7 +404,8 @@ def _stated(kind: str, match: re.Match[str], text: str, clear: str) -> Stated | 
     clause = re.split(r"[;.,](?!\d)", before)[-1][-32:]
     behind_it = re.sub(r"^ (?:out )?of (?:the |its )?[\d.,]+ ?[GT]i?B", "", after)
     around = f"{clause} {READ} {re.split('[,(;.]', behind_it)[0][:16]}"
-    if not value or (kind == "peak_memory_bytes" and words("not_of_device").search(around)):
+    small = (match.groupdict().get("p") or "").upper().startswith("M") and not words("of_memory").search(around)
+    if not value or (kind == "peak_memory_bytes" and (small or words("not_of_device").search(around))):
         return None
     if kind == "train_time_s" and re.match(r" ?(?:per|an|/|each) ?(?:full |training )?epoch", after, re.IGNORECASE):
         kind = "epoch_time_s"
