@@ -200,7 +200,7 @@ def row_chart(
 
 
 def _tip(row: Row, x: str, y: str) -> str:
-    """Return what a mark shows when it is pointed at."""
+    """Return the text of a mark that is pointed at."""
     more = f", {y} {row['y']:.5g}" if y else f" ({row['low']:.5g} to {row['high']:.5g})" if "low" in row else ""
     name = row["label"].replace("|", " ") + ("" if y else f", {row['series']}")
     return f"{name}: {x} {row['x']:.5g}{more}"

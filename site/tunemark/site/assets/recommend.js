@@ -259,11 +259,12 @@
   };
 
   // What the reader has entered while this script was read.
-  const entered = () => new URLSearchParams(new FormData(form)).toString(), early = entered();
+  const files = form.querySelector("input[type=file]"), [file] = files.files, entered = () => new URLSearchParams(new FormData(form)).toString(), early = entered();
   form.reset();
   initial.set("state", state().toString());
   const isEarly = !location.search && early !== entered();
   restore(isEarly ? early : location.search);
+  ownMethod &&= !isEarly || field("method").value !== "lora"; // as it was delivered
   tellOptions();
   form.addEventListener("submit", (event) => event.preventDefault());
   let waiting;
@@ -327,7 +328,6 @@
     event.preventDefault();
     takeConfig(text);
   });
-  const files = form.querySelector("input[type=file]");
   files.addEventListener("change", () => {
     if (files.files.length) takeConfig(files.files[0]);
     files.value = "";
@@ -359,7 +359,9 @@
     tellOptions();
     update();
   });
-  if (location.search) update();
-  else if (isEarly) changed(box);
-  else if (document.activeElement === box) open("");
+  const given = file ?? (box.value.trim().startsWith("{") && box.value), typing = document.activeElement === box;
+  if (given) takeConfig(given);
+  else if (location.search) update();
+  else if (isEarly) (typing ? box.dispatchEvent(new Event("input", { bubbles: true })) : changed(box));
+  else if (typing) open("");
 })();
