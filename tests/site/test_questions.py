@@ -51,6 +51,7 @@ def take(visit: Visit, kind: str, words: str) -> None:
 def test_the_answers_are_at_most_two_clicks_away(path: tuple[str, ...], browser: Browser, address: str) -> None:
     assert len(path) <= MAX_CLICKS
     with Visit(browser, address, "index.html") as visit:
+        visit.page.hover("#tm-question")
         visit.page.wait_for_function("() => globalThis.tunemark?.answer")
         for step in path:
             kind, _, words = step.partition(" ")

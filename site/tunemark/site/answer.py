@@ -76,7 +76,8 @@ def answer_html(
     parts.append(
         _list("What is not recommended or not known", "not-known", [_with_accelerators(line, accelerators) for line in missing if line])
     )
-    parts.append(f'<p class="tm-quiet">{escape(f"{words.startup(question)} {words.NOT_INCLUDED}")}</p>')
+    notes = [words.startup(question), words.NOT_INCLUDED, *([words.ORDER] if answer.best is not None else [])]
+    parts.append(f'<p class="tm-quiet">{escape(" ".join(notes))}</p>')
     return "".join(parts)
 
 
@@ -97,7 +98,7 @@ def _best(question: Question, answer: Answer, best: Option) -> list[str]:
         f'<div class="tm-cards">{"".join(cards)}</div>',
         f'<dl class="tm-headlines" aria-label="Best options">{picks}</dl>' if picks else "",
         f'<figure class="tm-chart tm-time-cost">{chart}<figcaption>{HINT}</figcaption></figure>' if chart else "",
-        f'<h2 id="options">Options</h2><p class="tm-quiet">{words.ORDER}</p>',
+        '<h2 id="options">Options</h2>',
     ]
 
 

@@ -1,9 +1,10 @@
-"""Charts: Vega-Lite specifications made with Altair, and the charts of studies also as SVG.
+"""Charts: Vega-Lite specifications made with Altair. Those of results are drawn by a script, those of studies are SVG in the page.
 
 Altair copies and checks all data of a chart again and again, so a chart names its data, and the rows come in when it is written out.
 """
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -16,13 +17,18 @@ from tunemark.schema.formats import duration
 from tunemark.site.page import Row
 
 HEIGHT = 260
-FALLBACK_WIDTH = 640
+WIDTH, PHONE_WIDTH = 800, 350  # of a drawing, in pixels
 HEADROOM = 1.6
 """Top of the scale as a multiple of the longest steady step."""
-GLOBAL = "window.vegaEmbed = vegaEmbed;"
+MARK = re.compile(r'<(\w+) aria-label="([^"]*)" role="graphics-symbol" aria-roledescription="(?:point|bar)"([^>]*)/>')
+LABEL = re.compile(
+    r' aria-label="[^"]*"| role="graphics-\w+"| aria-roledescription="[^"]*"| aria-hidden="true"'
+)  # the drawing as a whole has a label
 # CSS variables of the page, so that charts follow light and dark mode without being drawn again.
 WARMUP, STEADY, ACCENT, GRID = "var(--tm-warmup)", "var(--tm-steady)", "var(--tm-accent)", "var(--tm-line)"
 INK = "currentColor"
+of = alt.NamedData
+"""Returns the data of a layer: rows that `drawn` is given by this name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +41,8 @@ class Chart:
     spec: dict[str, Any]
     """Vega-Lite, as wide as its container."""
     svg: str
-    """The same at a fixed width; empty on pages of results, which are thousands."""
+    phone: str
+    """Drawings for wide windows, with the text of each mark in its title, and for phones; empty on pages of results, which are thousands."""
 
 
 # Charts of a result --------------------------------------------------------------------------------
@@ -99,16 +106,11 @@ def _of_runs(*, legend: bool, target: bool) -> dict[str, Any]:
 
 def bundle() -> str:
     """Return Vega, Vega-Lite and Vega-Embed as one script without external requests."""
-    return vl_convert.javascript_bundle(GLOBAL)
+    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
 
 
 def _steps() -> alt.X:
     return alt.X("step:Q", title="optimizer step", scale=alt.Scale(nice=False), axis=alt.Axis(grid=False, tickMinStep=1))
-
-
-def of(name: str) -> alt.NamedData:
-    """Return the data of a layer: rows that `drawn` is given by this name."""
-    return alt.NamedData(name=name)
 
 
 def _dashed(name: str, mark: str = "rule") -> alt.Chart:
@@ -124,34 +126,21 @@ def _tips(*columns: str) -> list[alt.Tooltip]:
 def drawn(name: str, caption: str, spec: dict[str, Any], rows: dict[str, list[Row]], height: int = HEIGHT, *, svg: bool = False) -> Chart:
     """Return a chart of rows, by the name of their data, in the palette of the page. The height is in pixels."""
     spec = spec | {"height": height, "description": caption, "config": _CONFIG, "datasets": rows}
-    picture = vl_convert.vegalite_to_svg({**spec, "width": FALLBACK_WIDTH}) if svg else ""
-    return Chart(name, caption, spec | {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}, picture)
+    fitted = spec | {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
+    wide, phone = (vl_convert.vegalite_to_svg({**fitted, "width": width}) if svg else "" for width in (WIDTH, PHONE_WIDTH))
+    # Browsers show a title on hover; phones have no hover.
+    return Chart(name, caption, fitted, LABEL.sub("", MARK.sub(r"<\1\3><title>\2</title></\1>", wide)), LABEL.sub("", phone))
 
 
+_TEXT = {"labelColor": INK, "titleColor": INK, "labelFontSize": 12}
+_LINES = {"domainColor": GRID, "tickColor": GRID, "gridColor": GRID}
 _CONFIG: dict[str, Any] = {
     "background": "transparent",
     "font": "system-ui, sans-serif",
     "view": {"stroke": None},
-    "axis": {
-        "labelColor": INK,
-        "titleColor": INK,
-        "domainColor": GRID,
-        "tickColor": GRID,
-        "gridColor": GRID,
-        "labelFontSize": 12,
-        "titleFontSize": 12,
-        "titleFontWeight": 500,
-        "titlePadding": 8,
-    },
-    "legend": {
-        "labelColor": INK,
-        "titleColor": INK,
-        "symbolBaseFillColor": INK,
-        "orient": "top",
-        "labelFontSize": 12,
-        "offset": 6,
-        "columns": 2,
-    },
+    "axis": _TEXT | _LINES | {"titleFontSize": 12, "titleFontWeight": 500, "titlePadding": 8},
+    "axisX": {"labelOverlap": "greedy", "labelSeparation": 8},
+    "legend": _TEXT | {"symbolBaseFillColor": INK, "orient": "top", "offset": 6, "columns": 2, "columnPadding": 24},
 }
 
 
@@ -161,12 +150,13 @@ POINT = 60
 """Area of a point."""
 LETTER, LINE = 6.2, 14.0
 """Width of a letter and height of a line of the names in a chart, in pixels."""
-LABELS = {"labelLimit": 170, "labelExpr": "split(datum.label, '|')"}
+LABELS = {"labelLimit": 130, "labelExpr": "split(datum.label, '|')"}
 """Labels of bars and ranges: a line break where the text has a bar."""
 NAMES = 0.35
 """Room for names left of the points, as a share of a logarithmic axis: a name on a phone."""
 BAND = 34
 """Height of a label's band of bars or ranges in pixels."""
+TIP = alt.Description("tip:N")
 
 
 def row_chart(
@@ -184,10 +174,11 @@ def row_chart(
 ) -> Chart:
     """Return a chart of rows; `x`, `y` and `series` are the titles of these columns.
 
-    Kinds: `points` and `lines` show y over x with the text `label` on hover, `name` beside the point, and a line for each `line`; `rule` draws a dashed
-    line at x = rule, `diagonal` one at y = x. `bars` show x for each `label`, `ranges` show x with a line from `low` to `high`
-    and a dashed line at 1. The scale is `log` or `linear`; bars begin at 0.
+    Each mark shows its `label` and figures on hover. Kinds: `points` and `lines` show y over x, `name` beside the point, and a line for
+    each `line`; `rule` draws a dashed line at x = rule, `diagonal` one at y = x. `bars` show x for each `label`, `ranges` show x with a
+    line from `low` to `high` and a dashed line at 1. The scale is `log` or `linear`; bars begin at 0.
     """
+    rows = [row | {"tip": _tip(row, x, y)} for row in rows]
     if kind in {"points", "lines"}:
         least, most = (pick(row["x"] for row in rows) for pick in (min, max))
         ends = [{"x": end, "y": end} for end in (least, most)]
@@ -208,12 +199,20 @@ def row_chart(
     )
 
 
+def _tip(row: Row, x: str, y: str) -> str:
+    """Return the text of a mark that is pointed at."""
+    more = f", {y} {row['y']:.5g}" if y else f" ({row['low']:.5g} to {row['high']:.5g})" if "low" in row else ""
+    name = row["label"].replace("|", " ") + ("" if y else f", {row['series']}")
+    return f"{name}: {x} {row['x']:.5g}{more}"
+
+
 def _over(
     x: str, y: str, series: str, scale: str, *, lines: bool, named: bool, beside: float | None, rule: bool, diagonal: bool
 ) -> alt.LayerChart:
-    # Speed-ups of many families overlap: their lines are thin, and device counts are powers of two.
-    options = {"type": scale, "nice": False, "padding": 12} | ({"base": 2} if diagonal else {})
-    axis, across = alt.Scale(**options), alt.Scale(**options, **({} if beside is None else {"domainMin": beside}))
+    # Speed-ups of many families overlap: their lines are thin. Lines are over lengths, batches and device counts, which are powers of two.
+    options, doubled = {"type": scale, "nice": False, "padding": 12}, {"base": 2} if scale == "log" and lines else {}
+    axis = alt.Scale(**options, **(doubled if diagonal else {}))
+    across = alt.Scale(**options, **doubled, **({} if beside is None else {"domainMin": beside}))
     size, opacity = (POINT / 2, 0.4) if diagonal else (POINT, 0.8)
     points = alt.Chart(of("rows"))
     dots = {"size": size, "opacity": opacity}
@@ -225,7 +224,7 @@ def _over(
         y=alt.Y("y:Q", title=y, scale=axis, axis=alt.Axis(format="~g")),
         color=alt.Color("series:N", title=series) if series else alt.value(ACCENT),
         detail=alt.Detail("line:N"),
-        tooltip=_tips("label:N", "x:Q", "y:Q"),
+        description=TIP,
         **(second if series else {}),
     )
     # Points are named because no other is better in both, so none is below to the left. Lines with a name are thick.
@@ -236,7 +235,8 @@ def _over(
     text = alt.Chart(of("named")).mark_text(fontSize=11, color=INK, **place)
     layers = [encoded]
     if named and lines:
-        layers.append(alt.Chart(of("marked")).mark_line(strokeWidth=2.2, color=INK).encode(x="x:Q", y="y:Q", detail="line:N"))
+        colour = {"color": alt.Color("series:N", title=series), **second} if series else {"color": alt.value(INK)}
+        layers.append(alt.Chart(of("marked")).mark_line(strokeWidth=2.2).encode(x="x:Q", y="y:Q", detail="line:N", **colour))
     if named:
         layers.append(text.encode(x=alt.X("x:Q"), y=alt.Y("y:Q"), text=alt.Text("name:N")))
     if rule:
@@ -252,7 +252,7 @@ def _apart(named: list[Row], rows: list[Row], *, log: bool) -> list[Row]:
     low_x, high_x, low_y, high_y = (place(pick(row[key] for row in rows)) for key in ("x", "y") for pick in (min, max))
     kept: list[tuple[float, float, Row]] = []
     for row in sorted(named, key=lambda row: (row["y"], row["x"])):
-        left = FALLBACK_WIDTH * (place(row["x"]) - low_x) / (high_x - low_x or 1)
+        left = WIDTH * (place(row["x"]) - low_x) / (high_x - low_x or 1)
         bottom = HEIGHT * (place(row["y"]) - low_y) / (high_y - low_y or 1)
         width = LETTER * max(len(each["name"]) for each in [row, *(other for _, _, other in kept)])
         if all(abs(left - x) >= width or abs(bottom - y) >= LINE for x, y, _ in kept):
@@ -267,7 +267,7 @@ def _bars(labels: list[str], x: str, series: str) -> alt.Chart:
         x=alt.X("x:Q", title=x),
         yOffset=alt.YOffset("series:N"),
         color=alt.Color("series:N", title=series),
-        tooltip=_tips("label:N", "series:N", "x:Q"),
+        description=TIP,
     )
 
 
@@ -280,8 +280,7 @@ def _ranges(labels: list[str], x: str, series: str, scale: str) -> alt.LayerChar
         scale=alt.Scale(type=scale, nice=False, padding=12, **({} if scale == "log" else {"zero": False})),
         axis=alt.Axis(format="~g", tickCount=8),
     )
-    colour, offset = alt.Color("series:N", title=series), alt.YOffset("series:N")
-    lines = points.mark_rule(strokeWidth=2, opacity=0.6).encode(y=y, x=alt.X("low:Q"), x2=alt.X2("high:Q"), yOffset=offset, color=colour)
-    tooltip = _tips("label:N", "series:N", "x:Q", "low:Q", "high:Q")
-    dots = points.mark_point(filled=True, size=POINT, opacity=1).encode(y=y, x=across, yOffset=offset, color=colour, tooltip=tooltip)
+    encoded = {"color": alt.Color("series:N", title=series), "yOffset": alt.YOffset("series:N")}
+    lines = points.mark_rule(strokeWidth=2, opacity=0.6).encode(y=y, x=alt.X("low:Q"), x2=alt.X2("high:Q"), **encoded)
+    dots = points.mark_point(filled=True, size=POINT, opacity=1).encode(y=y, x=across, description=TIP, **encoded)
     return alt.layer(_dashed("rule").encode(x=alt.X("x:Q")), lines, dots)

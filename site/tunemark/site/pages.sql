@@ -133,13 +133,13 @@ select
     min(result_id) as first_result,
     max(each) as best_rate,
     significant(best_rate) as best_rate_shown,
-    arg_max(concat_ws('; ', trust_shown || ', ' || devices || coalesce(', sequence length ' || whole(sequence_length), ''), narrow, changed, rate_reason, not_used_small), (each, result_id)) as best_rate_small,
+    arg_max(concat_ws(', ', trust_shown, accelerator_count || if(accelerator_count > 1, ' devices', ' device')), (each, result_id)) as best_from,
+    arg_max(concat_ws('; ', 'sequence length ' || whole(sequence_length), narrow, changed, rate_reason, not_used_small), (each, result_id)) as best_from_small,
     arg_max(rate_verdict, (each, result_id)) as best_rate_mark,
     'results/' || arg_max(result_id, (each, result_id)) as best_rate_href,
-    bool_or(source = 'measured') as measured,
     min(usd_per_1m_tokens) as best_cost,
     quantity_text('cost_per_1m_tokens_usd', best_cost) as best_cost_shown,
-    arg_min(offer, (usd_per_1m_tokens, result_id)) filter (usd_per_1m_tokens is not null) as best_cost_small,
+    arg_min(offer, (usd_per_1m_tokens, result_id)) filter (usd_per_1m_tokens is not null) as best_offer,
     'results/' || arg_min(result_id, (usd_per_1m_tokens, result_id)) filter (usd_per_1m_tokens is not null) as best_cost_href
 from usable
 group by all;

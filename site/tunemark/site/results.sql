@@ -316,7 +316,7 @@ create temp table result_offers as
 select
     c.*, coalesce(case when instances > 1 then whole(instances) || chr(160) || '×' || chr(160) end, '') || c.instance as instance_shown,
     concat_ws(', ', provider(c.provider), c.region, case when c.price = r.price then 'default basis' end, case when c.instance = r.instance then 'used for this run' end) as instance_small,
-    cast(c.effective_on as varchar) as dated, 'dated by the ' || c.dated_by as dated_small, 'accelerators/' || r.accelerator || '#prices' as dated_href,
+    cast(c.effective_on as varchar) as dated, replace(dated, '-', '‑') as dated_shown, if(c.dated_by = 'inferred', 'inferred', '') as dated_small, 'accelerators/' || r.accelerator || '#prices' as dated_href,
     count(*) over (partition by result_id) as number
 from costs c join listed_results r using (result_id) where not r.last
 qualify row_number() over (

@@ -51,7 +51,7 @@ LARGE_TABLE = 80_000
 LARGE_PART = 1_000
 """The same for a table or a drawing that the search does not have."""
 PARTS = re.compile(
-    r'(?P<excluded><div class="tm-table-box"[^>]* data-search-exclude>\n<div [^>]*>\n)?(?P<part><table[ >].*?</table>)|(?P<drawing><svg[ >].*?</svg>)',
+    r'(?P<excluded><div class="tm-table-box[^>]* data-search-exclude>\n<div [^>]*>\n)?(?P<part><table[ >].*?</table>)|(?P<drawing><svg[ >].*?</svg>)',
     re.DOTALL,
 )
 NO_CONTENTS = re.compile(r'<label class="md-nav__title" for="__toc">(?:(?!</ul>).)*</ul>', re.DOTALL)

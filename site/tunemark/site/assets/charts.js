@@ -22,6 +22,6 @@ const watcher = new IntersectionObserver((entries) => {
     watcher.unobserve(target);
     draw(target);
   }
-}, { rootMargin: "600px" });
+}, { rootMargin: "100px" });
 for (const place of places) watcher.observe(place);
 addEventListener("beforeprint", () => places.filter((place) => !("drawn" in place.dataset)).forEach(draw));

@@ -165,7 +165,7 @@
             el("th", { scope: "col" }, "Offer"), el("th", { scope: "col" }, "Trust"))),
           body))));
       if (wanted.length > state.shown) {
-        const more = el("button", { type: "button", class: "tm-cost-more" }, `Show more (${fixed(state.shown, 0)} of ${fixed(wanted.length, 0)})`);
+        const more = el("button", { type: "button", class: "tm-explorer-button" }, `Show more (${fixed(state.shown, 0)} of ${fixed(wanted.length, 0)})`);
         more.addEventListener("click", () => {
           const first = state.shown;
           state.shown += 4 * PAGE;

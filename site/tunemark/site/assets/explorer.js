@@ -6,15 +6,15 @@
   const MISSING = "–";
   const UNSTATED = "not stated";
   const FIRST = 20; // rows drawn at once
-  const USUAL = 100; // rows drawn as soon as the browser is idle
+  const USUAL = 50; // rows drawn as soon as the browser is idle
   const STEP = 200; // rows drawn on request
   const FAILED = 1; // a row with another flag is impossible; rows with flags stay below the others
   const BARS = new Set(["rate", "flop_per_s", "bytes", "percent", "usd"]); // kinds of figures that are drawn as bars too
   const BELOW = { model: ["method", "row_length", "quantisation"], trust: ["source"] }; // columns in small print below another, unless they are shown
   const HEADLINE = { tokens_per_s: "tokens/s", samples_per_s: "samples/s", time_to_target_s: "to target", step_time_s: "per step" };
   const COST = { usd_per_1m_tokens: "per 1M tokens", usd_per_1k_samples: "per 1k samples" };
-  const WORK = ["model", "method", "row_length"]; // figures of rows that differ in these are not comparable
-  const PART_OF = " (per "; // "GB300 (per B300 GPU of the superchip)": the facet shows the whole name, a row its start
+  const WORK = ["model", "method", "row_length", "devices"]; // figures of rows that differ in these are not comparable
+  const PART_OF = " (per "; // "GB300 (per B300 GPU of the superchip)": a facet and a row show its start
   const FORMULA = /^[=+\-@]/;
   const OPEN = new Set(["accelerator", "devices", "model", "method"]); // facets that start open
 
@@ -229,7 +229,7 @@
 
   const explore = (table) => {
     const facets = table.fields.filter(({ facet }) => facet);
-    const search = makeSearch(table);
+    let search = null; // made for the first words
     const ordered = makeOrders(table);
     const field = (key) => table.byKey.get(key);
     const columnsOf = (state) => table.fields.filter(({ key, shown }) => key === "accelerator" || (state.columns ? state.columns.has(key) : shown));
@@ -247,14 +247,14 @@
 
     // A bar is a share of the largest figure of the same work: figures of other work are not comparable, nor is a rate with a finding.
     const comparable = (row, { key }) => !table.flags[row] && (!table.doubted[row] || key === "peak_memory_bytes");
-    const workOf = (row) => String([...WORK, "devices"].map((key) => field(key).codes[row]));
+    const works = table.ids.map((_, row) => WORK.map((key) => field(key).codes[row]).join());
     const largest = new Map();
     const largestOf = (column) => {
       if (!largest.has(column)) {
         const known = new Map(); // work -> number of figures, and the largest
         for (let row = 0; row < table.size; row += 1) {
-          const value = valueOf(column, row), [number, most] = known.get(workOf(row)) ?? [0, 0];
-          if (value > 0 && comparable(row, column)) known.set(workOf(row), [number + 1, Math.max(most, value)]);
+          const value = valueOf(column, row), [number, most] = known.get(works[row]) ?? [0, 0];
+          if (value > 0 && comparable(row, column)) known.set(works[row], [number + 1, Math.max(most, value)]);
         }
         largest.set(column, known);
       }
@@ -265,9 +265,10 @@
     const example = () => {
       const seen = new Map();
       for (let row = 0; row < table.size; row += 1) {
-        const [accelerator, devices, method, model] = ["accelerator", "devices", "method", "model"].map((key) => valueOf(field(key), row));
-        const words = `${accelerator?.split(PART_OF)[0]} ×${devices} ${method} ${model}`;
-        if (method === "LoRA" && accelerator && devices && model) seen.set(words, (seen.get(words) ?? 0) + 1);
+        const [method, accelerator, devices, model] = ["method", "accelerator", "devices", "model"].map((key) => valueOf(field(key), row));
+        if (method !== "LoRA" || !accelerator || !devices || !model) continue;
+        const words = `${accelerator.split(PART_OF)[0]} ×${devices} ${method} ${model}`;
+        seen.set(words, (seen.get(words) ?? 0) + 1);
       }
       return [...seen].reduce((best, each) => (each[1] > best[1] ? each : best), ["", 0])[0];
     };
@@ -294,25 +295,34 @@
       el("div", { class: "tm-explorer-sort" }, el("label", { for: sortBy.id, text: "Sort" }), sortBy),
       chooser, csv);
 
-    // Facets
-    const facetNodes = facets.map((facet) => {
+    // Facets. The choices of a closed one are made when it is opened; on a phone all start closed.
+    const wide = window.matchMedia("(min-width: 60em)").matches;
+    const choicesOf = (facet) => {
       const order = facet.values.map((_, code) => code);
       const totals = new Int32Array(facet.values.length);
       for (const code of facet.codes) totals[code] += 1;
       order.sort((a, b) => (facet.values[a] === null) - (facet.values[b] === null) || totals[b] - totals[a] || collator.compare(String(facet.values[a]), String(facet.values[b])));
-      const choices = order.map((code) => {
+      return order.map((code) => {
         const box = el("input", { type: "checkbox" });
         box.dataset.code = code;
         const value = facet.values[code];
         const count = el("span", { class: "tm-explorer-count" });
         const shown = value === null ? UNSTATED : facet.titles?.[code] && facet.titles[code] !== value ? `${value} ${facet.titles[code]}` : textOf(facet, value);
-        const label = el("label", { title: shown.length > 24 ? shown : null }, box, el("span", { text: shown }), count);
+        const label = el("label", { title: shown.length > 24 ? shown : null }, box, el("span", { text: shown.split(PART_OF)[0] }), count);
         return { code, box, count, label };
       });
+    };
+    const facetNodes = facets.map((facet) => {
       const chosen = el("span", { class: "tm-explorer-chosen" });
-      const details = el("details", { "data-facet": facet.key, open: OPEN.has(facet.key) || state.chosen.has(facet.key) },
-        el("summary", {}, el("span", { text: facet.label }), chosen),
-        el("fieldset", {}, el("legend", { class: "tm-unseen", text: facet.label }), ...choices.map(({ label }) => label)));
+      const list = el("fieldset", {}, el("legend", { class: "tm-unseen", text: facet.label }));
+      const details = el("details", { "data-facet": facet.key, open: (wide && OPEN.has(facet.key)) || state.chosen.has(facet.key) },
+        el("summary", {}, el("span", { text: facet.label }), chosen), list);
+      const node = { facet, choices: [], chosen, details };
+      const fill = () => {
+        if (!node.choices.length && details.open) list.append(...(node.choices = choicesOf(facet)).map(({ label }) => label));
+      };
+      fill();
+      details.addEventListener("toggle", () => drawFacets(fill()));
       details.addEventListener("change", ({ target }) => {
         const codes = new Set(state.chosen.get(facet.key));
         codes[target.checked ? "add" : "delete"](Number(target.dataset.code));
@@ -320,10 +330,10 @@
         else state.chosen.delete(facet.key);
         changed();
       });
-      return { facet, choices, chosen, details };
+      return node;
     });
     const filtersTitle = el("span", { text: "Filters" });
-    const drawer = el("details", { class: "tm-explorer-drawer", open: window.matchMedia("(min-width: 60em)").matches },
+    const drawer = el("details", { class: "tm-explorer-drawer", open: wide },
       el("summary", {}, filtersTitle),
       ...facetNodes.map(({ details }) => details));
 
@@ -376,7 +386,7 @@
           "data-key": column.key, "data-head": column.label,
         });
         cell.append(textOf(column, value));
-        const beside = BARS.has(column.kind) && value > 0 && comparable(row, column) ? largestOf(column).get(workOf(row)) : [0];
+        const beside = BARS.has(column.kind) && value > 0 && comparable(row, column) ? largestOf(column).get(works[row]) : [0];
         if (beside[0] > 1) cell.style.setProperty("--bar", `${(100 * value) / beside[1]}%`);
         const below = (BELOW[column.key] ?? []).map(field).filter((other) => !columns.includes(other) && ![null, value].includes(valueOf(other, row)));
         if (below.length) cell.append(el("small", { text: below.map((other) => textOf(other, valueOf(other, row)) + (other.kind === "count" ? " tokens" : "")).join(", ") }));
@@ -427,7 +437,7 @@
     };
 
     const draw = () => {
-      const { mask, unknown } = search(state.text);
+      const { mask, unknown } = state.text ? (search ??= makeSearch(table))(state.text) : { mask: null, unknown: [] };
       found = select(table, facets, ordered(state.sort), state, mask);
       const columns = columnsOf(state);
       const heading = JSON.stringify([columns.map(({ key }) => key), state.sort]);

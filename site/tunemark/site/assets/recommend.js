@@ -207,8 +207,9 @@
     for (const [name, value] of new FormData(form)) if (value !== "" && (name !== "method" || ownMethod)) values.append(name, value);
     return values;
   };
-  const restore = () => {
-    const wanted = new URLSearchParams(location.search);
+  const restore = (address) => {
+    const wanted = new URLSearchParams(address);
+    field("config").value = ""; // a reset of the form leaves hidden fields
     ownMethod = wanted.has("method");
     if (![...wanted.keys()].some((name) => field(name))) return;
     for (const box of form.querySelectorAll("input[type=checkbox]"))
@@ -257,8 +258,13 @@
     }
   };
 
+  // What the reader has entered while this script was read.
+  const files = form.querySelector("input[type=file]"), [file] = files.files, entered = () => new URLSearchParams(new FormData(form)).toString(), early = entered();
+  form.reset();
   initial.set("state", state().toString());
-  restore();
+  const isEarly = !location.search && early !== entered();
+  restore(isEarly ? early : location.search);
+  ownMethod &&= !isEarly || field("method").value !== "lora"; // as it was delivered
   tellOptions();
   form.addEventListener("submit", (event) => event.preventDefault());
   let waiting;
@@ -322,7 +328,6 @@
     event.preventDefault();
     takeConfig(text);
   });
-  const files = form.querySelector("input[type=file]");
   files.addEventListener("change", () => {
     if (files.files.length) takeConfig(files.files[0]);
     files.value = "";
@@ -344,13 +349,19 @@
     } else changed(target);
   });
   // The first question of a form is computed while the reader still enters it: its functions are compiled by then.
-  form.addEventListener("focusin", () => load().then((index) => ratesOf(index, asked(index), questionOf(index))).catch(() => {}), { once: true });
+  const warmUp = () => load().then((index) => ratesOf(index, asked(index), questionOf(index))).catch(() => {});
+  if (form.contains(document.activeElement)) warmUp();
+  else form.addEventListener("focusin", warmUp, { once: true });
   addEventListener("popstate", () => {
     form.reset();
     unknown = "";
-    restore();
+    restore(location.search);
     tellOptions();
     update();
   });
-  if (location.search) update();
+  const given = file ?? (box.value.trim().startsWith("{") && box.value), typing = document.activeElement === box;
+  if (given) takeConfig(given);
+  else if (location.search) update();
+  else if (isEarly) (typing ? box.dispatchEvent(new Event("input", { bubbles: true })) : changed(box));
+  else if (typing) open("");
 })();

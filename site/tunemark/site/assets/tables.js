@@ -45,7 +45,7 @@
   const makeFilterable = (box, table, number) => {
     const rows = [...table.tBodies[0].rows];
     if (rows.length < FEW) return;
-    const texts = new Map(rows.map((row) => [row, row.textContent.toLowerCase()]));
+    let texts = null; // read for the first words
     const bar = document.createElement("div");
     bar.className = "tm-filter";
     const input = document.createElement("input");
@@ -57,17 +57,14 @@
     count.htmlFor = input.id;
     const show = () => {
       const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
-      let shown = 0;
-      for (const row of rows) {
-        row.hidden = !words.every((word) => texts.get(row).includes(word));
-        if (!row.hidden) shown += 1;
-      }
-      count.textContent = words.length ? `${shown} of ${rows.length}` : `${rows.length} rows`;
+      texts ??= rows.map((row) => row.textContent.toLowerCase());
+      rows.forEach((row, place) => { row.hidden = !words.every((word) => texts[place].includes(word)); });
+      count.textContent = words.length ? `${rows.filter((row) => !row.hidden).length} of ${rows.length}` : `${rows.length} rows`;
     };
     input.addEventListener("input", show);
     bar.append(input, count);
+    count.textContent = `${rows.length} rows`;
     box.prepend(bar);
-    show();
   };
 
   document.querySelectorAll(".tm-table-box[data-interactive]").forEach((box, number) => {
