@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice, pairwise
@@ -98,7 +98,7 @@ def setting(size: str, folder: Path, backend: Backend = Backend.CPU) -> Setting:
     changes = [f"data.sequence_length={tokens}", f"batch.micro_batch={rows}", "batch.gradient_accumulation=1", "data.name=random-tokens"]
     changes += ["compute=bf16"] if size == BILLION_SIZE else []
     plan = resolve("smoke-full", facts, detect(backend), Options(overrides=tuple(changes))).plan
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     # One thread: several that wait for each other would count as work.
     device = vendor_of(backend).device.open(1 if plan.device.threads else None)
     return Setting(plan, facts.model(plan.model.key).model_copy(update=changed), folder, device)
@@ -191,6 +191,7 @@ def measure(commands: dict[str, list[str]], steps: int, within: float, minutes: 
     Two processes with the same code differ by a few percent, in where their memory lies: each start has new ones.
     """
     blocks: dict[str, Blocks] = {name: {} for name in commands}
+    names = [name for name in commands if name != TRAINER]
     end_s, number, low, high = time.monotonic() + 60 * minutes, 0, 0.0, math.inf
     # Stopped from outside, it keeps what it has measured.
     with contextlib.suppress(KeyboardInterrupt):
@@ -200,20 +201,14 @@ def measure(commands: dict[str, list[str]], steps: int, within: float, minutes: 
                 for arm in arms.values():
                     servers.callback(arm.close)
                     arm.step_s(steps)
-                # A Trainer is created again for each block, which takes long.
-                rounds = [{name: arms[name].step_s(steps) for name in _turn(arms, each)} for each in range(ROUNDS)]
+                # The order rotates, so that no arm always follows the same one. A Trainer is created again for each block, which takes long.
+                turns = [[*names[each % len(names) :], *names[: each % len(names)]] for each in range(ROUNDS)]
+                rounds = [{name: arms[name].step_s(steps) for name in turn} for turn in [list(commands), *turns]]
             for name in commands:
                 blocks[name][number] = statistics.median(row[name] for row in rounds if name in row)
-            number += 1
             control, low, high = ratio(blocks[AGAIN], blocks[BARE])
-            print(f"{number} starts, A/A ratio {control:.4f} +- {(high - low) / 2:.4f}", file=sys.stderr)
+            print(f"{(number := number + 1)} starts, A/A ratio {control:.4f} +- {(high - low) / 2:.4f}", file=sys.stderr)
     return blocks
-
-
-def _turn(arms: Iterable[str], number: int) -> list[str]:
-    """Return the arms of a round in order, which rotates, so that no arm always follows the same one. The Trainer takes part in the first."""
-    names = [name for name in arms if name != TRAINER or not number]
-    return [*names[number % len(names) :], *names[: number % len(names)]]
 
 
 def ratio(blocks: Blocks, bare: Blocks) -> tuple[float, float, float]:

@@ -335,9 +335,7 @@ def cautions(model: ModelCard, length: int, tokens: float = 0.0) -> str:
     said = [f"Predicted speeds of {model.name} assume that {package} is installed{own}."] if package else []
     each = tokens / count_parameters(model).total
     if each >= PRE_TRAINING:
-        said.append(
-            f"{each:,.0f} tokens for each parameter are pre-training, not fine-tuning: {PRE_TRAINING} are enough to train a model from scratch."
-        )
+        said.append(f"{each:,.0f} tokens for each parameter are pre-training, not fine-tuning.")
     gigabytes = 2 * count_parameters(model).total / 1e9
     if tokens and gigabytes > LOADED_IN_5_MIN_GB:
         said.append(f"Its weights are {gigabytes:,.0f} GB in 16 bits, and take longer to load than the assumed start-up: set another one.")

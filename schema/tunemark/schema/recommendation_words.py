@@ -14,11 +14,14 @@ from tunemark.schema.vocabulary import METHODS, PURE_BF16
 
 WORDS = recommendation.TABLE
 EVIDENCE, KINDS_OF_EVIDENCE, SHARDINGS = (WORDS[name] for name in ("evidence", "kinds_of_evidence", "shardings"))
-AS_LOADED, LIMITS, PICKS, ORDER, LATER, NOT_INCLUDED = (
-    WORDS[name] for name in ("as_loaded", "limits", "picks", "order", "later", "not_included")
+AS_LOADED, LIMITS, PICKS, ORDER, LATER, NOT_INCLUDED, DIVIDED = (
+    WORDS[name] for name in ("as_loaded", "limits", "picks", "order", "later", "not_included", "divided")
 )
 LISTED = "on_demand"
 """Kind of price that is not named."""
+MONTH_S = 30 * 24 * HOUR_S
+LONG_ROWS = 32_768
+"""Tokens of rows that people divide among devices."""
 ALIKE = 1.1
 """Rates that differ by less than this factor are shown as one: about the noise between two results of one step."""
 SHOWN = 6
@@ -247,7 +250,8 @@ def headline(question: recommendation.Question, answer: recommendation.Answer) -
     verb = "Use" if best.offer.provider == recommendation.OWN else "Rent"
     unsure = f" It is {within_error(best)}." if best.rank_high > 1 else ""
     started = " Most of this is the assumed start-up, which decides in practice." if 2 * question.startup_s > best.seconds else ""
-    return f"{verb} {offered(question, best)}: {_as_measured(question, best)}{time_and_cost(best)}.{started}{unsure}"
+    long = " It takes more than a month: set a deadline, or ask for the best value." if best.seconds > MONTH_S else ""
+    return f"{verb} {offered(question, best)}: {_as_measured(question, best)}{time_and_cost(best)}.{started}{long}{unsure}"
 
 
 def offered(question: recommendation.Question, option: recommendation.Option) -> str:
@@ -293,7 +297,8 @@ def _nothing(question: recommendation.Question, answer: recommendation.Answer) -
         return f"{why} Hardware without a price has a time as your own, and in `tunemark estimate`."
     if answer.too_large and not answer.no_data:
         usual = " with the usual software" if any(each.stacks for each in answer.too_large) else ""
-        return f"Training{usual} does not fit in the memory of any accelerator that the question allows. {_what_fits(answer)}"
+        divided = f" {DIVIDED}" if question.sequence_length >= LONG_ROWS else ""
+        return f"Training{usual} does not fit in the memory of any accelerator that the question allows.{divided} {_what_fits(answer)}"
     trusted = "" if question.trust == "predicted" else " at this level of trust; allow predictions to see more"
     if answer.too_large:
         return f"Training does not fit in the memory of some of these accelerators, and there is no similar result for the others{trusted}.{_instead(answer)}"

@@ -68,7 +68,9 @@ def estimate(
     samples: ui.Samples = None,
     epochs: Annotated[int | None, ui.option("--epochs", "Passes over the data. Default: 1.")] = None,
     software: ui.Software = None,
-    usd_per_hour: Annotated[float | None, ui.option("--usd-per-hour", "For all, instead of the list price.")] = None,
+    usd_per_hour: Annotated[
+        float | None, ui.option("--usd-per-hour", "Of all devices of a row together, instead of the list price.")
+    ] = None,
     settings: ui.Settings = None,
     as_json: AsJson = False,
 ) -> None:
@@ -248,7 +250,7 @@ def _offer(each: Estimate) -> str:
     """Return the price by the hour, and how many devices are paid for if that is more than are used."""
     price, count = each.price, each.instances
     if price is None:
-        return ""
+        return f"{each.usd.value / each.seconds.value * formats.HOUR_S:g}/h in all, as given" if each.usd and each.seconds else ""
     idle = f", for all of its {price.accelerator_count:g} devices" if price.accelerator_count * count != each.rate.devices else ""
     return f"{f'{count} x ' if count > 1 else ''}{price.usd_per_hour:g}/h {provider_name(price.provider)} {price.instance}{idle}"
 

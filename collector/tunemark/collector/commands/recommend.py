@@ -128,7 +128,7 @@ def recommend(
     )
     offered = places_of(question, offers)
     named += [(each, count) for card, count in named for each in variants.get(card.key, ()) if _is_offered(each, count, offered)]
-    machines += [(each, None) for each in _not_offered(facts, named, offered, variants)]
+    machines += [(each, None) for each in _not_offered(facts, named, offered, variants) if each not in [known for known, _ in machines]]
     question = replace(question, own=tuple(_own(card, count or 1, figures) for (card, count), figures in machines))
     cards = facts.accelerators | {card.key: card for (card, _), _ in machines}
     evidence = read_evidence(project_root(), facts, say)
