@@ -27,7 +27,7 @@ def result(name: str, **others: Any) -> Json:
     """Return a result as the script reads it."""
     made = USUAL | {"id": name, "title": f"Title {name}"} | others
     stated = {"model": "M", "method": "full", "accelerator_count": str(made["count"])}
-    stated |= {field: made[field] for field in ("accelerator", "precision", "level") if made[field]}
+    stated |= {field: made[field] for field in ("accelerator", "precision", "level", "attention") if made.get(field)}
     return {"conditions": stated} | made
 
 
@@ -168,10 +168,10 @@ def test_real_ids_of_the_database_can_be_chosen(opened: Open) -> None:
 def test_differing_conditions_have_their_expected_effects_and_the_rest_is_unexplained(
     opened: Open, other: dict[str, Any], names: list[str], value: float | None
 ) -> None:
-    page = opened(
-        "#r-0,r-1",
-        [result("r-0", level="plain"), result("r-1", **{"level": "plain"} | other, figures={"tokens_per_s": (4000.0, None, None)})],
-    )
+    second = {"level": "plain", "attention": "sdpa"} | other
+    kernels = [result("r-0", level="plain", attention="varlen"), result("r-1", **second, figures={"tokens_per_s": (4000.0, None, None)})]
+    page = opened("#r-0,r-1", kernels)
+    assert "Attention" in [row["label"] for row in shown_view(page)["differing"]], "results with other kernels are marked"
     (reason,) = shown_view(page)["reasons"]
     assert sorted(item["name"] for item in reason["items"]) == names
     assert reason["observed"]["value"] == 4
