@@ -68,9 +68,7 @@ def estimate(
     samples: ui.Samples = None,
     epochs: Annotated[int | None, ui.option("--epochs", "Passes over the data. Default: 1.")] = None,
     software: ui.Software = None,
-    usd_per_hour: Annotated[
-        float | None, ui.option("--usd-per-hour", "Of all devices of a row together, instead of the list price.")
-    ] = None,
+    usd_per_hour: Annotated[float | None, ui.option("--usd-per-hour", "Of all devices, not list price.")] = None,
     settings: ui.Settings = None,
     as_json: AsJson = False,
 ) -> None:

@@ -37,8 +37,8 @@ Accelerators = Annotated[list[str] | None, option("--accelerator", "-a", "An acc
 Length = Annotated[str | None, option("--seq", "Tokens in a row (8k). Default: 2048.")]
 Tokens = Annotated[str | None, option("--tokens", "Tokens of the data, such as 10M.")]
 Samples = Annotated[str | None, option("--samples", "Full rows instead of --tokens: 10k.")]
-StackName = Annotated[str | None, option("--stack", "Software whose memory and speed count. Default: memory of hf or megatron, any speed.")]
-Software = Annotated[str | None, option("--software", "plain, tuned or vendor. Default: plain, or as the stack.")]
+StackName = Annotated[str | None, option("--stack", "Software whose memory and speed count. Default: hf, or megatron.")]
+Software = Annotated[str | None, option("--software", "plain (default), tuned or vendor.")]
 Settings = Annotated[list[str] | None, option("--set", "A rare setting; --set ? lists them.", metavar="NAME=VALUE")]
 OnDay = Annotated[str | None, option("--on", "Day, as YYYY-MM-DD. Default: today.", metavar="DATE")]
 ACCELERATOR = "--accelerator/-a"
