@@ -157,7 +157,7 @@ def estimate(
 def _speed_by_stack(estimate: Callable[..., Iterator[Estimate]], shown: Estimate, asked: Asked) -> dict[str, Range]:
     """Return the tokens/s of a step with each software stack whose training loop has results, where it fits; none without a speed at all."""
     found: dict[str, Range] = {}
-    for name, stack in STACKS.items() if shown.tokens_per_s else ():
+    for name, stack in STACKS.items() if shown.tokens_per_s and not shown.memory.shape.model.experts else ():
         if stack.loop:
             with suppress(TunemarkError):
                 each = next(estimate(level=stack.level, asked=replace(asked, stack=name)))

@@ -34,7 +34,7 @@ class Stack:
     """Families of models that it has of its own; empty if it takes those of transformers, or most of them."""
     like: str = ""
     loop: str = ""
-    """Its training loop in the throughput model, `Combination.stack`; empty if none has results: it is as fast as any of its level."""
+    """Its training loop in the throughput model, `Combination.stack`; empty if none has results: it is as fast as any of its level, as with experts, of which these loops have no results."""
     level: SoftwareLevel = "plain"
     """How far it is tuned, unless somebody says otherwise."""
     any_dense: bool = False
