@@ -111,14 +111,11 @@ def plans_with_work(effects: Effects, config: Combination, asked: Asked) -> list
     fixed = tuple(asked.given)
     of_tokens: dict[Checkpointing, dict[Term, float]] = {}
     factors = [(term, factor_of(effects, config, term)) for term in TERMS]
-    chosen = "checkpointing" in fixed or "activation_offload" in fixed
+    stack = STACKS[asked.stack] if asked.stack else None
+    recomputes = bool(stack and stack.checkpoints and not {"checkpointing", "activation_offload"} & {*fixed})
     for shape in plans_of(config, fixed):
-        stack = STACKS[asked.stack] if asked.stack else None
-        # Some stacks recompute by default.
-        if stack and (
-            not stack.runs(shape, config.accelerator.vendor)
-            or (stack.checkpoints and not chosen and shape.checkpointing is Checkpointing.NONE)
-        ):
+        runs = stack is None or stack.runs(shape, config.accelerator.vendor)
+        if not runs or (recomputes and shape.checkpointing is Checkpointing.NONE):
             continue
         if shape.checkpointing not in of_tokens:
             of_tokens[shape.checkpointing] = work_of_tokens(shape)
@@ -274,8 +271,8 @@ def micro_batches(length: int) -> list[int]:
 
 
 def combination_on(card: AcceleratorCard, shape: TrainingShape, level: SoftwareLevel, asked: Asked = NOTHING) -> Combination:
-    """Return a plan on an accelerator, with the training loop that is asked for, or of models without experts that of the stack, at a level."""
-    loop = asked.loop or (STACKS[asked.stack].loop if asked.stack and not shape.model.experts else "")
+    """Return a plan on an accelerator, with the training loop that is asked for, or that of the stack, at a level."""
+    loop = asked.loop or (STACKS[asked.stack].loop_for(shape.model) if asked.stack else "")
     devices = shape.world_size * shape.tensor_parallel // card.devices_per_unit
     return Combination(card, devices, shape, level, loop, "", float(shape.tensor_parallel))
 

@@ -213,7 +213,7 @@ def ratios_of(model: ModelCard, length: int, pairs: Iterable[Sides], fitted: Evi
             if side.card is None or side.devices is None or side.method is None or side.level is None:
                 continue
             # Loops of one level that no result is of differ as any do.
-            loop = side.stack and (STACKS[side.stack].loop or side.stack)
+            loop = side.stack and (STACKS[side.stack].loop_for(model) or side.stack)
             asked = Asked(dict(side.given), loop=loop if first.level == second.level else "", any_software=True)
             key = (side.card.key, side.devices, side.level, asked.loop, *side.given.items())
             if key not in known:

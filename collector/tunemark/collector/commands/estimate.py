@@ -157,8 +157,8 @@ def estimate(
 def _speed_by_stack(estimate: Callable[..., Iterator[Estimate]], shown: Estimate, asked: Asked) -> dict[str, Range]:
     """Return the tokens/s of a step with each software stack whose training loop has results, where it fits; none without a speed at all."""
     found: dict[str, Range] = {}
-    for name, stack in STACKS.items() if shown.tokens_per_s and not shown.memory.shape.model.experts else ():
-        if stack.loop:
+    for name, stack in STACKS.items() if shown.tokens_per_s else ():
+        if stack.loop_for(shown.memory.shape.model):
             with suppress(TunemarkError):
                 each = next(estimate(level=stack.level, asked=replace(asked, stack=name)))
                 found |= {name: each.tokens_per_s} if each.tokens_per_s and each.fit in FITS else {}

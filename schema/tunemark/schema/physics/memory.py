@@ -184,10 +184,8 @@ class StackedMemory:
         least = min(each.reserved_interval[0] for each in each_stack)
         reserved = ledger.reserved_on(device_bytes)
         most = max(reserved, min(max(each.reserved_interval[1] for each in each_stack), device_bytes - outside))
-        fewest, high = (
-            min(each.needed_low - each.outside for each in each_stack),
-            max(each.needed_high - each.outside for each in each_stack),
-        )
+        fewest = min(each.needed_low - each.outside for each in each_stack)
+        high = max(each.needed_high - each.outside for each in each_stack)
         return {
             "torch.cuda.max_memory_allocated": (ledger.peak_allocated, fewest, max(ledger.peak_allocated, min(high, most))),
             "torch.cuda.max_memory_reserved": (reserved, least, most),

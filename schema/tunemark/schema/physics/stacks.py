@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.physics.families import with_tuples
 from tunemark.schema.physics.memory_states import SHARDED
 from tunemark.schema.physics.training_shape import TrainingShape
@@ -34,7 +35,7 @@ class Stack:
     """Families of models that it has of its own; empty if it takes those of transformers, or most of them."""
     like: str = ""
     loop: str = ""
-    """Its training loop in the throughput model, `Combination.stack`; empty if none has results: it is as fast as any of its level, as with experts, of which these loops have no results."""
+    """Its training loop in the throughput model, `Combination.stack`; empty if that has no results."""
     level: SoftwareLevel = "plain"
     """How far it is tuned, unless somebody says otherwise."""
     any_dense: bool = False
@@ -65,6 +66,10 @@ class Stack:
         }
         offloads = found.get("activation_offload") and shape.checkpointing is not Checkpointing.FULL
         return found | ({"activation_offload": False} if offloads else {})
+
+    def loop_for(self, model: ModelCard) -> str:
+        """Return its training loop for a model; empty for one with experts, of which no such loop has results: any loop of its level counts."""
+        return "" if model.experts else self.loop
 
     def with_adapters(self, shape: TrainingShape) -> TrainingShape:
         """Return a step with adapters in the format that its speed is known with; see `loop`."""
