@@ -420,7 +420,9 @@ def prices(facts: FactBase, claim: ClaimText) -> Iterator[Finding]:
         # What physics leaves of the time makes the price of an hour the highest that it can be.
         hours = [tokens * fewest * (1 / HOUR_S) for tokens in claim.values("tokens")]
         each_rate, most = [Interval.exact(1 / fewest)], math.inf
-    by_cost = [(each, each.value / hour) for each, hour in product(claim.stated("cost_usd"), hours)]
+    # Beside energy or power, a cost is that of electricity.
+    rents = () if claim.stated("energy_j") or claim.stated("power_w") else claim.stated("cost_usd")
+    by_cost = [(each, each.value / hour) for each, hour in product(rents, hours)]
     # Of several costs, one may be that of the devices.
     usual = any(CHEAP * least < price.value < DEAR * most for _, price in by_cost)
     for stated, price in [

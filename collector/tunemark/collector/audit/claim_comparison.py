@@ -100,8 +100,12 @@ def _by_rates(
     Accepted results of the step on both come before predictions; a claim that only a prediction agrees with is `disputed`.
     """
     lengths = [int(each.value) for each in claim.values("sequence_length")][:1] or [model.usual_length, *_lengths(model, sides, fitted)]
-    steps = list(_steps(claim, sides, cards))
-    every = [ratio for length in dict.fromkeys(lengths) for ratio in ratios_of(model, length, steps, fitted)]
+    every = list[Ratio]()
+    for count in claim.counts[:1] or ((1, NODE) if sides[0].card else (1,)):
+        steps = list(_steps(claim, sides, cards, count))
+        found = [ratio for length in dict.fromkeys(lengths) for ratio in ratios_of(model, length, steps, fitted)]
+        # The fewest devices with a prediction are those of a claim without their number; its results may be of more.
+        every += [each for each in found if each.by_results or all(known.by_results for known in every)] if every else found
     if not every:
         return "the model predicts no rate of the same step on both", ""
     low, high, what, of_prices = 1.0, 1.0, "is {} times as fast", ""
@@ -184,13 +188,12 @@ def usd_per_hour(facts: FactBase, card: AcceleratorCard) -> list[float]:
     return sorted(row.usd_per_hour / row.accelerator_count for row in rows)
 
 
-def _steps(claim: ClaimText, sides: Sides, cards: list[AcceleratorCard]) -> Iterator[Sides]:
-    """Yield both sides in each setting that the text leaves open: number of devices, device, method, and level of software."""
+def _steps(claim: ClaimText, sides: Sides, cards: list[AcceleratorCard], count: int) -> Iterator[Sides]:
+    """Yield both sides on a number of devices in each setting that the text leaves open: device, method, and level of software."""
     of_devices = sides[0].card is not None
-    counts = claim.counts[:1] or ((1, NODE) if of_devices else (1,))
-    levels: tuple[SoftwareLevel, ...] = LEVELS if of_devices else ("plain", "tuned")
-    choices = product(counts, cards[:1] if of_devices else cards, _methods(claim, sides), levels[:1] if sides[0].level else levels)
-    for count, card, method, level in choices:
+    levels: tuple[SoftwareLevel, ...] = ("tuned",) if of_devices and claim.says("tuned") else LEVELS if of_devices else ("plain", "tuned")
+    choices = product(cards[:1] if of_devices else cards, _methods(claim, sides), levels[:1] if sides[0].level else levels)
+    for card, method, level in choices:
         first, second = (
             replace(side, devices=side.devices or count, card=side.card or card, method=side.method or method, level=side.level or level)
             for side in sides

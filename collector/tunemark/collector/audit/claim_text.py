@@ -17,12 +17,13 @@ from pathlib import Path
 
 from tunemark.collector.audit.interval import APPROXIMATE, ROUGHLY, UNIT_S, Interval, duration
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts.any_model import any_model
+from tunemark.schema.facts.any_model import model_of_size, size_in_words
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.names import sold_with, with_memory, words_of
 from tunemark.schema.formats import GIB, SIZES
 from tunemark.schema.option_rates import TRAINED
+from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.plan_search import NODE
 from tunemark.schema.records.published import Claim
@@ -43,6 +44,8 @@ READ = "\N{BULLET}"
 COUNT = rf"(?<![\w.,-])(\d{{1,3}},\d{{3}}|\d{{1,5}}|\d{{1,3}}(?:\.\d)?k|{'|'.join(CLAIMS['numbers'])})"
 FEWEST = 8
 """Tokens that a sample has at least."""
+IN_VOCABULARY = 0.06
+"""Largest share of parameters in the embedding of the models that a size stands for in a claim: others need more memory than it may be about."""
 Variants = tuple[AcceleratorCard, ...]
 """The cards that a name of a device may mean, the usual one first."""
 
@@ -189,10 +192,13 @@ def read_claim(facts: FactBase, text: str) -> ClaimText:
     used_on = _date(scan)
     figures = tuple(sorted(_of_rows(list(_figures(scan, text))), key=lambda each: each.place))
     sized = dict[float, ModelCard]()
-    for size in () if models else words("size_of_model").finditer(text):
+    every = facts.models.values()
+    lean = [card for card in every if card.vocabulary * card.hidden_size <= IN_VOCABULARY * count_parameters(card).total]
+    for cards, size in () if models else product((every, lean), words("size_of_model").finditer(text)):
         # No known model may have about this size.
         with suppress(TunemarkError):
-            sized[_number(size[1]) or 0.0] = any_model(facts, size[1])
+            if found := model_of_size(cards, size[1]):
+                sized[_number(size[1]) or 0.0] = found.model_copy(update={"name": size_in_words(found, size[1])})
     return ClaimText(
         text=text,
         models=models or tuple(sized.values()),

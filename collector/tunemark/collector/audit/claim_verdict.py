@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from tunemark.collector.audit.bounds import dense_peak, flop_conventions, utilisation, weight_bytes
+from tunemark.collector.audit.bounds import dense_peak, flop_conventions, least_flop_per_token, utilisation, weight_bytes
 from tunemark.collector.audit.claim_checks import CHEAP, DEAR, SLACK, changes, findings_of_text
 from tunemark.collector.audit.claim_comparison import USUAL_DEVICES, against_entries, against_model, compared, is_of_mlperf, usd_per_hour
 from tunemark.collector.audit.claim_records import meanings, readings
@@ -229,17 +229,21 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
     plan, fit = best_plan(fitted.effects, card, step_on(card, model, method, length, run.devices, asked), "plain", asked)
     rates = [each for each in option_rates(model, length, [(card, run.devices)], fitted, asked=asked) if each.method == stated.method]
     known = {each.software: speed for each in rates if (speed := range_of(each))}
+    share = _of_peak(run, model, card, rate) if rate and not claim.stated("mfu") else ""
     rate = rate or _rate_of_mfu(claim, run, model, card, list(known.values()))
     above = _above_bf16(run)
     if rate and known:
         # The software is not stated: it is taken to be of the level with the nearest rate.
         software = min(known, key=lambda level: abs(math.log(known[level].value / rate.value)))
         likely = known[software]
-        low, high = significant(likely.low), significant(likely.high)
+        low, middle, high = map(significant, (likely.low, likely.value, likely.high))
         within = likely.low <= rate.value <= likely.high or significant(rate.value) in {low, high}
-        side, ends = "within" if within else "below" if rate.value < likely.low else "above", f"{low} to {high}, the 90% interval"
+        side, ends = (
+            "within" if within else "below" if rate.value < likely.low else "above",
+            f"{low} to {high} around {middle}, the 90% interval",
+        )
         nearest = ", the nearest level" if len(known) > 1 else ""
-        reason = "; ".join(filter(None, (above, f"{rate.printed} is {side} {ends} predicted for {software} software{nearest}")))
+        reason = "; ".join(filter(None, (above, f"{rate.printed} is {side} {ends} predicted for {software} software{nearest}{share}")))
         if (side != "within" or above) and (ran := _ran(claim, run, model, rate.value, fitted, slow=side == "below")):
             return Judged(f"{reason}, but {ran}", PLAUSIBLE)
         if derived is not None and derived.quantity != "tokens" and side != "within":
@@ -284,6 +288,15 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
     why = next((each.reason for each in rates if rate and each.reason), host if memory else unstated)
     reason = "; ".join(filter(None, (above, f"it is not compared with other results: {why}")))
     return Judged(reason, SUSPICIOUS if above else NOT_JUDGED)
+
+
+def _of_peak(run: AuditedResult, model: ModelCard, card: AcceleratorCard, rate: Claim) -> str:
+    """Return the share of the dense peak that a rate reaches without repeated work, in brackets; "" in a narrow format or without a peak."""
+    peak, method = dense_peak(card), run.conditions.method
+    if peak is None or method is Method.PEFT or narrow_format(run.conditions.precision):
+        return ""
+    flop = least_flop_per_token(model, method, run.conditions.sequence_length or model.usual_length, attention=True)
+    return f" (the claim is {rate.value * flop / (peak * run.devices):.0%} MFU)"
 
 
 def _rate_of_mfu(claim: ClaimText, run: AuditedResult, model: ModelCard, card: AcceleratorCard, known: Iterable[Range]) -> Claim | None:

@@ -229,7 +229,7 @@ def _print_memory(shown: Estimate, assumed: str) -> None:
     rows = [(name, gib(value), f"{gib(low)}{leanest} to {gib(high)}{heaviest}") for name, (value, low, high) in measured.items()]
     typer.echo("")
     title = f"Memory of {shape.micro_batch} x {shape.sequence_length} tokens per device, {assumed}. With rows of varied lengths, what is reserved nears the upper ends."
-    print_table(["memory of each device", "predicted", "90% interval"], rows, title=title)
+    print_table(["memory of each device", "predicted", f"90% interval{' over all stacks' if leanest else ''}"], rows, title=title)
     always = len(MOMENTS)
     lines = [
         (gib(line.bytes), line.key, "always" if len(line.moments) == always else ", ".join(line.moments), line.formula)
@@ -268,7 +268,7 @@ def _print_answer(found: Sequence[Estimate], level: str) -> None:
         row = (
             _hardware(each),
             f"{each.fit}{f', fits with {each.with_stack}' if each.with_stack else ''}{f'; {methods_fit(each.fitting)}' if each.fitting else ''}",
-            f"{gib(each.memory.ledger.needed)} of {gib(each.memory_bytes)}",
+            f"{_needed(each)} of {gib(each.memory_bytes)}",
             *_with_interval(each.tokens_per_s, formats.significant),
             _faster(each),
             *((*job, each.no_price or _offer(each)) if sized else ()),
@@ -280,6 +280,12 @@ def _print_answer(found: Sequence[Estimate], level: str) -> None:
     title = f"Predicted for {level} software, with an interval of {LEVEL:.0%}: training alone, without start, evaluation and saving."
     known = any(each.tokens_per_s for each in found)
     print_table(columns, rows, title=title if known else f"No speed is predicted for {level} software.")
+
+
+def _needed(each: Estimate) -> str:
+    """Return the memory that the plan needs; where that leaves it open whether it fits, its 90% interval."""
+    ledger = each.memory.ledger
+    return f"{gib(ledger.needed_low)} to {gib(ledger.needed_high)}" if each.fit == "unsure" else gib(ledger.needed)
 
 
 def _faster(each: Estimate) -> str:

@@ -123,7 +123,10 @@ def named_settings(texts: Iterable[str] | None, known: Iterable[str] | None = No
     names, settings = list(known or ()), dict[str, str]()
     for text in texts or ():
         name, equals, value = text.partition("=")
-        if not equals and (names or text != "?"):
+        if names and text == "?":
+            typer.echo("\n".join(names))
+            raise typer.Exit
+        if not equals and text != "?":
             raise TunemarkError("--set", text, f"give NAME=VALUE{'; known: ' if names else ''}{', '.join(names)}")
         if known is not None and name not in names:
             similar = did_you_mean(name, names)

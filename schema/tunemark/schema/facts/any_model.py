@@ -44,6 +44,8 @@ HUB_TIMEOUT_S = 10.0
 """Longest wait for an answer of the hub."""
 CLOSE = 1.15
 """Models whose sizes differ by at most this factor have one size in words: 6.7e9 and 7.2e9 parameters are "7B"."""
+CURRENT_CONTEXT = 32_768
+"""Least context in tokens of a current model: of the cards' models from before 2024, few have more than 8,192."""
 Limits = Mapping[str, tuple[int, int]]
 """The least and the largest value of a field."""
 
@@ -268,16 +270,23 @@ def _adjusted(width: Any, config: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a
 
 
 def model_of_size(cards: Iterable[ModelCard], name: str) -> ModelCard | None:
-    """Return the dense decoder of the median work among those of a size that only attend, such as `13B`; None for a name that is no size."""
+    """Return the model of the median work among those that a size such as `13B` stands for; None for a name that is no size.
+
+    It stands for the dense decoders that only attend and are called so, else for those of about that size; for current ones, if there are any.
+    """
     size = re.fullmatch(SIZE, name.strip().lower())
     if size is None:
         return None
-    parameters = float(size[1]) * UNITS[size[2]]
+    parameters, word = float(size[1]) * UNITS[size[2]], size[1] + size[2]
     dense = [card for card in cards if not (card.experts or FAMILIES[card.family].encoder or special_mixers(card))]
-    near = [card for card in dense if parameters / CLOSE <= count_parameters(card).total <= parameters * CLOSE]
+    near = [card for card in dense if word in card.name.lower().replace(",", " ").split()]
+    near = near or [card for card in dense if parameters / CLOSE <= count_parameters(card).total <= parameters * CLOSE]
     if not near:
         raise TunemarkError("--model", name.strip(), "no known model has about this size; name one, or give its config.json")
-    return sorted(near, key=lambda card: (count_parameters(card).matrix_multiplied, card.key))[len(near) // 2]
+    current = [card for card in near if card.context_length >= CURRENT_CONTEXT] or near
+    ordered = sorted(current, key=lambda card: (count_parameters(card).matrix_multiplied, -len(card.name.split()), card.key))
+    median = count_parameters(ordered[len(ordered) // 2]).matrix_multiplied
+    return [card for card in ordered if count_parameters(card).matrix_multiplied == median][-1]
 
 
 def size_in_words(card: ModelCard, name: str) -> str:

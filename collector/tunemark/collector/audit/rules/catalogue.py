@@ -159,7 +159,7 @@ def _unlike(evidence: Evidence, result: AuditedResult, own: AcceleratorCard) -> 
     energy, time = result.interval("energy_j"), result.interval("train_time_s")
     power, limit = result.interval("power_w") or (energy / time if energy and time else None), (own.tdp_w or 0) * result.devices
     if power and limit and power.low > limit * (1 + DATA_TOLERANCE):
-        words = f"a mean of {power.value:,.0f} W, but {result.devices} x {own.name} take {limit:,.0f} W: a limit was raised, or more was measured"
+        words = f"a mean of {power.value:,.0f} W, but {result.devices} x {own.name} have {limit:,.0f} W: a limit was raised, or the host, its fans and the cooling were measured too"
         names, verdict = (
             ("power_w", "energy_j", "train_time_s"),
             AMBIGUOUS if result.devices >= NODE and power.low <= WHOLE_MACHINE * limit else SUSPICIOUS,
