@@ -129,12 +129,16 @@ def products(claim: ClaimText) -> Iterator[Equation]:
             continue
         if row["is"].startswith(row["of"]) and not claim.values(f"{row['of']}_each"):
             continue
+        if claim.other_work and "samples" in row["is"]:
+            continue  # each prompt has several answers
         side = row.get("side", "")
         # Packed rows are full, and fewer than the samples.
         if claim.says("packed_rows") and re.match("samples.* seq", row["is"]):
             side = "rows"
         elif claim.says("packed") and side == "rows":
             side = "most"
+        elif claim.says("mean_length") and row["is"].startswith("samples sequence_length"):
+            side = "mean"
         low, high = CLAIMS["loose"].get(side, (1.0, 1.0))
         if row["of"] == "global_batch" and not claim.values("gradient_accumulation"):
             high = math.inf  # rows that are accumulated make the rest of it

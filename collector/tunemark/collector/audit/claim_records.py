@@ -129,13 +129,13 @@ def _figures(claim: ClaimText, card: AcceleratorCard | None, count: int, unit: f
             (each.value.value * count, f"{each.printed}{f' x {count}' if count > 1 else ''}") for each in claim.stated(f"{kind}_each")
         ]
         if totals:
-            value, printed = choose(totals)
+            value, printed = (min if kind == "energy_j" else choose)(totals)
             found[kind] = Claim(value=value, printed=printed)
     if "steps_per_s" in found and "step_time_s" not in found:
         found["step_time_s"] = Claim(value=1 / found["steps_per_s"].value, printed=found["steps_per_s"].printed)
-    # Watts and the energy of a text are judged with its own time; of several devices they may be of one.
-    if count > 1:
-        found.pop("power_w", None)
+    # Watts and the energy of a text are judged with its own time; of several devices they may be of one, and those of a machine are not of its devices.
+    for kind in ("power_w", "energy_j") if claim.says("machine") else ("power_w",) if count > 1 else ():
+        found.pop(kind, None)
     # What does not fit has no peak: its memory is what it would need.
     # What takes more than a time is not known to be as fast.
     times, memories = (
@@ -149,6 +149,9 @@ def _figures(claim: ClaimText, card: AcceleratorCard | None, count: int, unit: f
         found["train_time_s"] = Claim(value=spans[0][0], printed=spans[0][1])
         if tokens and "tokens_per_s" not in found:
             found["tokens"] = Claim(value=tokens[0], printed=tokens[1])
+    # Its size in a catalogue is no use of it.
+    sizes = {n * (card.memory_gib or 0) * GB for n in (1, *claim.counts, *claim.other_counts)} if card else ()
+    memories = [each for each in memories if not any(math.isclose(each.value.value, size, rel_tol=0.01) for size in sizes)]
     if memories:
         last = memories[-1] if alone else min(memories, key=lambda each: each.value.value)
         value = last.value.value * (1.0 if "i" in last.printed else unit / GB)

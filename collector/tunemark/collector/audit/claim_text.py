@@ -44,7 +44,7 @@ READ = "\N{BULLET}"
 COUNT = rf"(?<![\w.,-])(\d{{1,3}},\d{{3}}|\d{{1,5}}|\d{{1,3}}(?:\.\d)?k|{'|'.join(CLAIMS['numbers'])})"
 FEWEST = 8
 """Tokens that a sample has at least."""
-IN_VOCABULARY = 0.06
+IN_VOCABULARY = 0.05
 """Largest share of parameters in the embedding of the models that a size stands for in a claim: others need more memory than it may be about."""
 Variants = tuple[AcceleratorCard, ...]
 """The cards that a name of a device may mean, the usual one first."""
@@ -182,7 +182,7 @@ def read_claim(facts: FactBase, text: str) -> ClaimText:
         text = pattern_of(row["words"]).sub(row["as"], text)
     text = re.sub(r"(?<![\w.])(\d+(?:\.\d+)?) ?(?:cents?\b|¢)", lambda match: f"${float(match[1]) / 100:g}", " ".join(text.split()))
     # Numbers in words before a size or a time.
-    text = words("in_words").sub(lambda match: str(CLAIMS["numbers"][match[0].lower()]), text)
+    text = words("in_words").sub(lambda match: str(sum(CLAIMS["numbers"][each] for each in match[0].lower().split("-"))), text)
     text = words("coin_behind").sub(lambda match: f"{CLAIMS['coins'].get(match[2][0].lower(), match[2])}{match[1]}", text)
     scan = _Scan(text)
     models, memory = _models(facts, scan), scan.take(words("nameless"))
@@ -376,7 +376,7 @@ def _figures(scan: _Scan, text: str) -> Iterator[Stated]:
                 first = words("first").search(scan.rest[:begin])
                 if first and (earlier := _number(first[1])):
                     begin = first.start(1)
-                    scale = stated.value.value / (_number(match["n"]) or 1.0)
+                    scale = stated.value.value / (_number(match["n"]) or _number(match["n"].split()[0]) or 1.0)
                     yield replace(stated, value=_interval(first[1], earlier) * scale, printed=first[1], place=begin)
                 yield stated
                 scan.read(begin, place)

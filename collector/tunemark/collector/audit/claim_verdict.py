@@ -146,7 +146,8 @@ def _of_each(claim: ClaimText) -> list[ClaimText]:
     for kind in ("tokens_per_s", "tokens_per_s_each", "peak_memory_bytes"):
         figures = claim.stated(kind)
         if len(figures) == PAIR and len(pairs) == 1 and len(pairs[0]) == PAIR and len(claim.counts) < PAIR:
-            others = tuple(each for each in claim.figures if each.kind != kind)
+            # A memory may be of either.
+            others = tuple(each for each in claim.figures if each.kind not in {kind, "peak_memory_bytes"})
             return [replace(claim, **one, figures=(*others, own)) for one, own in zip(pairs[0], figures, strict=True)]
     return [of_subject(claim)]
 
@@ -251,7 +252,9 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
         # Other software may be faster, and a narrower format by as much as its peak is higher; a whole time may hold twice that of training, or be `under 3 hours`.
         narrow = card.peak_tflops.get(narrow_format(stated.precision) or Dtype.BF16, 0.0)
         times = max(1.0, narrow / card.peak_tflops.get(Dtype.BF16, math.inf)) if side == "above" else 1.0
-        faster = side == "above" and (rate.value <= times * likely.high or (software == "plain" and "software" in settings))
+        # Nothing is known about tuned software, where results are of plain software alone.
+        plain = software == "plain" and ("software" in settings or len(known) == 1)
+        faster = side == "above" and (plain or rate.value <= times * likely.high)
         whole = claim.values("tokens") and all(each.low for each in claim.values("train_time_s"))
         least = likely.low / CLAIMS["loose"]["time"][1] if whole else 0
         more = any(each.value.high == math.inf for each in (*claim.stated("tokens_per_s"), *claim.stated("tokens_per_s_each")))

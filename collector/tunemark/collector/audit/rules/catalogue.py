@@ -26,6 +26,8 @@ from tunemark.schema.vocabulary import AuditVerdict, Dtype, Method
 
 WHOLE_MACHINE = 2.0
 """Power of a machine at most, in that of its accelerators: a DGX H100 takes 10.2 kW with eight of 700 W, and its fans and links are counted."""
+IDLE = 0.12
+"""Power of a device without work in that of its board: an H100 SXM of 700 W shows 70 to 80 W."""
 PERFORMANCE_STATE = re.compile(r"/\s*(P(?:[2-9]|1[0-5]))\b")
 """Performance states of NVIDIA devices, P0 to P15 from fastest to idle (nvidia-smi's manual)."""
 INSTANCE = re.compile(r"\b[a-z]{1,3}\d[a-z0-9]*(?:-[a-z0-9]+)?[.-]\d*x?large\b", re.IGNORECASE)
@@ -165,6 +167,9 @@ def _unlike(evidence: Evidence, result: AuditedResult, own: AcceleratorCard) -> 
             AMBIGUOUS if result.devices >= NODE and power.low <= WHOLE_MACHINE * limit else SUSPICIOUS,
         )
         yield Finding(verdict, (result.id,), result.printed(*names), words, names[:2], ("accelerator",))
+    if power and limit and power.high < IDLE * limit:
+        words = f"a mean of {power.value:,.0f} W, but {result.devices} x {own.name} without work take about {IDLE * limit:,.0f} W"
+        yield Finding(SUSPICIOUS, (result.id,), result.printed("power_w", "energy_j"), words, ("power_w", "energy_j"), ("accelerator",))
     if state := PERFORMANCE_STATE.search(result.labels.get("accelerator", "")):
         words = f"the device is {own.name}; {state[1]} is a performance state, which nvidia-smi shows next to the name of an idle device"
         yield Finding(SUSPICIOUS, (result.id,), f"device {result.labels['accelerator']!r}", words, conditions=("accelerator",))
