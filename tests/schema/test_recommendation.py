@@ -114,7 +114,7 @@ def test_the_best_option_with_results_is_named_beside_a_prediction_that_is_cheap
 
 @pytest.mark.parametrize(
     ("doubt", "why"),
-    [({"seen": False}, "has results only with its vendor's software"), ({"memory": "probably"}, "fits less surely in memory")],
+    [({"seen": False}, "has no results, or only with its vendor's software"), ({"memory": "probably"}, "fits less surely in memory")],
 )
 @pytest.mark.parametrize(("usd_per_hour", "first"), [(1.1, "known"), (1.5, "doubtful")])
 def test_a_doubtful_option_is_not_first_if_another_one_is_within_error(
