@@ -161,7 +161,7 @@ def test_an_interval_within_a_run_contains_the_true_rate_in_93_to_98_of_100_runs
 
 @given(st.floats(0.51, 0.999), st.floats(1.0, 500.0))
 def test_quantiles_of_t_for_any_degrees_agree_with_scipy(probability: float, degrees: float) -> None:
-    assert t_quantile(probability, degrees) == pytest.approx(scipy.stats.t.ppf(probability, degrees), rel=2e-4)
+    assert t_quantile(probability, degrees) == pytest.approx(scipy.stats.t.ppf(probability, degrees), rel=1e-5)
 
 
 def rules(*, warmup: int = 0, steps: int = 20, seconds: float = 1e8) -> Measurement:

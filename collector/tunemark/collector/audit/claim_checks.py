@@ -79,7 +79,7 @@ def _facts_kept(facts: FactBase, claim: ClaimText) -> Iterator[str]:
     for kind in ("peak_flop_per_s", "flop_per_s", "bandwidth", "device_memory") if not claim.models else ():
         for stated, (has, amount) in product(claim.stated(kind), _of_catalogue(claim.devices, _peaks(claim), kind)):
             share = SLACK / 5 if "flop" in kind else GB_OR_GIB
-            yield from (f"{has}{f', x {n}' if n > 1 else ''}" for n in _numbers(claim) if _near(stated, share, n * amount))
+            yield from (f"{has}{f', x {n}' if n > 1 else ''}" for n in claim.numbers if _near(stated, share, n * amount))
     yield from (why for _, why, agrees in _denials(claim) if agrees and not claim.models)
     count = max((*claim.counts, 1))
     for stated in () if claim.models else (*claim.stated("price_usd_per_hour_each"), *claim.stated("price_usd_per_hour")):
@@ -87,11 +87,6 @@ def _facts_kept(facts: FactBase, claim: ClaimText) -> Iterator[str]:
         known = [number * row.usd_per_hour / row.accelerator_count for row in facts.prices if row.accelerator in keys]
         if known and min(known) <= stated.value.value <= max(known):
             yield f"{stated.printed} is within {usd(min(known))} to {usd(max(known))} of the price book"
-
-
-def _numbers(claim: ClaimText) -> list[int]:
-    """Return the numbers of devices that a figure of a catalogue may be of: one, or as many as the text names."""
-    return sorted({1, *claim.counts, *claim.other_counts})
 
 
 def _of_catalogue(devices: Iterable[Variants], peaks: list[tuple[str, float]], kind: str) -> list[tuple[str, float]]:
@@ -253,7 +248,7 @@ def changes(claim: ClaimText) -> Iterator[Equation]:
     counts = claim.counts if len(claim.counts) == PAIR else ()
     long_first = sorted((*claim.stated("tokens_per_s"), *claim.stated("tokens_per_s_each")), key=lambda each: not LONG.search(each.printed))
     if len(long_first) == PAIR and [bool(LONG.search(each.printed)) for each in long_first] == [True, False]:
-        ways = tuple((f"{long_first[1].printed}{f' x {n}' if n > 1 else ''}", long_first[1].value * float(n)) for n in _numbers(claim))
+        ways = tuple((f"{long_first[1].printed}{f' x {n}' if n > 1 else ''}", long_first[1].value * float(n)) for n in claim.numbers)
         way = min(ways, key=lambda each: _misses(each, long_first[0].value))
         yield Equation((CLAIM,), ("tokens_per_s",), long_first[0].printed, (way,), long_first[0].value, "the rate in tokens/s", SLACK)
     for kind in ("speedup", "gained", "saved"):
@@ -338,8 +333,8 @@ def device_facts(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
             formats = ", ".join(dtype.value for dtype in cards[0].peak_tflops)
             words = f"the matrix units of {cards[0].name} have {formats}, but not {name}{ending}"
             yield _finding(verdict, f"{name} on {cards[0].name}", words)
-    several = [n * peak * times for n, (_, peak), times in product(_numbers(claim), known, (1, 2) if claim.says("sparse") else (1,))]
-    unknown = not known or claim.says("comparison") or (claim.says("machine") and len(_numbers(claim)) == 1)
+    several = [n * peak * times for n, (_, peak), times in product(claim.numbers, known, (1, 2) if claim.says("sparse") else (1,))]
+    unknown = not known or claim.says("comparison") or (claim.says("machine") and len(claim.numbers) == 1)
     for stated in () if unknown else claim.stated("peak_flop_per_s"):
         if not _near(stated, SLACK, *several):
             peaks = ", ".join(f"{peak / 1e12:g} TFLOP/s in {dtype}" for dtype, peak in known)
@@ -348,13 +343,13 @@ def device_facts(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
     for stated in (*claim.stated("bandwidth"), *claim.stated("device_memory")) if claim.says("of_chips") and not claim.says("link") else ():
         for variants in _owners(claim, stated.place) if len(claim.stated(stated.kind)) == 1 or len(claim.devices) > 1 else ():
             others = _of_catalogue((variants,), [], stated.kind)
-            if others and not _near(stated, ROUNDED, *(n * amount for n, (_, amount) in product(_numbers(claim), others))):
+            if others and not _near(stated, ROUNDED, *(n * amount for n, (_, amount) in product(claim.numbers, others))):
                 yield _finding(INCONSISTENT, stated.printed, f"{', '.join(has for has, _ in others)}, not {stated.printed}")
     # Beside figures of a catalogue, power is that of the board.
     powers = claim.stated("power_w") if len(claim.stated("bandwidth")) == len(claim.devices) == 1 and not claim.models else ()
     for stated in powers if len(powers) == 1 and not claim.says("held_power") else ():
         limits, more = [card.tdp_w for card in cards if card.tdp_w], claim.says("machine") and stated.value.low > (cards[0].tdp_w or 0)
-        if limits and not more and not _near(stated, ROUNDED, *(n * limit for n, limit in product(_numbers(claim), limits))):
+        if limits and not more and not _near(stated, ROUNDED, *(n * limit for n, limit in product(claim.numbers, limits))):
             board = " or ".join(f"{limit:,.0f} W" for limit in dict.fromkeys(limits))
             yield _finding(INCONSISTENT, stated.printed, f"the board power of {cards[0].name} is {board}, not {stated.printed}")
 
@@ -400,7 +395,7 @@ def limits(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
 
 def _is_peak(claim: ClaimText, stated: Stated, share: float) -> bool:
     """Return True if FLOP/s are, but for a share, the peak of a card, dense or sparse, of one device or of all, and are not said to be achieved."""
-    numbers = _numbers(claim) if stated.kind == "flop_per_s" else [1]
+    numbers = claim.numbers if stated.kind == "flop_per_s" else [1]
     # What a model reaches is none of sparse weights.
     times = (1, 2) if claim.says("sparse") or not claim.models else (1,)
     peaks = (each * peak * n for (_, peak), each, n in product(_peaks(claim, Dtype.FP8), times, numbers))
@@ -502,7 +497,7 @@ def adapters(claim: ClaimText) -> Iterator[Equation]:
 
 def parts(claim: ClaimText) -> Iterator[Equation]:
     """Yield the bytes of weights and of optimizer states against those of all parameters, also of experts that are not active, on all devices or on each."""
-    if len(claim.models) != 1 or claim.says("mixed", "few_states") or (claim.says("many") and len(_numbers(claim)) == 1):
+    if len(claim.models) != 1 or claim.says("mixed", "few_states") or (claim.says("many") and len(claim.numbers) == 1):
         return
     named = [row["bytes"] for row in CLAIMS["weights"] if pattern_of(row["words"]).search(claim.text)]
     least = WIDE_STATES if claim.says("wide_states") else 0
@@ -514,7 +509,7 @@ def parts(claim: ClaimText) -> Iterator[Equation]:
         del known["states"]
     total = Interval.exact((claim.sized or count_parameters(claim.models[0]).total) / GB).widened(ROUNDED / 2 if claim.sized else 0.0)
     for part, stated in ((kind, each) for kind in known for each in claim.stated(f"{kind}_bytes")):
-        sizes = [(n, each, total * Interval(each, each, most) * (1 / n)) for n, (each, most) in product(_numbers(claim), known[part])]
+        sizes = [(n, each, total * Interval(each, each, most) * (1 / n)) for n, (each, most) in product(claim.numbers, known[part])]
         ways = [(f"{total.value:,.4g}B parameters x {each:g} bytes{f' / {n}' if n > 1 else ''}", size) for n, each, size in sizes]
         way, right = min(ways, key=lambda each: _misses(each, stated.value * (1 / GB))), stated.value * (1 / GB)
         yield Equation((CLAIM,), ("peak_memory_bytes",), stated.printed, (way,), right, f"the {part} in GB", GB_OR_GIB)

@@ -105,7 +105,7 @@ def _by_rates(
         steps = list(_steps(claim, sides, cards, count))
         found = [ratio for length in dict.fromkeys(lengths) for ratio in ratios_of(model, length, steps, fitted)]
         # The fewest devices with a prediction are those of a claim without their number; its results may be of more.
-        every += [each for each in found if each.by_results or all(known.by_results for known in every)] if every else found
+        every += [each for each in found if each.by_results or all(known.by_results for known in every)]
     if not every:
         return "the model predicts no rate of the same step on both", ""
     low, high, what, of_prices = 1.0, 1.0, "is {} times as fast", ""

@@ -150,7 +150,7 @@ def _figures(claim: ClaimText, card: AcceleratorCard | None, count: int, unit: f
         if tokens and "tokens_per_s" not in found:
             found["tokens"] = Claim(value=tokens[0], printed=tokens[1])
     # Its size in a catalogue is no use of it.
-    sizes = {n * (card.memory_gib or 0) * GB for n in (1, *claim.counts, *claim.other_counts)} if card else ()
+    sizes = {n * (card.memory_gib or 0) * GB for n in claim.numbers} if card else ()
     memories = [each for each in memories if not any(math.isclose(each.value.value, size, rel_tol=0.01) for size in sizes)]
     if memories:
         last = memories[-1] if alone else min(memories, key=lambda each: each.value.value)

@@ -119,6 +119,11 @@ class ClaimText:
         return [each.value for each in self.stated(kind)]
 
     @property
+    def numbers(self) -> list[int]:
+        """The numbers of devices that a figure of a catalogue may be of: one, or as many as the text names."""
+        return sorted({1, *self.counts, *self.other_counts})
+
+    @property
     def possible_methods(self) -> tuple[Method, ...]:
         """The methods that are named, else all, and of encoders the usual one. Checkpoints of gpt-oss have experts of 4 bits, with any adapters."""
         encoders = self.models and all(FAMILIES[each.family].encoder for each in self.models)
@@ -192,13 +197,14 @@ def read_claim(facts: FactBase, text: str) -> ClaimText:
     used_on = _date(scan)
     figures = tuple(sorted(_of_rows(list(_figures(scan, text))), key=lambda each: each.place))
     sized = dict[float, ModelCard]()
-    every = facts.models.values()
-    lean = [card for card in every if card.vocabulary * card.hidden_size <= IN_VOCABULARY * count_parameters(card).total]
-    for cards, size in () if models else product((every, lean), words("size_of_model").finditer(text)):
-        # No known model may have about this size.
-        with suppress(TunemarkError):
-            if found := model_of_size(cards, size[1]):
-                sized[_number(size[1]) or 0.0] = found.model_copy(update={"name": size_in_words(found, size[1])})
+    for size in () if models else words("size_of_model").finditer(text):
+        every = facts.models.values()
+        lean = [card for card in every if card.vocabulary * card.hidden_size <= IN_VOCABULARY * count_parameters(card).total]
+        for cards in (every, lean):
+            # No known model may have about this size.
+            with suppress(TunemarkError):
+                if found := model_of_size(cards, size[1]):
+                    sized[_number(size[1]) or 0.0] = found.model_copy(update={"name": size_in_words(found, size[1])})
     return ClaimText(
         text=text,
         models=models or tuple(sized.values()),

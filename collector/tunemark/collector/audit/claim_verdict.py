@@ -239,12 +239,9 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
         likely = known[software]
         low, middle, high = map(significant, (likely.low, likely.value, likely.high))
         within = likely.low <= rate.value <= likely.high or significant(rate.value) in {low, high}
-        side, ends = (
-            "within" if within else "below" if rate.value < likely.low else "above",
-            f"{low} to {high} around {middle}, the 90% interval",
-        )
-        nearest = ", the nearest level" if len(known) > 1 else ""
-        reason = "; ".join(filter(None, (above, f"{rate.printed} is {side} {ends} predicted for {software} software{nearest}{share}")))
+        side = "within" if within else "below" if rate.value < likely.low else "above"
+        predicted = f"the 90% interval predicted for {software} software{', the nearest level' if len(known) > 1 else ''}{share}"
+        reason = "; ".join(filter(None, (above, f"{rate.printed} is {side} {low} to {high} around {middle}, {predicted}")))
         if (side != "within" or above) and (ran := _ran(claim, run, model, rate.value, fitted, slow=side == "below")):
             return Judged(f"{reason}, but {ran}", PLAUSIBLE)
         if derived is not None and derived.quantity != "tokens" and side != "within":

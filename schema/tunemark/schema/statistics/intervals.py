@@ -170,10 +170,10 @@ def pairwise_steps(values: Floats) -> float:
 def t_quantile(probability: float, degrees: float) -> float:
     """Return the quantile of Student's t for a probability above 0.5 and below 1, and at least one degree of freedom.
 
-    With t = sqrt(degrees) tan(angle), the density of the angle is in proportion to cos(angle)^(degrees - 1), which is summed in steps.
+    With t = sqrt(degrees) tan(angle), the angle's density is proportional to cos(angle)^(degrees - 1); steps are shorter where tan is steep.
     """
-    angles = np.linspace(0, min(math.pi / 2, FARTHEST_T / math.sqrt(degrees)), QUANTILE_STEPS + 1)
-    summed = np.concatenate([[0.0], np.cumsum(np.cos((angles[1:] + angles[:-1]) / 2) ** (degrees - 1))])
+    angles = min(math.pi / 2, FARTHEST_T / math.sqrt(degrees)) * (1 - np.linspace(1, 0, QUANTILE_STEPS + 1) ** 2)
+    summed = np.concatenate([[0.0], np.cumsum(np.cos((angles[1:] + angles[:-1]) / 2) ** (degrees - 1) * np.diff(angles))])
     return math.sqrt(degrees) * math.tan(float(np.interp(2 * probability - 1, summed / summed[-1], angles)))
 
 
