@@ -5,7 +5,7 @@ import random
 import re
 import tomllib
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -22,7 +22,7 @@ from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import validated
 from tunemark.schema.option_rates import Evidence, KnownRate, cautions, no_evidence, rates_for, rates_on_stack
 from tunemark.schema.recommendation import OBJECTIVES, OWN, TRUSTS, Answer, Offer, Question, Rate, UnusedRate, recommend
-from tunemark.schema.recommendation_words import not_used, with_stack
+from tunemark.schema.recommendation_words import not_used, with_software, with_stack
 from tunemark.schema.throughput import FACTORS, Effects, architecture_of, generation_of, prior_of
 from tunemark.site import recommend_data
 from tunemark.site.answer import answer_html
@@ -152,16 +152,19 @@ def answered(
     except TunemarkError as error:
         unknown = error.fix.startswith("not in data/models")
         return "choose one from the list, or give a size such as 13B or its config.json" if unknown else error.fix
-    answer, tuned = (recommend(replace(question, software=software), rates, offers) for software in (question.software, "tuned"))
+    answer = recommend(question, rates, offers)
     names, cards = {key: FACTS.accelerators[key].name for key in GPUS}, CARDS if model.key == MODELS[0] else []
     page = f"models/{model.key}.html" if getattr(FACTS.models.get(model.key), "name", None) == model.name else ""
-    tuned = tuned if question.software == "plain" else None
     said = {
         "caution": cautions(model, question.sequence_length, question.tokens),
         "unused": not_used(question, model.key, no_evidence(evidence, model)),
     }
     said |= {"with_stack": with_stack(question, answer, offers, partial(rates_on_stack, *asked))}
-    return answer_html(question, answer, tuned, names, cards, every=True, model_page=page, **said), rates, answer
+    return (
+        answer_html(question, answer, with_software(question, answer, rates, offers), names, cards, every=True, model_page=page, **said),
+        rates,
+        answer,
+    )
 
 
 @pytest.mark.parametrize("count", [60, pytest.param(500, marks=pytest.mark.nightly)])

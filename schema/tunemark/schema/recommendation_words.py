@@ -107,7 +107,8 @@ def speed(option: recommendation.Option) -> str:
     """Return the rate of tokens, and what a million of them cost, in a sentence; start-up has no part in either."""
     rate = option.rate.tokens_per_s or 0.0
     cost = option.offer.usd_per_hour * option.instances / HOUR_S / rate * 1e6
-    return f"Speed: {significant(rate)} tokens/s{f', {usd(cost)} per 1M tokens' if cost else ''}, without start-up."
+    by_results = f"{measured_rates(option.rate)} tokens/s in its results, and by prediction " if _ran_otherwise(option.rate) else ""
+    return f"Speed: {by_results}{significant(rate)} tokens/s{f', {usd(cost)} per 1M tokens' if cost else ''}, without start-up."
 
 
 def rank(option: recommendation.Option) -> str:
@@ -430,27 +431,33 @@ def why_later(option: recommendation.Option, best: recommendation.Option) -> str
     return f"it comes later because {reasons[0]}" if reasons else ""
 
 
-def with_tuned(question: recommendation.Question, answer: recommendation.Answer, tuned: recommendation.Answer | None) -> str:
-    """Return the best option with tuned software and the best of those with results, unless the best one is cheaper and faster.
+def with_software(
+    question: recommendation.Question,
+    answer: recommendation.Answer,
+    rates: Sequence[recommendation.Rate],
+    offers: Sequence[recommendation.Offer],
+) -> list[str]:
+    """Return the best option with software of each other level, and the best of those with results, unless the best one is cheaper and faster.
 
-    `tuned` is None unless plain was asked for.
+    A question about other than plain software has none. `rates` are of all levels.
     """
-    if tuned is None or not tuned.ranked:
-        return ""
-    best, parts = answer.best, []
-    for number in dict.fromkeys([0, tuned.picks.get("proven", 0)]):
-        option = tuned.ranked[number]
-        if best is None or option.usd < best.usd or option.seconds < best.seconds:
-            parts.append(f"{offered(question, option)}, {_as_measured(question, option)}{time_and_cost(option)}")
-    return f"With tuned software: {'; '.join(parts)}." if parts else ""
+    best, lines = answer.best, []
+    for level in recommendation.LEVELS[1:] if question.software == "plain" else ():
+        other = recommendation.recommend(replace(question, software=level), rates, offers)
+        parts = [
+            f"{offered(question, option)}, {_as_measured(question, option)}{time_and_cost(option)}"
+            for option in [other.ranked[number] for number in dict.fromkeys([0, other.picks.get("proven", 0)]) if other.ranked]
+            if best is None or option.usd < best.usd or option.seconds < best.seconds
+        ]
+        whose = "the vendor's own" if level == "vendor" else level
+        lines += [f"With {whose} software: {'; '.join(parts)}."] if parts else []
+    return lines
 
 
 def _as_measured(question: recommendation.Question, option: recommendation.Option) -> str:
     """Return time and cost at the rates of an option's direct results, before those predicted for any such software; empty without any, or if these are as fast."""
-    rate, predicted = option.rate, option.rate.tokens_per_s or 0.0
-    if rate.measured_low is None or rate.measured_high is None:
-        return ""
-    if rate.measured_low / ALIKE <= predicted <= rate.measured_high * ALIKE:
+    rate = option.rate
+    if not _ran_otherwise(rate) or rate.measured_low is None or rate.measured_high is None:
         return ""
     seconds = [question.startup_s + question.tokens / each for each in (rate.measured_high, rate.measured_low)]
     times, costs = (
@@ -458,6 +465,13 @@ def _as_measured(question: recommendation.Question, option: recommendation.Optio
         for words in (map(estimated_duration, seconds), [estimated_usd(option.usd * each / option.seconds) for each in seconds])
     )
     return f"{times} and {costs} at the rates of its results ({measured_rates(rate)} tokens/s), by prediction "
+
+
+def _ran_otherwise(rate: recommendation.Rate) -> bool:
+    """Return True if the direct results of a rate are all slower, or all faster, than predicted."""
+    if rate.measured_low is None or rate.measured_high is None or rate.tokens_per_s is None:
+        return False
+    return not rate.measured_low / ALIKE <= rate.tokens_per_s <= rate.measured_high * ALIKE
 
 
 def changes(question: recommendation.Question, answer: recommendation.Answer) -> Iterator[str]:

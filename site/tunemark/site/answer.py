@@ -23,7 +23,7 @@ HINT = (
 def answer_html(
     question: Question,
     answer: Answer,
-    tuned: Answer | None,
+    with_software: Sequence[str],
     accelerators: Mapping[str, str],
     cards: Sequence[tuple[str, str, int]],
     *,
@@ -37,8 +37,8 @@ def answer_html(
 
     Parameters
     ----------
-    tuned
-        The answer with tuned software, if the question is about plain software.
+    with_software
+        The best options with other software.
     accelerators
         Names by key; they are linked.
     cards
@@ -70,7 +70,7 @@ def answer_html(
         parts.append(_folded("Tight memory, or may exceed a limit", answer.may_exceed[:SHOWN], question))
         parts.append(_folded("Over a limit", answer.exceeding[:SHOWN], question))
     stacked = with_stack if answer.best is not None else ""
-    lines = [_sentence(line) for line in (*words.changes(question, answer), stacked, words.with_tuned(question, answer, tuned)) if line]
+    lines = [_sentence(line) for line in (*words.changes(question, answer), stacked, *with_software) if line]
     parts.append(_list("What would change this answer", "what-would-change", lines))
     missing = (words.not_fitting(question, answer), words.unknown(answer), words.fill_gap(question, answer, cards), unused)
     parts.append(

@@ -3,6 +3,7 @@
 from tunemark.schema.facts.cards import USUAL_LENGTH
 from tunemark.schema.option_rates import Evidence, rates_for
 from tunemark.schema.recommendation import Question, recommend
+from tunemark.schema.recommendation_words import with_software
 from tunemark.site import recommend_data
 from tunemark.site.answer import answer_html
 from tunemark.site.database import Database
@@ -18,9 +19,11 @@ def first_answer(database: Database) -> str:
     if model is None or not evidence.results:
         return ""
     cards, offers = recommend_data.accelerators(database.rows), recommend_data.offers(database.rows)
-    question, tuned = (Question("lora", TOKENS, USUAL_LENGTH, software=software) for software in ("plain", "tuned"))
+    question = Question("lora", TOKENS, USUAL_LENGTH)
     rates = rates_for(question, model, cards, offers, evidence)
-    answer, faster = (recommend(each, rates, offers) for each in (question, tuned))
+    answer = recommend(question, rates, offers)
     names = {key: card.name for key, card in cards.items()}
     workloads = recommend_data.workloads(database.rows).get(USUAL, [])
-    return answer_html(question, answer, faster, names, workloads, every=False) if answer.best else ""
+    return (
+        answer_html(question, answer, with_software(question, answer, rates, offers), names, workloads, every=False) if answer.best else ""
+    )

@@ -30,7 +30,7 @@ ENTRIES = {
     "tunemark.schema.option_rates": ("Evidence", "KnownRate", "cautions", "no_evidence", "rates_for", "rates_on_stack"),
     "tunemark.schema.throughput": ("Effects",),
     "tunemark.schema.recommendation": ("OWN", "Offer", "Question", "Rate", "UnusedRate", "places_of", "recommend"),
-    "tunemark.schema.recommendation_words": ("not_used", "with_stack"),
+    "tunemark.schema.recommendation_words": ("not_used", "with_software", "with_stack"),
     "tunemark.site.answer": ("answer_html",),
 }
 """Module -> what the scripts of the pages use of it."""

@@ -16,6 +16,7 @@ from tunemark.collector.audit.claim_text import CLAIM, CLAIMS, PAIR, ClaimText, 
 from tunemark.collector.audit.evidence import label
 from tunemark.collector.audit.interval import GB_OR_GIB, Interval
 from tunemark.collector.audit.rule import AMBIGUOUS, IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, WORST_FIRST, Finding
+from tunemark.collector.audit.rules.catalogue import IDLE, WHOLE_MACHINE
 from tunemark.collector.audit.rules.identities import Equation, number, products_of
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
@@ -82,6 +83,11 @@ def _facts_kept(facts: FactBase, claim: ClaimText) -> Iterator[str]:
             yield from (f"{has}{f', x {n}' if n > 1 else ''}" for n in claim.numbers if _near(stated, share, n * amount))
     yield from (why for _, why, agrees in _denials(claim) if agrees and not claim.models)
     count = max((*claim.counts, 1))
+    spans = claim.values("train_time_s") or [Interval.exact(each.value / count) for each in claim.values("device_hours")]
+    for stated, time, card in product(claim.stated("energy_j"), spans, claim.devices[0][:1] if len(claim.devices) == 1 else ()):
+        power = stated.value.value / time.value / count
+        if card.tdp_w and IDLE * card.tdp_w < power <= WHOLE_MACHINE * card.tdp_w:
+            yield f"{stated.printed} is a mean of {power:,.0f} W for each device, whose limit is {card.tdp_w:,g} W"
     for stated in () if claim.models else (*claim.stated("price_usd_per_hour_each"), *claim.stated("price_usd_per_hour")):
         keys, number = {card.key for cards in claim.devices for card in cards}, 1 if stated.kind.endswith("each") else count
         known = [number * row.usd_per_hour / row.accelerator_count for row in facts.prices if row.accelerator in keys]

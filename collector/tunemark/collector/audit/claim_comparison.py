@@ -7,7 +7,7 @@ import math
 import re
 import statistics
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from statistics import fmean
 from typing import Any
@@ -66,7 +66,10 @@ class Ratio:
     range: Range
     words: str
     """Method, devices and software."""
-    level: SoftwareLevel | None
+    levels: tuple[SoftwareLevel | None, SoftwareLevel | None]
+    """Levels of software of both."""
+    fits: bool
+    """True if both have room for the step."""
     by_results: bool = False
     """True if it is the ratio of accepted results of both, from the least to the most."""
 
@@ -100,19 +103,20 @@ def _by_rates(
     Accepted results of the step on both come before predictions; a claim that only a prediction agrees with is `disputed`.
     """
     lengths = [int(each.value) for each in claim.values("sequence_length")][:1] or [model.usual_length, *_lengths(model, sides, fitted)]
-    every = list[Ratio]()
+    of_counts = list[list[Ratio]]()
     for count in claim.counts[:1] or ((1, NODE) if sides[0].card else (1,)):
         steps = list(_steps(claim, sides, cards, count))
-        found = [ratio for length in dict.fromkeys(lengths) for ratio in ratios_of(model, length, steps, fitted)]
-        # The fewest devices with a prediction are those of a claim without their number; its results may be of more.
-        every += [each for each in found if each.by_results or all(known.by_results for known in every)]
+        of_counts.append([ratio for length in dict.fromkeys(lengths) for ratio in ratios_of(model, length, steps, fitted)])
+    # The fewest devices with room are those of a claim without their number; its results may be of more.
+    by_prediction = [[each for each in found if not each.by_results] for found in of_counts]
+    roomy = next((found for found in by_prediction if any(each.fits for each in found)), next(filter(None, by_prediction), []))
+    every = [*roomy, *(each for found in of_counts for each in found if each.by_results)]
     if not every:
         return "the model predicts no rate of the same step on both", ""
     low, high, what, of_prices = 1.0, 1.0, "is {} times as fast", ""
     first, second = (side.card for side in sides)
     if first and second and claim.says("of_cost"):
-        stated_prices = [[each.value] for each in claim.values("price_usd_per_hour_each") or claim.values("price_usd_per_hour")]
-        stated_prices = stated_prices[:: -1 if claim.devices[0][0] != first else 1] if len(stated_prices) == PAIR else []
+        stated_prices = _stated_prices(claim)[:: -1 if claim.devices[0][0] != first else 1]
         prices, others = stated_prices or [usd_per_hour(facts, card) for card in (first, second)]
         if not prices or not others or len(claim.counts) > 1:
             without = " or ".join(card.name for card, known in ((first, prices), (second, others)) if not known)
@@ -121,21 +125,26 @@ def _by_rates(
         # Others may pay any of the known prices.
         low, high = prices[0] / prices[-1], others[-1] / others[0]
         what = "trains {} times as much for a dollar"
-        of_prices = (
-            f", at {'the stated' if stated_prices else 'the lowest list'} prices on demand, {usd(prices[0])} and {usd(others[0])} an hour"
-        )
+        of_prices = f", at {'the stated prices' if stated_prices else 'the lowest list prices on demand'}, {usd(prices[0])} and {usd(others[0])} an hour"
     by_results, predicted = ([each for each in every if each.by_results is known] for known in (True, False))
     best, likely = (min(known, key=lambda each: distance(stated, each.range)) for known in (by_results or predicted, predicted))
     basis = "by accepted results of" if best.by_results else "the 90% interval predicted for"
     reason = f"{sides[0].name} {what.format(significant(best.range.value))} as {sides[1].name}, {_ends(best.range)}, {basis} {best.words}{of_prices}"
-    levels = {each.level: each.range for each in sorted(predicted, key=lambda each: -distance(stated, each.range))}
+    others_known = {each.levels: each for each in sorted(predicted, key=lambda each: -distance(stated, each.range))}
     if not best.by_results:
-        del levels[best.level]
-    if levels and not of_prices and not sides[0].stack:
-        known = (f"{significant(levels[level].value)} with {level} software" for level in LEVELS if level in levels)
+        del others_known[best.levels]
+    if others_known and not of_prices and not sides[0].stack:
+        known = (f"{significant(each.range.value)} {_software(*levels)}" for levels, each in others_known.items())
         reason += f"; by prediction {', '.join(known)}"
     place = placed(stated, best.range, (low, high))
     return reason, "disputed" if place == "outside" and overlap(stated, likely.range) else place
+
+
+def _stated_prices(claim: ClaimText) -> list[list[float]]:
+    """Return the prices of two devices in dollars an hour, in the order of the text; empty unless it states both, of which one may be without `per hour`."""
+    hourly = claim.stated("price_usd_per_hour_each") or claim.stated("price_usd_per_hour")
+    known = sorted([*hourly, *(claim.stated("cost_usd") if len(hourly) == 1 else [])], key=lambda each: each.place)
+    return [[each.value.value] for each in known] if len(known) == PAIR else []
 
 
 def _ends(likely: Range) -> str:
@@ -192,11 +201,12 @@ def _steps(claim: ClaimText, sides: Sides, cards: list[AcceleratorCard], count: 
     """Yield both sides on a number of devices in each setting that the text leaves open: device, method, and level of software."""
     of_devices = sides[0].card is not None
     levels: tuple[SoftwareLevel, ...] = ("tuned",) if of_devices and claim.says("tuned") else LEVELS if of_devices else ("plain", "tuned")
-    choices = product(cards[:1] if of_devices else cards, _methods(claim, sides), levels[:1] if sides[0].level else levels)
-    for card, method, level in choices:
+    pairs = product(levels, levels) if of_devices else zip(levels, levels, strict=True)
+    choices = product(cards[:1] if of_devices else cards, _methods(claim, sides), list(pairs)[: 1 if sides[0].level else None])
+    for card, method, chosen in choices:
         first, second = (
             replace(side, devices=side.devices or count, card=side.card or card, method=side.method or method, level=side.level or level)
-            for side in sides
+            for side, level in zip(sides, chosen, strict=True)
         )
         yield first, second
 
@@ -206,28 +216,56 @@ def _methods(claim: ClaimText, sides: Sides) -> tuple[Method, ...]:
     return claim.possible_methods[:1] if all(side.method for side in sides) else claim.possible_methods
 
 
+@dataclass(frozen=True, slots=True)
+class _Rates:
+    """The rates of a model with rows of this length; each is computed once."""
+
+    model: ModelCard
+    length: int
+    fitted: Evidence
+    known: dict[tuple[object, ...], dict[str, Rate]] = field(default_factory=dict)
+
+    def of(self, side: Side, asked: Asked) -> tuple[Rate, Combination] | None:
+        """Return the rate of a step with what is predicted, if it is known."""
+        if side.card is None or side.devices is None or side.method is None or side.level is None:
+            return None
+        key = (side.card.key, side.devices, side.level, asked.loop, asked.any_software, *side.given.items())
+        if key not in self.known:
+            rates = option_rates(self.model, self.length, [(side.card, side.devices)], self.fitted, (side.level,), asked)
+            self.known[key] = {each.method: each for each in rates if each.tokens_per_s}
+        if (rate := self.known[key].get(side.method.value)) is None:
+            return None
+        plans, _ = Plans(self.model, self.length, self.fitted.effects, asked).on(side.card, side.devices, side.method, side.level)
+        return rate, combination_on(side.card, best_of(side.card, plans)[0].shape, side.level, asked)
+
+    def levels(self, side: Side) -> list[SoftwareLevel]:
+        """Return the levels of software with which the rate of a step is known."""
+        return [level for level in LEVELS if self.of(replace(side, level=level), Asked(dict(side.given)))]
+
+
+def _comparable(sides: Sides, rates: _Rates) -> bool:
+    """Return True for software of one level on both, or of the only one that is known on one device; a vendor's own is set against others only then."""
+    first, second = sides
+    if first.level == second.level or first.card == second.card:
+        return True
+    alone = [side.level for side in sides if rates.levels(side) == [side.level]]
+    return bool(alone) and ("vendor" in alone or "vendor" not in {first.level, second.level})
+
+
 def ratios_of(model: ModelCard, length: int, pairs: Iterable[Sides], fitted: Evidence) -> Iterator[Ratio]:
     """Yield the ratio of the rates of each pair of steps, as predicted, and by accepted results if both have any."""
-    known = dict[tuple[object, ...], dict[str, Rate]]()
+    rates = _Rates(model, length, fitted)
     for pair in pairs:
         first, second = pair
-        found, steps = list[Rate](), list[Combination]()
-        for side in pair:
-            if side.card is None or side.devices is None or side.method is None or side.level is None:
-                continue
+        found = list[tuple[Rate, Combination]]()
+        for side in pair if _comparable(pair, rates) else ():
             # Loops of one level that no result is of differ as any do.
             loop = side.stack and (STACKS[side.stack].loop_for(model) or side.stack)
-            asked = Asked(dict(side.given), loop=loop if first.level == second.level else "", any_software=True)
-            key = (side.card.key, side.devices, side.level, asked.loop, *side.given.items())
-            if key not in known:
-                rates = option_rates(model, length, [(side.card, side.devices)], fitted, (side.level,), asked)
-                known[key] = {each.method: each for each in rates if each.tokens_per_s}
-            if rate := known[key].get(side.method.value):
-                plans, _ = Plans(model, length, fitted.effects, asked).on(side.card, side.devices, side.method, side.level)
-                found.append(rate)
-                steps.append(combination_on(side.card, best_of(side.card, plans)[0].shape, side.level, asked))
+            asked = Asked(dict(side.given), loop=loop if first.level == second.level else "", any_software=not rates.levels(side))
+            if known := rates.of(side, asked):
+                found.append(known)
         if len(found) == PAIR:
-            one, other = found
+            (one, other), steps = zip(*found, strict=True)
             spread, ratio = spread_of_ratio(fitted.effects, *steps), (one.tokens_per_s or 0.0) / (other.tokens_per_s or 1.0)
             predicted = Range(ratio, ratio / spread, ratio * spread)
             alike = [(step.accelerator, step.devices, step.level, step.shape.checkpointing, step.shape.sharding) for step in steps]
@@ -236,7 +274,8 @@ def ratios_of(model: ModelCard, length: int, pairs: Iterable[Sides], fitted: Evi
                 most = max(1.0, ratio) * NOISE_OF_PAIR if second.method is Method.LORA else math.inf
                 least = min(1.0, ratio) / NOISE_OF_PAIR if first.method is Method.LORA else 0.0
                 predicted = Range(ratio, max(predicted.low, least), min(predicted.high, most))
-            yield Ratio(predicted, _setting(*pair), first.level)
+            levels, fits = (first.level, second.level), "no" not in {one.memory, other.memory}
+            yield Ratio(predicted, _setting(*pair), levels, fits)
             # Results ran with plans of their own.
             own = any(side.given for side in pair) or (first.stack and first.level == second.level)
             if not own and one.usual and other.usual:
@@ -244,14 +283,19 @@ def ratios_of(model: ModelCard, length: int, pairs: Iterable[Sides], fitted: Evi
                 # Several results show how they differ; of a single one, that is the noise.
                 by = NOISE_OF_RATIO if least == most or other_least == other_most else 1.001
                 likely = Range(middle / other_middle, least / other_most / by, most / other_least * by)
-                yield Ratio(likely, _setting(*pair), first.level, by_results=True)
+                yield Ratio(likely, _setting(*pair), levels, fits, by_results=True)
 
 
 def _setting(first: Side, second: Side) -> str:
     """Return method, software and devices of two steps in words."""
     each = f"{first.devices} of each" if first.devices == second.devices else f"{first.devices} and {second.devices}"
     on = f"{first.devices} x {first.card.name}" if first.card and first.card == second.card else each
-    return f"{METHODS[str(first.method)]}{'' if first.stack else f' with {first.level} software'} on {on}"
+    return f"{METHODS[str(first.method)]} {'' if first.stack else f'{_software(first.level, second.level)} '}on {on}"
+
+
+def _software(first: SoftwareLevel | None, second: SoftwareLevel | None) -> str:
+    """Return the levels of software of two steps in words."""
+    return f"with {first} software" if first == second else f"with {first} software against {second}"
 
 
 def _ledgers(

@@ -17,6 +17,7 @@ from tunemark.collector.audit.claim_records import meanings, readings
 from tunemark.collector.audit.claim_text import CLAIM, CLAIMS, PAIR, ClaimText, words
 from tunemark.collector.audit.claim_ways import changes_of, methods_of, of_subject, sides_of
 from tunemark.collector.audit.evidence import AuditedResult, Evidence
+from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.load import audited_record, load_evidence
 from tunemark.collector.audit.printed_figures import WORDS, narrow_format
 from tunemark.collector.audit.rule import AMBIGUOUS, IMPOSSIBLE, SUSPICIOUS, WORST_FIRST, Finding, audit
@@ -124,7 +125,7 @@ def _comparison(read: str, reason: str, place: str) -> Judged:
     """Return the verdict on how two sides compare, or a time with those of others."""
     verdict = {"within": PLAUSIBLE, "near": AMBIGUOUS, "disputed": AMBIGUOUS, "outside": SUSPICIOUS}.get(place, NOT_JUDGED)
     if place == "near":
-        reason += "; that leaves the claim open"
+        reason += "; within the interval of 99% the claim stays open"
     doubted = verdict in {SUSPICIOUS, AMBIGUOUS}
     findings = (Finding(AuditVerdict(verdict), (CLAIM,), read, reason, ("tokens_per_s",), rule="predicted-rate"),) if doubted else ()
     return Judged(reason, verdict, read, findings, compared=bool(place))
@@ -321,7 +322,9 @@ def _priced(
     size = 1e6 if costs or not tokens else tokens[0].value.value
     costs = costs or (claim.stated("cost_usd") if tokens else [])
     length = run.conditions.sequence_length or model.usual_length
-    priced = {card.key: card_prices for card in cards or facts.accelerators.values() if (card_prices := usd_per_hour(facts, card))}
+    hourly = claim.values("price_usd_per_hour_each") or [each / run.devices for each in claim.values("price_usd_per_hour")]
+    own = [each.value for each in hourly[:1]] if cards else []
+    priced = {card.key: of_card for card in cards or facts.accelerators.values() if (of_card := own or usd_per_hour(facts, card))}
     if not costs or not priced:
         return None
     places = [(facts.accelerators[key], count) for key in priced for count in ([run.devices] if cards else (1, NODE))]
@@ -333,10 +336,16 @@ def _priced(
     low = min(prices[0] * devices / HOUR_S / speed.high * size for prices, devices, speed in speeds)
     high = max(prices[-1] * devices / HOUR_S / speed.low * size for prices, devices, speed in speeds)
     [stated, *_] = costs
-    side = "below" if stated.value.high < low else "above" if stated.value.low > high else "within"
-    reason = f"{stated.printed} is {side} {usd(low)} to {usd(high)} for {tokens_in_words(size)}, by list prices on demand and the rates predicted"
-    far = stated.value.high < CHEAP * low or stated.value.low > DEAR * high
-    return Judged(reason, PLAUSIBLE if side == "within" else SUSPICIOUS if far else AMBIGUOUS)
+    value = stated.value
+    if cards and (than := words("cheaper_than").search(claim.text)):
+        # The device costs at least what claims to be cheaper, and at most what claims to be dearer.
+        value = Interval(value.value, *((0.0, value.value) if than["dearer"] else (value.value, math.inf)))
+    side = "below" if value.high < low else "above" if value.low > high else "within"
+    side = side if side != "within" or low <= stated.value.value <= high or value is not stated.value else "rounded, within"
+    by = "the stated price" if own else "list prices on demand"
+    reason = f"{stated.printed} is {side} {usd(low)} to {usd(high)} for {tokens_in_words(size)}, by {by} and the rates predicted"
+    far = value.high < CHEAP * low or value.low > DEAR * high
+    return Judged(reason, SUSPICIOUS if far else PLAUSIBLE if side.endswith("within") else AMBIGUOUS)
 
 
 def _accepted(claim: ClaimText, run: AuditedResult, model: ModelCard, fitted: KnownRates) -> list[KnownRate]:

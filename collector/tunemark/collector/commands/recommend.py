@@ -138,23 +138,26 @@ def recommend(
     def of_machines(rates: Iterable[Rate]) -> list[Rate]:
         return [each for each in rates if each.accelerator not in counted or (each.accelerator, each.devices) in asked]
 
-    options, levels = (card, cards, offers, evidence), LEVELS if chosen_stack else LEVELS[:1]
-    rates = of_machines(rate for each in levels for rate in rates_for(replace(question, software=each), *options, chosen_stack))
+    options = (card, cards, offers, evidence)
+    rates = of_machines(
+        rate
+        for each in (LEVELS if chosen_stack else LEVELS[:1])
+        for rate in rates_for(replace(question, software=each), *options, chosen_stack)
+    )
     answer = best_options(question, rates, offers)
     stacked = (
         ""
         if stack
         else recommendation_words.with_stack(question, answer, offers, lambda name: of_machines(rates_on_stack(question, *options, name)))
     )
-    tuned = best_options(replace(question, software="tuned"), rates, offers) if question.software == "plain" else None
     words = recommendation_words
-    changes, with_tuned = [*words.changes(question, answer)], words.with_tuned(question, answer, tuned)
+    changes, with_software = [*words.changes(question, answer)], words.with_software(question, answer, rates, offers)
     not_used = words.not_used(question, card.key, no_evidence(evidence, card))
     if as_json:
         said = {
             "headline": words.headline(question, answer),
             "alternatives": words.alternatives(question, answer),
-            "with_tuned": with_tuned,
+            "with_software": with_software,
             "with_stack": stacked,
             "changes": changes,
             "not_used": not_used,
@@ -168,7 +171,7 @@ def recommend(
         remarks.append(f'Results of this model, if there are any: tunemark query "{query}"')
     if caution := cautions(card, length, question.tokens):
         typer.echo(f"{caution}\n")
-    _print(card, question, answer, (stacked, with_tuned), remarks, "$" if money == "USD" else f"{money} ")
+    _print(card, question, answer, (stacked, *with_software), remarks, "$" if money == "USD" else f"{money} ")
 
 
 def _allowed(facts: FactBase, keys: Sequence[str], most_memory_gib: str) -> tuple[str, ...]:

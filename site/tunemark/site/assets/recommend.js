@@ -4,7 +4,7 @@
   const { CONFIG_FIELDS, OTHER_KEYS, config_fields, model_of_size, size_in_words } = globalThis.tunemark.any_model;
   const { instead_of, key_of_model, model_keys, not_modelled, with_memory } = globalThis.tunemark.names, { metal_bytes, model_contradictions } = globalThis.tunemark.cards;
   const { seconds_of, tokens_in_row, whole_number } = globalThis.tunemark.formats;
-  const { OWN, Offer, Question, UnusedRate, places_of, recommend } = globalThis.tunemark.recommendation, { not_used, with_stack } = globalThis.tunemark.recommendation_words;
+  const { OWN, Offer, Question, UnusedRate, places_of, recommend } = globalThis.tunemark.recommendation, { not_used, with_software, with_stack } = globalThis.tunemark.recommendation_words;
   const { FAMILIES } = globalThis.tunemark.families, { Evidence, KnownRate, cautions, no_evidence, rates_for, rates_on_stack } = globalThis.tunemark.option_rates, { Effects, architecture_of } = globalThis.tunemark.throughput;
   // What Python computes with: cards with dictionaries, the fitted model, and its results.
   const prepared = (data) => {
@@ -51,11 +51,10 @@
   // In another currency the prices are converted before anything is computed, so that every figure of the answer has it.
   const answered = (index, model, question, rates, { code, rate } = { code: "USD", rate: 1 }, hardware = index.cards) => {
     const offers = rate === 1 ? index.offers : index.offers.map((offer) => make(Offer, [], { ...offer, usd_per_hour: offer.usd_per_hour * rate }));
-    const tuned = question.software === "plain" ? recommend(make(Question, [], { ...question, software: "tuned" }), rates, offers) : null;
     const page = index.models[model.key]?.name === model.name ? `models/${model.key}.html` : "", cards = index.workloads[model.key] ?? [];
     const answer = recommend(question, rates, offers), caution = cautions(model, question.sequence_length, question.tokens), unused = not_used(question, model.key, no_evidence(index.evidence, model));
     const ratesWith = (stack) => ((rates.others ??= {})[`${stack} ${question.software}`] ??= rates_on_stack(question, model, hardware, offers, index.evidence, stack)); // kept with the usual ones
-    const html = answer_html(question, answer, tuned, index.names, cards, true, page, caution, unused, with_stack(question, answer, offers, ratesWith));
+    const html = answer_html(question, answer, with_software(question, answer, rates, offers), index.names, cards, true, page, caution, unused, with_stack(question, answer, offers, ratesWith));
     return code === "USD" ? html : html.replaceAll("$", `${code}\u00a0`);
   };
   globalThis.tunemarkHome = { answered, modelOf, prepared };
