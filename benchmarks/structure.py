@@ -45,7 +45,7 @@ BUDGETS = (
     Budget("schema", "schema", PYTHON, 12_607, 8_000),
     # What is left has no second copy and no dead code: less would be fewer device families, studies or settings.
     Budget("harness", "harness", PYTHON, 8_965, 7_000),
-    Budget("collector", "collector", PYTHON, 16_196, 12_000),
+    Budget("collector", "collector", PYTHON, 16_223, 12_000),
     Budget("of it the gate", "collector/tunemark/collector/gate", PYTHON, 3_400, 3_400),
     Budget("site", "site", PYTHON, 4_167, 4_600),
     Budget("site, scripts and styles", "site", (".js", ".css"), 2_600, 2_600),

@@ -167,7 +167,7 @@ def answered(
     )
 
 
-@pytest.mark.parametrize("count", [60, pytest.param(500, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("count", [60, pytest.param(500, marks=[pytest.mark.nightly, pytest.mark.timeout(1800)])])
 def test_page_and_python_answer_random_questions_alike(script_alone: Callable[[str], Page], count: int) -> None:
     draw = random.Random(17)  # noqa: S311 - repeatable questions
     evidence, offers = made_up_evidence(draw), made_up_offers(draw)

@@ -19,6 +19,7 @@ from tunemark.collector.audit.rule import AMBIGUOUS, IMPOSSIBLE, INCONSISTENT, S
 from tunemark.collector.audit.rules.catalogue import IDLE, WHOLE_MACHINE
 from tunemark.collector.audit.rules.identities import Equation, number, products_of
 from tunemark.schema.errors import TunemarkError
+from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import GB, GIB, HOUR_S, percent, usd
 from tunemark.schema.physics.architecture import count_parameters
@@ -47,6 +48,13 @@ DEAR = 2
 """Times the highest known price of a device above which a price is doubted: people rent whole machines, of which others stand idle."""
 LONG = re.compile(r"(?:hour|day|week|month)s?$", re.IGNORECASE)
 """Ends of rates over a long time."""
+OF_CARDS: tuple[tuple[str, str, Callable[[AcceleratorCard], float | None]], ...] = (
+    ("bandwidth", "memory bandwidths in GB/s", lambda card: card.memory_bandwidth_gb_s),
+    ("mem|ram|hbm", "memories in GiB", lambda card: card.memory_gib),
+    ("tdp|power", "board powers in W", lambda card: card.tdp_w),
+    ("", "dense peaks in TFLOP/s in 16 bits", lambda card: max((card.peak_tflops.get(each, 0.0) for each in SIXTEEN_BIT), default=None)),
+)
+"""Words for a figure of cards, and the figure, the first that is found."""
 PROVIDERS = 3
 """Providers whose prices tell what a device costs at least."""
 ROUNDED = 0.15
@@ -81,7 +89,7 @@ def _facts_kept(facts: FactBase, claim: ClaimText) -> Iterator[str]:
         for stated, (has, amount) in product(claim.stated(kind), _of_catalogue(claim.devices, _peaks(claim), kind)):
             share = SLACK / 5 if "flop" in kind else GB_OR_GIB
             yield from (f"{has}{f', x {n}' if n > 1 else ''}" for n in claim.numbers if _near(stated, share, n * amount))
-    yield from (why for _, why, agrees in _denials(claim) if agrees and not claim.models)
+    yield from (why for _, why, agrees in (*_denials(claim), *_times_of_cards(claim)) if agrees and not claim.models)
     count = max((*claim.counts, 1))
     spans = claim.values("train_time_s") or [Interval.exact(each.value / count) for each in claim.values("device_hours")]
     for stated, time, card in product(claim.stated("energy_j"), spans, claim.devices[0][:1] if len(claim.devices) == 1 else ()):
@@ -351,6 +359,7 @@ def device_facts(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
             others = _of_catalogue((variants,), [], stated.kind)
             if others and not _near(stated, ROUNDED, *(n * amount for n, (_, amount) in product(claim.numbers, others))):
                 yield _finding(INCONSISTENT, stated.printed, f"{', '.join(has for has, _ in others)}, not {stated.printed}")
+    yield from (_finding(INCONSISTENT, printed, why) for printed, why, agrees in _times_of_cards(claim) if not agrees)
     # Beside figures of a catalogue, power is that of the board.
     powers = claim.stated("power_w") if len(claim.stated("bandwidth")) == len(claim.devices) == 1 and not claim.models else ()
     for stated in powers if len(powers) == 1 and not claim.says("held_power") else ():
@@ -358,6 +367,21 @@ def device_facts(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
         if limits and not more and not _near(stated, ROUNDED, *(n * limit for n, limit in product(claim.numbers, limits))):
             board = " or ".join(f"{limit:,.0f} W" for limit in dict.fromkeys(limits))
             yield _finding(INCONSISTENT, stated.printed, f"the board power of {cards[0].name} is {board}, not {stated.printed}")
+
+
+def _times_of_cards(claim: ClaimText) -> Iterator[tuple[str, str, bool]]:
+    """Yield how many times the memory, the bandwidth, the peak or the power of another device one has, as stated, as the cards have it, and whether they agree."""
+    if len(claim.devices) != PAIR:
+        return
+    for stated in claim.stated("times_of_card"):
+        name, of_card = next((name, of_card) for word, name, of_card in OF_CARDS if re.search(word, stated.printed, re.IGNORECASE))
+        pairs = [(of_card(one) or 0.0, of_card(other) or 0.0) for one, other in product(*claim.devices)]
+        ratios = [max(a, b) / min(a, b) for a, b in pairs if a and b]
+        if ratios:
+            (first, *_), (second, *_) = claim.devices
+            a, b = pairs[0]
+            why = f"the {name} of {first.name} and {second.name} are {a:,g} and {b:,g}: {ratios[0]:.2f} times"
+            yield stated.printed, why, _near(stated, ROUNDED, *ratios)
 
 
 def _denials(claim: ClaimText) -> Iterator[tuple[str, str, bool]]:

@@ -207,7 +207,9 @@ def _enough(
     claim: ClaimText, run: AuditedResult, model: ModelCard, card: AcceleratorCard, known: Callable[[], KnownRates]
 ) -> Judged | None:
     """Return that half of the devices are enough which a text says are needed; None if it says no such thing, or they are not."""
-    fewer, asked = run.devices // 2, _asked(claim, run.conditions)
+    asked = _asked(claim, run.conditions)
+    # Who needs them may have the unfused optimizer of older versions.
+    fewer, asked = run.devices // 2, replace(asked, given={"optimizer": "adamw"} | asked.given)
     if run.claims or not fewer or not claim.says("needs_devices"):
         return None
     method = Method.LORA if run.conditions.method is Method.PEFT else run.conditions.method

@@ -61,8 +61,9 @@ def estimate(
     ] = None,
     rank: Annotated[int | None, ui.option("--rank", "Rank of the adapters. Default: 16.")] = None,
     optimizer: Annotated[
-        str, ui.option("--optimizer", "adamw (default, unfused), adamw-fused, [paged-]adamw-8bit, paged-adamw, sgd or adafactor.")
-    ] = "adamw",
+        str | None,
+        ui.option("--optimizer", "Default: the stack's; adamw (unfused), adamw-fused, [paged-]adamw-8bit, paged-adamw, sgd or adafactor."),
+    ] = None,
     stack: ui.StackName = None,
     tokens: ui.Tokens = None,
     samples: ui.Samples = None,
@@ -100,7 +101,7 @@ def estimate(
         "checkpointing": checkpointing and ui.chosen("--checkpointing", checkpointing, Checkpointing),
         "sharding": sharding,
         "lora_rank": rank,
-        "optimizer": None if (kind := _as_in_transformers(optimizer)) == "adamw" else kind,
+        "optimizer": _as_in_transformers(optimizer) if optimizer else None,
         "activations": given.get("parameters") and _property("parameters", given["parameters"]),
         **{name: _property(name, text) for name, text in given.items()},
     }
