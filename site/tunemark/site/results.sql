@@ -132,7 +132,7 @@ with shown as (
     from mlperf_entries
     union all
     select result_id, 3, 'Samples/s', rate(samples_per_s, samples_per_s_low, samples_per_s_high),
-        case when packing and sequence_length is not null then 'a sample is a packed row of ' || whole(sequence_length) || ' tokens' else 'samples as counted in the logs' end
+        case when packing and sequence_length is not null then 'a sample is a packed sequence of ' || whole(sequence_length) || ' tokens' else 'samples as counted in the logs' end
             || '; while training; ' || coalesce('95% interval over the runs ' || nullif(shown_interval(samples_per_s_low, samples_per_s_high), ''), 'no interval')
     from mlperf_entries
     union all
