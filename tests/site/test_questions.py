@@ -1,5 +1,6 @@
 """A reader finds the answer to each question of `questions.toml` in at most two clicks from the home page, in the site of the committed data."""
 
+import gzip
 import re
 import tomllib
 from collections import defaultdict
@@ -13,6 +14,8 @@ from test_browser import Visit
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 MAX_CLICKS = 2
+HOME_BYTES, COST_BYTES = 150_000, 200_000
+"""Of all files that home loads, compressed, and of the HTML of the cost page."""
 QUESTIONS = tomllib.loads(Path(__file__).with_name("questions.toml").read_text(encoding="utf-8"))
 PATHS: dict[tuple[str, ...], dict[str, list[str]]] = defaultdict(dict)
 """The questions of each path, with the patterns of their answers."""
@@ -45,6 +48,20 @@ def take(visit: Visit, kind: str, words: str) -> None:
     page.wait_for_load_state("load")
     if page.locator("#tm-compare").count():
         page.wait_for_selector("#tm-compare[data-ready]")
+
+
+def test_what_home_loads_and_the_cost_page_keep_to_their_budgets(browser: Browser, address: str, whole_site: Path) -> None:
+    site = whole_site / "site"
+    with Visit(browser, address, "index.html") as visit:
+        loaded = [(site / url.removeprefix(address)).read_bytes() for url in visit.requests]
+    assert sum(len(gzip.compress(content)) for content in loaded) <= HOME_BYTES
+    assert (site / "cost.html").stat().st_size <= COST_BYTES
+
+
+def test_runs_that_test_an_installation_are_in_the_data_alone(whole_site: Path) -> None:
+    site = whole_site / "site"
+    assert "smoke-lora" in (site / "data" / "results.csv").read_text(encoding="utf-8")
+    assert not [path for path in (*site.glob("results/*"), *site.glob("workloads/*")) if "smoke-lora" in path.read_text(encoding="utf-8")]
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: ", ".join(path) or "home")

@@ -20,7 +20,7 @@ from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.records.reading import schema_files
 from tunemark.schema.safe_text import is_formula
 from tunemark.site.database import Database, grouped
-from tunemark.site.page import ENDING, NAME, QUESTION, Row, address, result_path
+from tunemark.site.page import NAME, QUESTION, Row, address
 from tunemark.site.render import compact_json, file_name
 from tunemark.site.text import one_line
 
@@ -145,7 +145,7 @@ def _write_results(database: Database, links: Mapping[str, Mapping[str, str]], r
         details[key] = grouped(found, lambda row: str(row.get("record_id") or row["result_id"]))
     for row in rows:
         result = row["result_id"]
-        pages = {"page": f"{result_path(result)}{ENDING}", "record": None, "steps": None, **links.get(result, {})}
+        pages = {"page": None, "record": None, "steps": None, **links.get(result, {})}
         owned = {
             key: [{name: value for name, value in each.items() if name not in OWNERS} for each in found.get(result, [])]
             for key, found in details.items()

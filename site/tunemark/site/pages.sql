@@ -83,6 +83,8 @@ left join (select price, accelerator_count as billed_count from prices) using (p
 left join (select record_id as result_id, printed as model_printed from labels where label = 'model') using (result_id)
 left join (select distinct result_id, true as pretraining from result_facts where topic = 'settings' and name = 'task' and value = 'pre-training steps') using (result_id)
 left join (select result_id, effective as quantisation from effective where setting = 'quantisation') using (result_id)
+-- A run that tests an installation is listed until another workload is measured later: a demo shows its own.
+where coalesce(r.workload not in (select workload from workloads where tier = 'smoke') or r.started_at > (select max(started_at) from results join workloads using (workload) where tier <> 'smoke'), true)
 order by place;
 
 -- The numbers that pages state about the whole database. A page with a count of its own would differ from the others one day.
@@ -104,8 +106,6 @@ from (
     select
         count(*) as results,
         count(*) filter (r.source = 'measured') as measured,
-        count(*) filter (r.source = 'measured' and coalesce(unit, 'cpu') = 'cpu') as on_cpu,
-        count(*) filter (r.source <> 'measured') as not_measured,
         count(*) filter (trust in ('measured', 'reproduced') and unit <> 'cpu') as on_accelerators,
         count(*) filter (trust = 'published') as published,
         count(*) filter (trust = 'converted') as converted,
@@ -113,7 +113,7 @@ from (
         count(*) filter (findings > 0) as with_finding,
         count(distinct accelerator) as accelerators,
         count(distinct model) as models
-    from results r left join accelerators using (accelerator)
+    from listed_results r left join accelerators using (accelerator)
 ) as counted;
 
 -- The highest rate and the lowest cost by accelerator, model and method, of results that finished. A rate about which the audit has a finding
@@ -172,7 +172,7 @@ left join current_prices c using (price);
 -- Additions to the data with the day of each, newest first: for the feed, and for the page of changes.
 create temp table additions as
 select strftime(make_timestamp(started_us), '%Y-%m-%dT%H:%M:%S') as day, 'results/' || result_id as path, 'Result: ' || title as title, summary
-from listed_results where source = 'measured' and started_us is not null and workload not in (select workload from workloads where tier = 'smoke')
+from listed_results where source = 'measured' and started_us is not null
 union all
 select cast(read_on as varchar), 'documents/' || s.source, 'Source: ' || s.title, whole(count(r.result_id)) || ' result' || case when count(r.result_id) = 1 then '' else 's' end || '. ' || s.summary
 from sources s left join results r using (source) where read_on is not null group by s.source, read_on, s.title, s.summary
@@ -182,8 +182,9 @@ select effective_on, 'cost#' || provider || '-' || effective_on, 'Prices: ' || w
 from listed_prices group by provider, effective_on
 order by day desc, path;
 
--- Series of runs with a page: those of a workload that does more than test an installation.
-create temp table listed_series as from studies where workload not in (select workload from workloads where tier = 'smoke');
+-- Series of runs with a page, and the workloads with one.
+create temp table listed_series as from studies semi join listed_results using (study_id);
+create temp table listed_workloads as from workloads where tier <> 'smoke' or workload in (select workload from listed_results);
 
 -- Rounds of MLPerf Training that were published and are not imported.
 create temp table newer_rounds as
@@ -195,13 +196,13 @@ create or replace temp macro unit_note(trains, devices_per_unit) as nullif(conca
 -- Accelerators with a page: those with a result or a price.
 create temp table listed_accelerators as
 select * from accelerators
-where accelerator in (select accelerator from results) or accelerator in (select accelerator from prices)
+where accelerator in (select accelerator from listed_results) or accelerator in (select accelerator from prices)
 order by vendor, name, accelerator;
 
 -- Findings about each record, worst first, with the place of each finding's rule and records.
 create temp table listed_findings as
 with places as (
-    select result_id as record, source, 'results/' || result_id as href from results
+    select result_id as record, source, 'results/' || result_id as href from listed_results
     union all
     select statement_id, source, 'documents/' || source || '#' || statement_id from statements
 ), about as (

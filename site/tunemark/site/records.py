@@ -11,7 +11,7 @@ from pathlib import Path
 from tunemark.schema.files import project_root
 from tunemark.schema.records.published import FORMAT, SET_FORMAT
 from tunemark.site.database import Database
-from tunemark.site.page import DEFAULT_URL, Row
+from tunemark.site.page import DEFAULT_URL, ENDING, Row, result_path
 from tunemark.site.render import file_name
 
 RECORDS = "data/records"
@@ -39,11 +39,10 @@ class Catalogue:
 
     @cached_property
     def files(self) -> dict[str, dict[str, str]]:
-        """The paths in the site of the record and of the steps of each result, where there are any."""
-        made = {
-            row["result_id"]: {"steps": f"{RECORDS}/{row['result_id']}.steps.csv"}
-            for row in self.database.rows("select distinct result_id from steps")
-        }
+        """The paths in the site of the page, the record and the steps of each result, where there are any."""
+        made = {row["result_id"]: {"page": f"{result_path(row['result_id'])}{ENDING}"} for row in self.results}
+        for row in self.database.rows("select distinct result_id from steps"):
+            made.setdefault(row["result_id"], {})["steps"] = f"{RECORDS}/{row['result_id']}.steps.csv"
         for path, rows in self._collected:
             for row in rows if path else ():
                 made.setdefault(row["result_id"], {})["record"] = f"{RECORDS}/{row['result_id']}.json"

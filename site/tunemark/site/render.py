@@ -173,8 +173,6 @@ def _cell(context: Context, cell: Cell, column: Column, table: Table, *, first: 
         parts.append(f' class="{" ".join(classes)}"')
     if cell.sort is not None and table.interactive:
         parts.append(f' data-sort="{escape(cell.sort)}"')
-    if table.stacked:
-        parts.append(f' data-head="{escape(column.heading)}"')
     parts.append(">")
     if cell.badge:
         explained = f' title="{escape(cell.explained)}"' if cell.explained else ""

@@ -116,7 +116,7 @@ order by result_id, position;
 
 create temp table unknown_headlines as
 select result_id, 'Unknown: ' || string_agg(case key when 'cost' then key else in_sentence(quantity_label(key)) end, ', ' order by key = 'cost', position) || '.' as text
-from (select result_id, position, key from results, headline_keys) anti join headlines using (result_id, key)
+from (select result_id, position, key from listed_results, headline_keys) anti join headlines using (result_id, key)
 group by result_id;
 
 -- The figures at the top of the page of an MLPerf entry.
@@ -132,7 +132,7 @@ with shown as (
     from mlperf_entries
     union all
     select result_id, 3, 'Samples/s', rate(samples_per_s, samples_per_s_low, samples_per_s_high),
-        case when packing and sequence_length is not null then 'a sample is a packed row of ' || whole(sequence_length) || ' tokens' else 'samples as counted in the logs' end
+        case when packing and sequence_length is not null then 'a sample is a packed sequence of ' || whole(sequence_length) || ' tokens' else 'samples as counted in the logs' end
             || '; while training; ' || coalesce('95% interval over the runs ' || nullif(shown_interval(samples_per_s_low, samples_per_s_high), ''), 'no interval')
     from mlperf_entries
     union all
@@ -164,7 +164,7 @@ from lines group by result_id, verdict, severity order by result_id, severity;
 create temp table more_figures as
 with figures as (
     select result_id, trust, key, figure, evaluation_rows, case key when 'accuracy' then accuracy_se when 'eval_loss' then eval_loss_se end as error
-    from results unpivot (
+    from listed_results unpivot (
         figure for key in (step_time_s, epoch_time_s, wall_s, model_memory_bytes, loss_start, train_loss, eval_loss, accuracy, energy_per_run_j, energy_per_sample_j)
     )
 )
@@ -180,10 +180,10 @@ from figures f left join result_facts d on d.result_id = f.result_id and d.topic
 where trust = 'converted' and key in ('step_time_s', 'eval_loss', 'energy_per_run_j', 'energy_per_sample_j')
     or trust <> 'converted' and key not in ('step_time_s', 'energy_per_run_j', 'energy_per_sample_j')
 union all
-select result_id, 20, 'Evaluation rows', whole(evaluation_rows), null from results where trust <> 'converted' and evaluation_rows is not null
+select result_id, 20, 'Evaluation rows', whole(evaluation_rows), null from listed_results where trust <> 'converted' and evaluation_rows is not null
 union all
 select result_id, 21, 'Padding efficiency', percent1(padding_efficiency), 'real tokens as a share of slots'
-from results where trust <> 'converted' and padding_efficiency is not null
+from listed_results where trust <> 'converted' and padding_efficiency is not null
 order by result_id, position;
 
 -- Runs of the same configuration with any version of the software, oldest first, of results with several.
@@ -243,7 +243,7 @@ with different as (
         r.result_id,
         case when (r.tokens_per_s is not null, count(p.tokens_per_s)) >= (r.samples_per_s is not null, count(p.samples_per_s)) then 'tokens_per_s' else 'samples_per_s' end as rate,
         case rate when 'tokens_per_s' then any_value(r.tokens_per_s) else any_value(r.samples_per_s) end as own_rate
-    from results r join peers p using (result_id) group by r.result_id, r.tokens_per_s, r.samples_per_s
+    from listed_results r join peers p using (result_id) group by r.result_id, r.tokens_per_s, r.samples_per_s
 )
 select
     p.*, rate, case rate when 'tokens_per_s' then p.tokens_per_s else p.samples_per_s end / own_rate as relative_speed,
@@ -258,8 +258,8 @@ with sizes as (
 ), nearest as (
     select
         r.result_id, w.*, w.model = r.model as same_model, case when same_model then 0 else abs(ws.size - rs.size) + 0.01 end as distance
-    from results r
-    join workloads w on w.method = r.method and w.task = r.task
+    from listed_results r
+    join listed_workloads w on w.method = r.method and w.task = r.task
     left join sizes rs on rs.model = r.model
     left join sizes ws on ws.model = w.model
     where r.source <> 'measured' and distance < ln(2)

@@ -101,8 +101,7 @@
   const figureCell = (row, [name, head], leading) => {
     const amount = row[name], show = name === SPEED ? significant : usd;
     const [low, high] = [row[`${name}_low`] ?? null, row[`${name}_high`] ?? null];
-    const kind = `tm-num${amount === null ? " tm-cost-none" : ""}${name === leading ? " tm-cost-first" : ""}`;
-    return el("td", { class: kind, "data-head": head }, amount === null ? NONE : show(amount),
+    return el("td", { class: name === leading ? "tm-num tm-cost-first" : "tm-num", "data-head": amount === null ? "" : head }, amount === null ? NONE : show(amount),
       low === null || high === null || amount === null ? null : small(`${show(low)} to ${show(high)}`));
   };
   const offerCell = ({ offer, accelerator, nodes }, data) => {
@@ -160,7 +159,7 @@
     if (wanted.length) {
       const body = el("tbody", {}, ...wanted.slice(0, state.shown).map((row) => tableRow(row, data)));
       parts.push(el("div", { class: "tm-table-box" }, el("div", { class: "tm-scroll", tabindex: "0", role: "region", "aria-label": "Costs on this basis" },
-        el("table", { class: "tm-table tm-cost-table" }, el("caption", { class: "tm-unseen" }, "Costs on this basis"),
+        el("table", { class: "tm-table tm-stacked tm-cost-table" }, el("caption", { class: "tm-unseen" }, "Costs on this basis"),
           el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Accelerator"), el("th", { scope: "col" }, "Model"), ...COLUMNS.map(head),
             el("th", { scope: "col" }, "Offer"), el("th", { scope: "col" }, "Trust"))),
           body))));

@@ -67,6 +67,11 @@
     box.prepend(bar);
   };
 
+  // A stacked table has its headings once, and on a phone a copy before each cell that has a value.
+  document.querySelectorAll(".tm-stacked").forEach((table) => {
+    const heads = [...table.tHead.rows[0].cells].map((head) => head.textContent);
+    for (const row of table.tBodies[0].rows) for (const cell of row.cells) cell.dataset.head = cell.textContent === "–" ? "" : heads[cell.cellIndex];
+  });
   document.querySelectorAll(".tm-table-box[data-interactive]").forEach((box, number) => {
     const table = box.querySelector("table");
     makeSortable(table);

@@ -42,7 +42,7 @@ with recorded as (
         r.software_level,
         case when r.source = 'measured' then 'Tunemark harness' else f.framework end as framework,
         -- Models below 20 million parameters only test the harness.
-        case when r.failed then 'failed run' when r.impossible then 'impossible figure' when m.parameters < 20e6 or w.tier = 'smoke' then 'test of the harness'
+        case when r.failed then 'failed run' when r.impossible then 'impossible figure' when m.parameters < 20e6 then 'test of the harness'
             when r.pretraining then 'steps of pre-training' else 'fine-tuning' end as kind,
         words(r.status) as status,
         regexp_extract_all(case when r.source = 'measured' then r.started_on else s.published_on end, '\b20\d\d\b') as years,
@@ -52,7 +52,6 @@ with recorded as (
     left join recorded f using (result_id)
     left join printed p using (result_id)
     left join models m using (model)
-    left join workloads w on w.workload = r.workload
     left join sources s on s.source = r.source
     order by flags <> 0, doubted is not null, coalesce(model_flop_per_s_per_device, 0) desc, coalesce(r.tokens_per_s, 0) desc, id
 ), fields as (
