@@ -139,8 +139,9 @@ def test_modules_stay_short_enough_to_read_top_to_bottom():
     assert not {str(path.relative_to(ROOT)): count for path, count in lines.items() if count > most(path)}
 
 
-def test_licences_are_stated_for_code_and_for_data():
+def test_licences_are_stated_for_code_and_for_data_and_all_files_name_one_version():
     assert "Apache License" in (ROOT / "LICENSE").read_text()
     assert "CC-BY-4.0" in (ROOT / "LICENSE-DATA").read_text()
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["license"] == "Apache-2.0"
+    subprocess.run([ROOT / ".ci/release", "version", f"v{citation['version']}"], check=True)

@@ -179,7 +179,7 @@ def _file(place: file_attacks.Place, name: str) -> Case:
     """Attack a checkout, validate it, and restore it. What is printed must not act on a terminal or a log."""
     try:
         file_attacks.ATTACKS[name](place)
-        answer = run_command(place.root, "validate", "--strict", "submissions")
+        answer = run_command(place.root, "check", "submissions")
     finally:
         shutil.rmtree(place.root / "submissions")
         git(place.root, "checkout", "--quiet", "--", "submissions")

@@ -18,6 +18,7 @@ from gate_mutations.bases import Content, base, identity_of
 from gate_mutations.simulated import H100, PACKAGES, Ending, Gpu, Scenario, gpu_machine, machine_of, simulate, step_time
 from tunemark.harness.plan.resolve import Options
 from tunemark.harness.run.record import Superseded
+from tunemark.schema import VERSION
 from tunemark.schema.formats import GIB
 from tunemark.schema.plan.capabilities import Machine
 from tunemark.schema.records.submission import DeviceFacts, Harness
@@ -83,7 +84,7 @@ TIMES: dict[str, Callable[..., np.ndarray]] = {
     "stuck": lambda times, after, seconds: np.where(np.arange(len(times)) > after, seconds, times),
 }
 """Changes of step times by name."""
-CLASSES: dict[str, Callable[..., Any]] = {"options": Options, "harness": Harness, "study": Study}
+CLASSES: dict[str, Callable[..., Any]] = {"options": Options, "harness": partial(Harness, version=VERSION), "study": Study}
 
 
 def made(row: dict[str, Any], seed: int) -> Content:

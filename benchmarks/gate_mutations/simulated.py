@@ -22,6 +22,7 @@ from tunemark.harness.run.record import Finished, Superseded, assemble, refused_
 from tunemark.harness.run.run_log import RunLog
 from tunemark.harness.run.telemetry import DeviceSeries, Moment, Sample, Telemetry
 from tunemark.harness.vendors.protocol import Device, DeviceReading, Feature, vendor_of
+from tunemark.schema import VERSION
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import GIB, MIB
 from tunemark.schema.physics.architecture import adapted_linears, block_linears, count_parameters
@@ -156,7 +157,7 @@ class Scenario:
     """Share of the peak that large products reach."""
     power: float = 0.87
     """Mean power as a share of the limit."""
-    harness: Harness = field(default_factory=lambda: Harness(version="0.1.0", commit=COMMIT, dirty=False))
+    harness: Harness = field(default_factory=lambda: Harness(version=VERSION, commit=COMMIT, dirty=False))
     supersedes: Superseded | None = None
     study: Study | None = None
     before: Callable[[np.ndarray], np.ndarray] = lambda times: times

@@ -1,6 +1,5 @@
-"""`tunemark demo`: run, validate, collect and build on this machine. Each step is a command in its own process."""
+"""`make demo`: run, validate, collect and build on this machine. Each step is a command in its own process."""
 
-import importlib
 import json
 import socket
 import subprocess
@@ -11,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.errors import Exit
 from tunemark.schema.files import project_root
 from tunemark.terminal import say
 
@@ -24,23 +23,14 @@ def demo(
     again: Annotated[bool, typer.Option("--again", help="Measure again even if an earlier demo measured here.")] = False,
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port to serve on.")] = 8000,
 ) -> None:
-    """Fine-tune three small models, validate and collect the results, build the site and serve it.
-
-    Examples
-    --------
-    - `tunemark demo`
-    - `tunemark demo --no-serve`
-    """
+    """Fine-tune three small models, validate and collect the results, build the site and serve it."""
     root = project_root()
-    for package in ("duckdb", "mkdocs"):
-        # Without the extra `site`, fail before the runs.
-        importlib.import_module(package)
     if serve:
         check_port(port)
     measured = set() if again else measured_before(root)
     for workload in WORKLOADS:
         if workload in measured:
-            say(f"{workload}: measured by an earlier run here; --again measures again")
+            say(f"{workload}: measured by an earlier run here; AGAIN=1 measures again")
         else:
             # A run that fails leaves its record, which the site shows.
             step("run", workload, root=root, failures=(Exit.UNSUPPORTED, Exit.OUT_OF_MEMORY, Exit.UNTRUSTWORTHY))
@@ -61,14 +51,11 @@ def measured_before(root: Path) -> set[str]:
 
 
 def check_port(port: int) -> None:
-    """Raise TunemarkError if the port cannot be used, before the runs start."""
+    """End if the port cannot be used, before the runs start."""
     try:
-        with socket.create_server(("127.0.0.1", port)):
-            return
-    except OSError as error:
-        raise TunemarkError(
-            "--port", port, "this port is taken or not permitted; choose another with --port 8001 or make demo PORT=8001"
-        ) from error
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError:
+        sys.exit(f"demo: port {port} is taken or not permitted; choose another with `make demo PORT=8001`")
 
 
 def step(*arguments: str, root: Path, failures: Collection[int] = ()) -> None:
@@ -84,3 +71,7 @@ def command(*arguments: str, root: Path, capture: bool) -> "subprocess.Completed
     return subprocess.run(  # noqa: S603 - our own command line
         [sys.executable, "-m", "tunemark.cli", *arguments], cwd=root, stdout=subprocess.PIPE if capture else None, text=True, check=False
     )
+
+
+if __name__ == "__main__":
+    typer.run(demo)

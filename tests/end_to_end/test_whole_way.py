@@ -39,8 +39,8 @@ def checkout(tmp_path_factory):
     return folder
 
 
-def tunemark(checkout, *arguments):
-    done = ran(cold("tunemark.cli", *arguments), cwd=checkout, env={"TUNEMARK_ROOT": str(checkout)}, timeout=500)
+def tunemark(checkout, *arguments, module="tunemark.cli"):
+    done = ran(cold(module, *arguments), cwd=checkout, env={"TUNEMARK_ROOT": str(checkout)}, timeout=500)
     assert done.returncode == 0, f"{arguments}: {done.stderr}"
     return done
 
@@ -56,7 +56,7 @@ def results_by_source(checkout, *options):
 @pytest.fixture(scope="module")
 def demo(checkout):
     """What `make demo` prints: three real runs, collected and built into a site."""
-    return tunemark(checkout, "demo", "--no-serve").stdout
+    return tunemark(checkout, "--no-serve", module="tunemark.demo").stdout
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +121,7 @@ def test_the_tables_of_a_document_stand_on_its_page_digit_for_digit(whole_site, 
 def test_a_second_demo_measures_nothing_and_changes_nothing(checkout, demo):
     every = "select count(*) as n, sum(hash(result_id)) as h from results"
     before = rows(checkout, every)
-    again = tunemark(checkout, "demo", "--no-serve")
+    again = tunemark(checkout, "--no-serve", module="tunemark.demo")
     assert again.stderr.count("measured by an earlier run here") == 3
     assert again.stdout.splitlines()[-1] == demo.splitlines()[-1]
     assert rows(checkout, every) == before

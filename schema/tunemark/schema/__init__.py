@@ -2,7 +2,7 @@
 
 import re
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 """Version of Tunemark, also where it runs from its source without being installed."""
 PUBLISHED = False
 """True once this version is on the Python index. The README, the pages and the notebook take their install lines from it."""

@@ -97,7 +97,8 @@ def audit(
         print_finding(finding)
     counts = ", ".join(f"{sum(finding.verdict is each for finding in findings)} {each.value}" for each in AuditVerdict)
     subjects = len({record for finding in findings for record in finding.records})
-    say(f"Audited {counted(len(evidence.results), 'result')} and {counted(len(evidence.statements), 'statement')}.")
+    none = "" if any(result.measured for result in evidence.results) else " None is measured: those are in a checkout of Tunemark."
+    say(f"Audited {counted(len(evidence.results), 'result')} and {counted(len(evidence.statements), 'statement')}.{none}")
     say(f"Findings: {len(findings)} about {counted(subjects, 'record')} ({counts}).")
 
 
@@ -128,16 +129,6 @@ def remarks_on(paths: list[Path]) -> list[tuple[Path, str]]:
 
     findings = findings_on(paths) if paths else []
     return [(path, remark(each)) for each in findings for path in paths if submission_id(path) in each.records]
-
-
-def contradictions(paths: list[Path]) -> list["Finding"]:
-    """Return the findings on records that make a figure impossible or inconsistent; print the others as remarks on standard error."""
-    findings = findings_on(paths)
-    wrong = [each for each in findings if each.verdict in {AuditVerdict.IMPOSSIBLE, AuditVerdict.INCONSISTENT}]
-    for finding in findings:
-        if finding not in wrong:
-            say(f"{finding.records[0]}: {remark(finding)}")
-    return wrong
 
 
 def judge(text: str, *, as_json: bool) -> None:

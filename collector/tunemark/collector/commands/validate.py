@@ -1,4 +1,4 @@
-"""The command `validate`: check files, or a pull request as data only."""
+"""The commands `validate` and `check`: check files, or a pull request as data only."""
 
 import json
 import os
@@ -11,19 +11,18 @@ import typer
 from tunemark.collector.commands.options import option
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.files import is_checkout, project_root
+from tunemark.schema.files import project_root
 from tunemark.schema.formats import counted
 from tunemark.schema.records.reading import Problem
 from tunemark.schema.safe_text import terminal
+from tunemark.schema.vocabulary import AuditVerdict
 from tunemark.terminal import AsJson, print_json, say
 
 if TYPE_CHECKING:
     from tunemark.collector.gate.check import Validation
 
-
 # Modules that need numpy are imported by the command, so that --help stays fast.
 # ruff: noqa: PLC0415
-
 
 REGULAR = "submissions/ holds regular files of submissions only, which are never changed or removed once they are committed"
 
@@ -31,31 +30,23 @@ REGULAR = "submissions/ holds regular files of submissions only, which are never
 def validate(
     paths: Annotated[list[Path] | None, typer.Argument(help="Files or folders. Default: `submissions/` and all of `data/`.")] = None,
     *,
-    strict: Annotated[
-        bool, option("--strict", "Refuse what is not a submission in `submissions/`, and audit other named records.")
-    ] = False,
-    pull_request: Annotated[
-        str | None, option("--pull-request", "Check what the commits of a pull request add instead.", metavar="BASE..HEAD")
-    ] = None,
+    pull_request: Annotated[str | None, option("--pull-request", "Check what these commits add instead.", metavar="BASE..HEAD")] = None,
     out: Annotated[Path | None, option("--out", "With --pull-request, write the report as JSON.")] = None,
-    github: Annotated[
-        bool, option("--github", "With --pull-request, print annotations for GitHub and write the summary of the job.")
-    ] = False,
+    github: Annotated[bool, option("--github", "With --pull-request, print annotations for GitHub and write the job's summary.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check submissions, published and converted results, and the facts of data/.
 
-    Records: schema, rules between fields, re-derivation of the headline numbers, identity of people and machines,
-    cards, file name. Facts: accelerator, model and workload cards, the price book, known facts, the support matrix, the document of
-    each source, each compared with physics and the facts beside it.
-    All files are checked. Each problem is one line, `file: field: value: fix`, with the line number for a fact.
+    Records: schema, rules between fields, re-derivation of the headline numbers, identity of people and machines, cards, file name.
+    Facts: cards of accelerators, models and workloads, the price book, known facts, the support matrix and documents, compared with physics
+    and with each other. All files are checked. Each problem is one line, `file: field: value: fix`, with the line number for a fact.
 
     A change in `data/` since the measurement is a problem of a new submission, and a note on one that git already tracks.
 
     With --pull-request, run it in a checkout of the base: its code, facts and results judge. The head is read from git as data and never
     checked out. A pull request may only add submissions; any other change needs a maintainer, and a change of a submission is refused.
 
-    Exit codes: 0 all valid, or for a maintainer; 2 no such path or commit, or nothing to check in it; 3 a file is invalid, or with --strict contradicts itself.
+    Exit codes: 0 all valid, or for a maintainer; 2 no such path or commit, or nothing to check in it; 3 a file is invalid.
 
     Examples
     --------
@@ -66,22 +57,39 @@ def validate(
     """
     if pull_request is not None:
         _pull_request(pull_request, out, github=github, as_json=as_json)
-    for name, given in (("--github", github), ("--out", out)):
-        if given:
-            raise TunemarkError(name, "", "is for --pull-request; leave it out, or add --pull-request BASE..HEAD")
-    from tunemark.collector.commands.audit import contradictions, print_finding
+    if github or out:
+        raise TunemarkError("--github" if github else "--out", "", "is for --pull-request; leave it out, or add --pull-request BASE..HEAD")
+    _check(paths, strict=False, as_json=as_json)
+
+
+def check(paths: Annotated[list[Path], typer.Argument(help="Records, or folders.", metavar="FILE...")], *, as_json: AsJson = False) -> None:
+    """Validate and audit the figures that you publish, as a pre-commit hook or in CI.
+
+    Records are JSON files: submissions, and results that `tunemark import table` or `import log --out` wrote. For a figure in words there is `tunemark audit "TEXT"`.
+    Anything else in a folder `submissions/`, and a change of a submission that git tracks, is refused too.
+
+    Exit codes: 0 valid and without contradiction; 2 no such path, or no record in it; 3 a record is invalid, or a figure is impossible or inconsistent.
+
+    Examples
+    --------
+    - `tunemark check results/`
+    """
+    _check(paths, strict=True, as_json=as_json)
+
+
+def _check(paths: list[Path] | None, *, strict: bool, as_json: bool) -> NoReturn:
+    """Validate records and facts, with `strict` also audit them, and print what is wrong."""
+    from tunemark.collector.commands.audit import findings_on, print_finding
 
     done = _validated(paths, strict=strict)
-    # In a checkout `collect` audits the folder of all submissions.
-    own = project_root() / "submissions" if is_checkout(project_root()) else None
-    elsewhere = [path for path in paths or () if strict and path.absolute() != own]
-    findings = contradictions(elsewhere) if elsewhere and not done.problems else []
+    findings = findings_on(paths) if strict and paths and not done.problems else []
+    wrong = [each for each in findings if each.verdict in {AuditVerdict.IMPOSSIBLE, AuditVerdict.INCONSISTENT}]
     for file, note in done.notes:
         say(f"{file}: note: {note}")
     if as_json:
         problems = [{"file": file} | asdict(problem) for file, problem in done.problems]
-        counts = {"files": done.files, "facts": done.facts, "invalid": done.invalid}
-        print_json({**counts, "problems": problems, "findings": list(map(asdict, findings))})
+        found = {"problems": problems, "findings": list(map(asdict, findings))}
+        print_json({"files": done.files, "facts": done.facts, "invalid": done.invalid, **found})
     else:
         for file, problem in done.problems:
             say(f"{file}: {problem}")
@@ -92,9 +100,9 @@ def validate(
         if not done.files and not paths:
             say(f"no records under {project_root()}; `tunemark run` writes them to submissions/")
         facts_too = f" and {counted(done.facts, 'fact file')}" if done.facts else ""
-        audited = f", {counted(len(findings), 'contradiction')}" if elsewhere else ""
+        audited = f", {counted(len(wrong), 'contradiction')}" if strict and not done.problems else ""
         typer.echo(f"{counted(done.files, 'record')}{facts_too}, {done.invalid} invalid{audited}")
-    raise typer.Exit(Exit.INVALID if done.problems or findings else Exit.OK)
+    raise typer.Exit(Exit.INVALID if done.problems or wrong else Exit.OK)
 
 
 def _validated(paths: list[Path] | None, *, strict: bool) -> "Validation":

@@ -26,8 +26,8 @@ MOST_TOKENS = 4_000_000
 """Tokens of the first steps that are made again; the rest is not compared."""
 DEVIATION = re.compile(r"largest deviation from the reference losses: ([\d.]+)% at step (\d+) \(allowed: [\d.]+%\)")
 """The words of the check of losses. Versions of the harness print the allowance with more or fewer digits."""
-
-
+SAME_WORDS = {"0.1.0", VERSION}
+"""Versions of the harness whose reasons, and rules of statistical warnings, are those of this one."""
 STATISTICAL = {WarningKind.FEW_STEPS, WarningKind.NOT_STABLE, WarningKind.WIDE_INTERVAL}
 """Warnings whose rules may change with versions of the harness."""
 
@@ -73,8 +73,7 @@ def plan_problems(s: Submission, facts: FactBase) -> Iterator[Problem]:
 
 
 def _differences(s: Submission, resolved: Resolution) -> Iterator[Problem]:
-    # Reasons are words of one version of the harness.
-    left_out: dict[str, Any] = {} if s.harness.version == VERSION else {"reasons": True}
+    left_out: dict[str, Any] = {} if s.harness.version in SAME_WORDS else {"reasons": True}
     if "loss" not in s.plan.model.model_fields_set:
         left_out = LATER_FIELDS["plan"] | left_out
     stated, derived = (
@@ -153,7 +152,7 @@ def _warnings(s: Submission, derived: Derived) -> Iterator[Problem]:
 
     Their texts are not compared, and further ones do no harm: pages show those that follow from the record today (`warnings_now`).
     """
-    stated, changed = {warning.kind for warning in s.warnings}, STATISTICAL if s.harness.version != VERSION else ()
+    stated, changed = {warning.kind for warning in s.warnings}, () if s.harness.version in SAME_WORDS else STATISTICAL
     for warning in warnings_of_record(s, derived):
         if warning.kind not in stated and warning.kind not in changed:
             fix = f"it follows from the record: {warning.message}; warnings cannot be left out; {ORIGINAL}"

@@ -30,7 +30,7 @@ class RecordFiles:
     ignored: list[tuple[Path, str]] = field(default_factory=list)
     """Files that are not records, with the reason."""
     unusual: list[tuple[Path, str]] = field(default_factory=list)
-    """Records that `--strict` refuses for what they are in the file system."""
+    """Records that `tunemark check` refuses for what they are in the file system."""
 
 
 def find_records(paths: Iterable[Path]) -> RecordFiles:
