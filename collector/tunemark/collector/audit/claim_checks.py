@@ -19,7 +19,7 @@ from tunemark.collector.audit.rule import AMBIGUOUS, IMPOSSIBLE, INCONSISTENT, S
 from tunemark.collector.audit.rules.catalogue import IDLE, WHOLE_MACHINE
 from tunemark.collector.audit.rules.identities import Equation, number, products_of
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts.cards import AcceleratorCard
+from tunemark.schema.facts.cards import APPLE, AcceleratorCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import GB, GIB, HOUR_S, percent, usd
 from tunemark.schema.physics.architecture import count_parameters
@@ -342,7 +342,8 @@ def device_facts(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
     yield from (_finding(INCONSISTENT, printed, why) for printed, why, agrees in _denials(claim) if not agrees)
     cards, known = [card for variants in claim.devices for card in variants], _peaks(claim)
     for name in claim.formats:
-        if cards and all(card.peak_tflops and Dtype(name) not in card.peak_tflops for card in cards):
+        # Apple's GPUs have no matrix units: any format is computed by the same ones.
+        if cards and all(card.vendor != APPLE and card.peak_tflops and Dtype(name) not in card.peak_tflops for card in cards):
             verdict, ending = (IMPOSSIBLE, "") if claim.says("native") else (SUSPICIOUS, ": another format was used, or it was emulated")
             formats = ", ".join(dtype.value for dtype in cards[0].peak_tflops)
             words = f"the matrix units of {cards[0].name} have {formats}, but not {name}{ending}"

@@ -42,7 +42,7 @@ def readings(claim: ClaimText) -> Iterator[PublishedResult]:
     models: tuple[ModelCard | None, ...] = claim.models or (None,)
     counts = claim.counts[-1:] if len(claim.devices) < PAIR else tuple(dict.fromkeys(claim.counts))
     # Several, whose number is not stated, may be those of a machine.
-    counts = counts or ((1, NODE, SEVERAL) if claim.values("device_hours") else (1, NODE) if claim.says("many", "machine") else (1,))
+    counts = counts or ((1, NODE, SEVERAL) if claim.values("device_hours") or claim.says("many", "machine") else (1,))
     cards: list[AcceleratorCard | None] = [card for variants in claim.devices for card in variants] or [None]
     batches: list[int | None] = []
     batches += [int(value.value) for value in (*claim.values("micro_batch"), *claim.values("batch"))][:1]
@@ -145,6 +145,12 @@ def _figures(claim: ClaimText, card: AcceleratorCard | None, count: int, unit: f
     tokens = _tokens(claim, rows)
     hours = claim.stated("device_hours")
     spans = [(each.value.value, each.printed) for each in times] or [(each.value.value * HOUR_S / count, each.printed) for each in hours]
+    # A price may be that of several devices.
+    prices = claim.stated("price_usd_per_hour_each") or (claim.stated("price_usd_per_hour") if count == 1 else [])
+    spans = spans or [
+        (cost.value.value / price.value.value * HOUR_S / count, f"{cost.printed} at {price.printed}")
+        for cost, price in product(claim.stated("cost_usd"), prices)
+    ]
     if len(spans) == 1 and ("energy_j" in found or (tokens and "tokens_per_s" not in found)):
         found["train_time_s"] = Claim(value=spans[0][0], printed=spans[0][1])
         if tokens and "tokens_per_s" not in found:

@@ -41,7 +41,7 @@ PAIR = 2
 """Figures before and after a change, or things that are compared."""
 READ = "\N{BULLET}"
 """Stands in place of what was read."""
-COUNT = rf"(?<![\w.,-])(\d{{1,3}},\d{{3}}|\d{{1,5}}|\d{{1,3}}(?:\.\d)?k|{'|'.join(CLAIMS['numbers'])})"
+COUNT = rf"(?<![\w.,$€£-])(\d{{1,3}},\d{{3}}|\d{{1,5}}|\d{{1,3}}(?:\.\d)?k|{'|'.join(CLAIMS['numbers'])})"
 FEWEST = 8
 """Tokens that a sample has at least."""
 IN_VOCABULARY = 0.05

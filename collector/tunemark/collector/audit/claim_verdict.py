@@ -324,9 +324,16 @@ def _priced(
     size = 1e6 if costs or not tokens else tokens[0].value.value
     costs = costs or (claim.stated("cost_usd") if tokens else [])
     length = run.conditions.sequence_length or model.usual_length
-    hourly = claim.values("price_usd_per_hour_each") or [each / run.devices for each in claim.values("price_usd_per_hour")]
-    own = [each.value for each in hourly[:1]] if cards else []
-    priced = {card.key: of_card for card in cards or facts.accelerators.values() if (of_card := own or usd_per_hour(facts, card))}
+    priced = {card.key: prices for card in cards or facts.accelerators.values() if (prices := usd_per_hour(facts, card))}
+    # A stated price without a scope is of one device or of all, whichever is nearer to the lowest known one.
+    of_each, of_any = (claim.values(kind)[:1] if cards else [] for kind in ("price_usd_per_hour_each", "price_usd_per_hour"))
+    of_each = of_each or [
+        min((each, each / run.devices), key=lambda one: abs(math.log(one.value / priced[card.key][0])))
+        for each in of_any
+        for card in cards
+        if priced
+    ]
+    priced = {card.key: [each.value] for each in of_each for card in cards} or priced
     if not costs or not priced:
         return None
     places = [(facts.accelerators[key], count) for key in priced for count in ([run.devices] if cards else (1, NODE))]
@@ -344,7 +351,7 @@ def _priced(
         value = Interval(value.value, *((0.0, value.value) if than["dearer"] else (value.value, math.inf)))
     side = "below" if value.high < low else "above" if value.low > high else "within"
     side = side if side != "within" or low <= stated.value.value <= high or value is not stated.value else "rounded, within"
-    by = "the stated price" if own else "list prices on demand"
+    by = "the stated price" if of_each else "list prices on demand"
     reason = f"{stated.printed} is {side} {usd(low)} to {usd(high)} for {tokens_in_words(size)}, by {by} and the rates predicted"
     far = value.high < CHEAP * low or value.low > DEAR * high
     return Judged(reason, SUSPICIOUS if far else PLAUSIBLE if side.endswith("within") else AMBIGUOUS)

@@ -54,9 +54,10 @@ def sides_of(claim: ClaimText) -> Sides | None:
 def of_subject(claim: ClaimText) -> ClaimText:
     """Return a claim of one rate and two devices with the one that the rate is of: the one that it is `on`, or the subject of the text; both if that is open."""
     rates = [each for kind in ("tokens_per_s", "samples_per_s") for each in (*claim.stated(kind), *claim.stated(f"{kind}_each"))]
-    if not len(rates) == len(claim.places) - 1 == len(claim.devices) - 1 == 1:
+    places = [place for cards in claim.devices for place in [each for each in claim.places if cards[0] in each[2]][:1]]
+    if not len(rates) == len(places) - 1 == 1:
         return claim
-    [rate], [(begin, end, _), (start, *_)] = rates, claim.places
+    [rate], [(begin, end, _), (start, *_)] = rates, places
     behind, between = rate.place + len(rate.printed), end <= rate.place < start
     on_first, on_second = (words("on").search(claim.text[behind:each]) for each in (begin, start))
     second = (between and on_second) or (claim.says("base_first") and end <= rate.place)

@@ -15,7 +15,7 @@ from tunemark.collector.audit.printed_figures import WORDS, precision_class
 from tunemark.collector.audit.rule import AMBIGUOUS, IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Finding, rule
 from tunemark.collector.audit.token_rates import batch_readings, rows_by_rate, samples_per_s
 from tunemark.schema.errors import bare
-from tunemark.schema.facts.cards import AcceleratorCard
+from tunemark.schema.facts.cards import APPLE, AcceleratorCard
 from tunemark.schema.facts.names import agrees
 from tunemark.schema.formats import GIB
 from tunemark.schema.physics.families import FAMILIES
@@ -149,7 +149,7 @@ def device_data(evidence: Evidence) -> Iterator[Finding]:
 def _unlike(evidence: Evidence, result: AuditedResult, own: AcceleratorCard) -> Iterator[Finding]:
     """Yield findings on what a result states of a device that it does not have."""
     named, kernel = precision_class(result.conditions.precision), str(result.conditions.settings.get("attention"))
-    if named and "/" not in named and own.peak_tflops and Dtype(named) not in own.peak_tflops:
+    if named and "/" not in named and own.vendor != APPLE and own.peak_tflops and Dtype(named) not in own.peak_tflops:
         formats = ", ".join(dtype.value for dtype in own.peak_tflops)
         words = f"the matrix units of {own.name} have {formats}, but not {named}: another format was used, or it was emulated"
         yield Finding(SUSPICIOUS, (result.id,), f"{named} on {own.name}", words, conditions=("precision", "accelerator"))
