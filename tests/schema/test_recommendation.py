@@ -59,11 +59,8 @@ def test_an_answer_says_its_speed_and_what_a_million_tokens_cost_without_start_u
     best = recommend(replace(QUESTION, startup_s=600.0), RATES, OFFERS).best
     assert words.speed(best) == "Speed: 8,000 tokens/s, $0.139 per 1M tokens, without start-up."
     # The certainty is that of the speed, however long the start-up.
-    assert (
-        words.badge(best)
-        == words.badge(recommend(QUESTION, RATES, OFFERS).ranked[0])
-        == ("predicted", "speed predicted: 6,400 to 10,000 tokens/s")
-    )
+    badges = {words.badge(best), words.badge(recommend(QUESTION, RATES, OFFERS).ranked[0])}
+    assert badges == {("predicted", "predicted, within a factor of 1.2")}
 
 
 def test_evidence_names_the_speed_of_its_own_results_and_hardware_without_any() -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from tunemark.schema import recommendation
 from tunemark.schema.facts.cards import ModelCard
-from tunemark.schema.formats import HOUR_S, TIMES, estimated_duration, estimated_usd, gib, plain, significant, usd
+from tunemark.schema.formats import HOUR_S, TIMES, counted, estimated_duration, estimated_usd, gib, plain, significant, usd
 from tunemark.schema.vocabulary import METHODS, PURE_BF16
 
 WORDS = recommendation.TABLE
@@ -267,15 +267,15 @@ def within_error(option: recommendation.Option) -> str:
 
 
 def badge(option: recommendation.Option) -> tuple[str, str]:
-    """Return the kind of evidence and its words: the number of results of the same step, or the 90% interval of the speed."""
+    """Return the kind of evidence and its words: the number of results of the same step, or the half width of the speed's 90% interval as a factor."""
     rate = option.rate
     if rate.evidence in EVIDENCE and rate.trust:
         kind = "measured" if rate.trust in {"measured", "reproduced"} else rate.trust
-        similar = "" if rate.evidence == "direct" else " similar"
-        ran = f": {measured_rates(rate)} tokens/s" if rate.measured_low else ""
-        return kind, f"{'measured on' if kind == 'measured' else kind} {rate.results:,}{similar}{ran}"
-    low, high = rate.tokens_per_s_low or 0.0, rate.tokens_per_s_high or 0.0
-    return "predicted", f"speed predicted: {significant(low)} to {significant(high)} tokens/s"
+        what = f"{'' if rate.evidence == 'direct' else 'similar '}{kind} result"
+        return kind, counted(rate.results, what) + (f": {measured_rates(rate)} tokens/s" if rate.measured_low else "")
+    speed = rate.tokens_per_s or 1.0
+    factor = max(speed / (rate.tokens_per_s_low or speed), (rate.tokens_per_s_high or speed) / speed)
+    return "predicted", f"predicted, within a factor of {factor:.1f}"
 
 
 def _nothing(question: recommendation.Question, answer: recommendation.Answer) -> str:

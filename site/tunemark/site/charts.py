@@ -5,6 +5,7 @@ Altair copies and checks all data of a chart again and again, so a chart names i
 
 import math
 import re
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -150,8 +151,8 @@ POINT = 60
 """Area of a point."""
 LETTER, LINE = 6.2, 14.0
 """Width of a letter and height of a line of the names in a chart, in pixels."""
-LABELS = {"labelLimit": 130, "labelExpr": "split(datum.label, '|')"}
-"""Labels of bars and ranges: a line break where the text has a bar."""
+LABELS, LETTERS = {"labelLimit": 140, "labelExpr": "split(datum.label, '|')"}, 20
+"""Labels of bars and ranges: a line break where the text has a bar, and at most this number of letters in a line."""
 NAMES = 0.35
 """Room for names left of the points, as a share of a logarithmic axis: a name on a phone."""
 BAND = 34
@@ -192,10 +193,12 @@ def row_chart(
             x, y, series, scale, lines=kind == "lines", named=bool(named), beside=beside, rule=rule is not None, diagonal=diagonal
         )
         return drawn(name, caption, drawing.to_dict(validate=False), data, svg=True)
+    rows = [row | {"label": "|".join(line for part in row["label"].split("|") for line in textwrap.wrap(part, LETTERS))} for row in rows]
     labels = list(dict.fromkeys(row["label"] for row in rows))
+    band = max(BAND, *(LINE * (label.count("|") + 2) for label in labels))
     drawing = _bars(labels, x, series) if kind == "bars" else _ranges(labels, x, series, scale)
     return drawn(
-        name, caption, drawing.to_dict(validate=False), {"rows": rows, "rule": [{"x": 1}]}, max(HEIGHT, BAND * len(labels)), svg=True
+        name, caption, drawing.to_dict(validate=False), {"rows": rows, "rule": [{"x": 1}]}, max(HEIGHT, int(band * len(labels))), svg=True
     )
 
 
@@ -266,7 +269,7 @@ def _bars(labels: list[str], x: str, series: str) -> alt.Chart:
         y=alt.Y("label:N", title=None, sort=labels, axis=alt.Axis(**LABELS)),
         x=alt.X("x:Q", title=x),
         yOffset=alt.YOffset("series:N"),
-        color=alt.Color("series:N", title=series),
+        color=alt.Color("series:N", title=series) if series else alt.value(ACCENT),
         description=TIP,
     )
 

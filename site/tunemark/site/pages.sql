@@ -24,7 +24,7 @@ with rate_verdicts as (
     from result_facts where topic = 'overrides' group by all
 )
 select
-    r.* exclude (started_at),
+    r.* exclude (started_at) replace (replace(peak_memory_method, 'torch.cuda.max_memory_allocated', 'torch, peak allocated') as peak_memory_method),
     case when model_name is null then model_printed end as model_name_shown,
     coalesce(pretraining, false) as pretraining,
     quantisation, changed, -- settings of a measured run that differ from its workload card
@@ -51,7 +51,7 @@ select
     rate(samples_per_s, samples_per_s_low, samples_per_s_high) as samples_per_s_shown,
     case when samples_per_s is null then reading['samples_per_s'] else concat_ws('; ', nullif(shown_interval(samples_per_s_low, samples_per_s_high), ''), narrow) end as samples_per_s_small,
     case when reading['samples_per_s'] is not null then 'ambiguous' end as samples_per_s_mark,
-    case when peak_memory_bytes is null then reading['peak_memory_bytes'] else replace(peak_memory_method, 'torch.cuda.max_memory_allocated', 'torch, peak allocated') end as peak_memory_bytes_small,
+    case when peak_memory_bytes is null then reading['peak_memory_bytes'] else r.peak_memory_method end as peak_memory_bytes_small,
     case when reading['peak_memory_bytes'] is not null then 'ambiguous' end as peak_memory_bytes_mark,
     case when price_instances * billed_count > coalesce(accelerator_units, r.accelerator_count) * 1.001 then 'bills ' || whole(price_instances * billed_count) || ' devices' end as billed,
     concat_ws('; ', nullif(offer(price_instances, price_provider, price_instance, price_kind, cast(price_effective_on as varchar)), ''), billed) as offer,

@@ -37,6 +37,12 @@ globalThis.tunemarkCommon = (() => {
   };
   addEventListener("popstate", () => { changed = null; });
 
+  // Names in the address that a page does not know, as a sentence. Those of the theme's search and of tables (tables.js) are not meant for the page.
+  const unknownNames = (isKnown) => {
+    const names = [...new Set(new URLSearchParams(location.search).keys())].filter((name) => !/^(q|h|utm_.*|text\d*)$/.test(name) && !isKnown(name));
+    return names.length ? `The address has ${names.map((name) => `"${name}"`).join(", ")}, which this page does not know. ` : "";
+  };
+
   // An element with attributes, `text` in it and children, so that nothing in the data is markup.
   const el = (tag, attributes = {}, ...children) => {
     const made = document.createElement(tag);
@@ -49,5 +55,5 @@ globalThis.tunemarkCommon = (() => {
   };
 
   const small = (text, name = null) => (text ? el("small", { class: name }, text) : null);
-  return { ...globalThis.tunemark.formats, byParts: cmp, decoded, el, fixed, reader, small, visit, whole: round };
+  return { ...globalThis.tunemark.formats, byParts: cmp, decoded, el, fixed, reader, small, unknownNames, visit, whole: round };
 })();

@@ -476,7 +476,7 @@
     const read = () => {
       const hash = location.hash.slice(1);
       if (hash && document.getElementById(hash)) return;
-      const lines = [];
+      const lines = [globalThis.tunemarkCommon.unknownNames(() => false)].filter(Boolean);
       state.results = [];
       state.accelerators = [];
       for (const token of new Set(hash.split(",").filter(Boolean))) {

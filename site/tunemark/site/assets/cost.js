@@ -1,7 +1,7 @@
 // The cost page: reads the forms, keeps them in the address, and shows the tables. Offers are chosen by a function of Python (script.py).
 (() => {
   // Costs on a basis: selection, multiplication and division ------------------------------------------
-  const { byParts, decoded, el, fixed, reader, significant, small, usd, visit } = globalThis.tunemarkCommon;
+  const { byParts, decoded, el, fixed, reader, significant, small, unknownNames, usd, visit } = globalThis.tunemarkCommon;
   const { HOURS_PER_YEAR, OwnedHardware } = globalThis.tunemark.owned_hardware, { OVERSIZED, cheapest_offer, current_prices } = globalThis.tunemark.cards;
   const HOUR = 3600, DEFAULT_KIND = "on_demand", OWN = "own";
   const RATES = {
@@ -84,7 +84,7 @@
   };
   // The figure that a card on a phone shows first, unless the table is sorted by another.
   const LEADING = ["usd_per_1k_samples", "usd_per_1m_tokens", "usd_per_training", "usd_per_run", "usd_per_epoch"];
-  const state = { sort: "", descending: false, shown: PAGE, strange: [] }; // `strange`: what the address asks for and the forms do not have
+  const state = { sort: "", descending: false, shown: PAGE, strange: "" }; // `strange`: what the address asks for and the forms do not have
 
   const basisOf = (data) => {
     const day = value("day");
@@ -149,8 +149,7 @@
     const rented = basis.kind !== OWN;
     for (const label of form.querySelectorAll("[data-rented]")) label.hidden = !rented;
     form.querySelector("[data-own]").hidden = rented;
-    const strange = state.strange.map((each) => `The address asks for ${each}, which is not in the list. `).join("");
-    statusLine.textContent = strange + (wanted.length
+    statusLine.textContent = state.strange + (wanted.length
       ? `${counted(wanted.length, "result")} ${described(basis, data)}.${state.sort ? "" : " The cheapest of each model and method come first."}`
       : rented
         ? `No result has a cost ${described(basis, data)}. Choose another provider, kind or day.`
@@ -245,11 +244,11 @@
     visit(values.toString(), field);
   };
   const restore = () => {
-    state.strange = [];
+    state.strange = unknownNames((name) => name === "sort" || forms.some((each) => each.elements.namedItem(name)));
     for (const [name, text] of new URLSearchParams(location.search)) {
       const found = forms.map((each) => each.elements.namedItem(name)).find(Boolean);
       if (found instanceof HTMLSelectElement && ![...found.options].some((each) => each.value === text)) {
-        state.strange.push(`${name} "${text}"`);
+        state.strange += `The address asks for ${name} "${text}", which is not in the list. `;
         continue;
       }
       if (found) found.value = text;
@@ -289,7 +288,7 @@
     each.addEventListener("input", ({ target }) => {
       clearTimeout(waiting);
       waiting = setTimeout(() => {
-        [state.shown, state.strange] = [PAGE, []];
+        [state.shown, state.strange] = [PAGE, ""];
         remember(target.name);
         updates.get(each)();
       }, 150);

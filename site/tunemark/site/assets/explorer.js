@@ -20,7 +20,7 @@
 
   // Formats ------------------------------------------------------------------------------------------
 
-  const { duration, el, fixed, gib, significant, usd } = globalThis.tunemarkCommon;
+  const { duration, el, fixed, gib, significant, unknownNames, usd, visit } = globalThis.tunemarkCommon;
   const counted = (value) => fixed(value, 0);
   const flopPerSecond = (value) => {
     const [size, prefix] = [[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"]].find(([least]) => value >= least) ?? [1, ""];
@@ -163,7 +163,7 @@
 
   // State, and the address that holds it ------------------------------------------------------------
 
-  const emptyState = () => ({ text: "", chosen: new Map(), sort: null, columns: null, strange: [] });
+  const emptyState = () => ({ text: "", chosen: new Map(), sort: null, columns: null, strange: [], names: "" });
 
   const readAddress = (table) => {
     const parameters = new URLSearchParams(location.search);
@@ -177,6 +177,7 @@
     }
     const [, minus, key] = /^(-?)(.*)$/.exec(parameters.get("sort") ?? "");
     if (table.byKey.has(key)) state.sort = { key, direction: minus ? -1 : 1 };
+    state.names = unknownNames((name) => ["sort", "columns"].includes(name) || table.fields.some(({ facet, key: known }) => facet && known === name));
     const columns = parameters.get("columns");
     if (columns !== null) state.columns = new Set(columns.split(",").filter((name) => table.byKey.has(name)));
     return state;
@@ -191,9 +192,7 @@
     }
     if (state.sort) parameters.set("sort", `${state.sort.direction < 0 ? "-" : ""}${state.sort.key}`);
     if (state.columns) parameters.set("columns", [...state.columns].join(","));
-    const query = parameters.toString();
-    const address = `${location.pathname}${query ? `?${query}` : ""}`;
-    if (address !== `${location.pathname}${location.search}`) history[replace ? "replaceState" : "pushState"](null, "", address);
+    visit(parameters.toString(), replace ? "text" : {});
   };
 
   // One pass over the rows: those that match, and for each value of a facet the rows that match everything but that facet.
@@ -453,13 +452,13 @@
         ? `No result has ${unknown.map((word) => `"${word}"`).join(" or ")} in the accelerator, model, method, trust, software, status, year, source or id.`
         : "No result matches all filters and words; clear one of them.";
       const strange = state.strange.length ? `The address asks for what no result has: ${state.strange.join(", ")}.` : "";
-      write(leftOut, `${found.rows.length ? "" : reason} ${strange}`.trim());
+      write(leftOut, `${found.rows.length ? "" : reason} ${strange} ${state.names}`.trim());
       reset.hidden = !location.search;
     };
 
     const changed = ({ replace = false } = {}) => {
       limit = USUAL;
-      state.strange = [];
+      [state.strange, state.names] = [[], ""];
       writeAddress(table, state, { replace });
       draw();
     };

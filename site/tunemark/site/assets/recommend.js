@@ -1,6 +1,6 @@
 // The home page: reads the form, keeps it in the address, and shows the answer. The choice and its words are translated from Python (script.py).
 (() => {
-  const { decoded, el, reader, visit } = globalThis.tunemarkCommon, { dict, make, object } = globalThis.tunemarkPython, { answer_html } = globalThis.tunemark.answer;
+  const { decoded, el, reader, unknownNames, visit } = globalThis.tunemarkCommon, { dict, make, object } = globalThis.tunemarkPython, { answer_html } = globalThis.tunemark.answer;
   const { CONFIG_FIELDS, OTHER_KEYS, config_fields, model_of_size, size_in_words } = globalThis.tunemark.any_model;
   const { instead_of, key_of_model, model_keys, not_modelled, with_memory } = globalThis.tunemark.names, { metal_bytes, model_contradictions } = globalThis.tunemark.cards;
   const { seconds_of, tokens_in_row, whole_number } = globalThis.tunemark.formats;
@@ -199,7 +199,7 @@
 
   // The address holds what differs from the form as it was delivered.
   const initial = new Map();
-  let unknown = ""; // what the address asks for and the form does not have, until the reader changes the form
+  let unknown = "", names = ""; // what the address asks for and the form does not have, until the reader changes the form
   let ownMethod = false; // true once the reader, or the address, has chosen a method; until then it is the usual one of the model
   const state = () => {
     const values = new URLSearchParams();
@@ -210,6 +210,7 @@
     const wanted = new URLSearchParams(address);
     field("config").value = ""; // a reset of the form leaves hidden fields
     ownMethod = wanted.has("method");
+    names = unknownNames(field);
     if (![...wanted.keys()].some((name) => field(name))) return;
     for (const box of form.querySelectorAll("input[type=checkbox]"))
       if (box.name !== "kind" || wanted.has("kind")) box.checked = wanted.getAll(box.name).includes(box.value);
@@ -252,6 +253,7 @@
       const model = asked(index);
       if (!ownMethod) field("method").value = FAMILIES.get(model.family).encoder ? "full" : "lora";
       show(index, model, questionOf(index));
+      if (names) answerBox.prepend(el("p", { role: "status" }, names));
     } catch (error) {
       if (mine === turn) complain(error);
     }
@@ -268,7 +270,7 @@
   form.addEventListener("submit", (event) => event.preventDefault());
   let waiting;
   const changed = (target) => {
-    unknown = "";
+    unknown = names = "";
     touched = target.name;
     clearTimeout(waiting);
     ownMethod ||= target.name === "method";

@@ -3,6 +3,8 @@
 (() => {
   const held = [];
   const { open, send } = XMLHttpRequest.prototype;
+  // On the page of results, the words of an address are those of its own search.
+  if (/\/results\/(index\.html)?\?(.*&)?q=/.test(location.href)) history.replaceState(null, "", location.href.replace(/([?&])q=/, "$1text="));
   let wanted = /[?&]q=/.test(location.search);
   XMLHttpRequest.prototype.open = function (method, url, ...rest) {
     this.isIndex = String(url).endsWith("/search_index.json");

@@ -57,13 +57,22 @@
     count.htmlFor = input.id;
     const show = () => {
       const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
-      texts ??= rows.map((row) => row.textContent.toLowerCase());
+      if (words.length) texts ??= rows.map((row) => row.textContent.toLowerCase());
       rows.forEach((row, place) => { row.hidden = !words.every((word) => texts[place].includes(word)); });
       count.textContent = words.length ? `${rows.filter((row) => !row.hidden).length} of ${rows.length}` : `${rows.length} rows`;
     };
-    input.addEventListener("input", show);
+    // The words stay in the address, for links and for Back.
+    const name = `text${number || ""}`;
+    input.value = new URLSearchParams(location.search).get(name) ?? "";
+    input.addEventListener("input", () => {
+      const query = new URLSearchParams(location.search);
+      if (input.value) query.set(name, input.value);
+      else query.delete(name);
+      show();
+      history.replaceState(null, "", `${location.pathname}${query.size ? `?${query}` : ""}${location.hash}`);
+    });
     bar.append(input, count);
-    count.textContent = `${rows.length} rows`;
+    show();
     box.prepend(bar);
   };
 
