@@ -29,7 +29,6 @@ from tunemark.harness.vendors.vendor_tools import hides_all
 from tunemark.harness.worker.sample_files import check_file, describe_file
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError, must_be
-from tunemark.schema.facts.any_model import hub_address
 from tunemark.schema.facts.cards import APPLE, AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root, usable_cores, write_atomically
@@ -194,6 +193,8 @@ HUB_LIMIT_S = 3.0
 
 def hub() -> str:
     """Return the state of the model hub in words: it must answer within a few seconds."""
+    from tunemark.schema.facts.any_model import hub_address  # noqa: PLC0415 - only for weights and data of the hub
+
     address = hub_address()
     if address is None:
         return "offline (HF_HUB_OFFLINE is set)"
