@@ -202,7 +202,7 @@ def changed_settings(plan, card):
     if needless_rounding(plan.precision.parameters, plan.device.strategy, master_weights=plan.optimizer.master_weights):
         # What is not needed is left out, which is no change.
         planned["optimizer.stochastic_rounding"] = planned["optimizer.stochastic_rounding"] or stated["optimizer.stochastic_rounding"]
-    if planned["model.attention"] not in {"sdpa", *WHY["packed_attention"]}:
+    if planned["model.attention"] not in WHY["packed_attention"]:
         stated["attention"] = stated["attention"].replace("auto", "a kernel for packed rows")
     pairs = {field: (stated[field], planned.get(place)) for field, place in places.items()}
     return {field: (before, after) for field, (before, after) in pairs.items() if before not in ("auto", after)}

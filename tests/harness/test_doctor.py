@@ -1,5 +1,7 @@
 """The doctor reports a machine before anything runs on it."""
 
+import platform
+
 import pytest
 import torch
 import typer
@@ -9,6 +11,7 @@ from tunemark.harness.commands import doctor as commands
 from tunemark.harness.commands.doctor import doctor, runnable, self_tests
 from tunemark.harness.plan.resolve import Options, resolve, step_memory
 from tunemark.harness.vendors.cuda import Cuda
+from tunemark.harness.vendors.mps import Mps
 from tunemark.harness.vendors.protocol import DeviceUnavailable
 from tunemark.harness.vendors.rocm import Rocm
 from tunemark.harness.vendors.xpu import Xpu
@@ -118,17 +121,18 @@ def test_each_gpu_is_tested_and_one_that_fails_is_named_with_the_fix(monkeypatch
     ("device", "built", "words"),
     [
         (Cuda, None, "is not built for CUDA, so it sees no such GPU; install a build that is"),
-        (Cuda, "13.0", "cannot use the GPU: no luck; if the driver is too old for this build of torch, update the driver"),
-        (Rocm, "7.0", "cannot use the GPU: no luck; the process needs access to /dev/kfd"),
-        (Xpu, "20250302", "cannot use the GPU: no luck; install the Level Zero runtime"),
+        (Cuda, "13.0", r"cannot use the GPU: no luck; nvidia is .*, and 580 \(CUDA 13\) or 525 .* is needed: update"),
+        (Rocm, "7.0", "cannot use the GPU: no luck; amdgpu is .*, and 6.12 or newer is needed: .*/dev/kfd"),
+        (Mps, None, r"cannot use MPS; macOS is .*, and 14 or newer is needed: update it"),
+        (Xpu, "20250302", rf"cannot use the GPU: no luck; Linux is {platform.release()}, and 5.15 .* or newer is needed: install"),
     ],
 )
 def test_a_gpu_that_torch_cannot_use_has_the_reason_and_the_fix(monkeypatch, device, built, words):
     def fails():
         raise RuntimeError("no luck.")
 
-    monkeypatch.setattr(torch.version, device.build, built, raising=False)
-    monkeypatch.setattr(getattr(torch, device.family), "init", fails)
+    monkeypatch.setattr(torch.version, getattr(device, "build", "metal"), built, raising=False)
+    monkeypatch.setattr(getattr(torch, getattr(device, "family", "mps")), "init", fails, raising=False)
     with pytest.raises(DeviceUnavailable, match=words):
         device.open(None)
 

@@ -33,10 +33,6 @@ def submission(tmp_path_factory, facts):
     return assemble(resolved, machine, finished(log, wall_s=device.now() + 1.0))
 
 
-def test_step_times_are_those_of_the_script(submission):
-    assert submission.trace.step_times_s == pytest.approx(WARM_UP + (STEADY_S,) * 120)
-
-
 def test_micro_steps_of_an_accumulated_batch_are_stored_and_have_the_scripted_times(submission):
     trace, third = submission.trace, STEADY_S / 3
     assert {len(inside) for inside in trace.micro_completed_at_s} == {2}
@@ -62,7 +58,8 @@ def test_the_mark_before_gradients_are_exchanged_lies_inside_the_last_micro_batc
     assert (step["micro_completed_at_s"], step["completed_at_s"]) == (pytest.approx([0.1, 0.3]), pytest.approx(0.4))
 
 
-def test_window_rate_and_phases_are_those_of_the_script(submission):
+def test_step_times_window_rate_and_phases_are_those_of_the_script(submission):
+    assert submission.trace.step_times_s == pytest.approx(WARM_UP + (STEADY_S,) * 120)
     derived = derive(submission)
     window, rate, phases = derived.window, derived.tokens_per_s, derived.phases
     assert (window.first, window.stop, window.stable) == (10, 130, True)

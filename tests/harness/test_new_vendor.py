@@ -58,17 +58,13 @@ def _acme(monkeypatch, tmp_path):
 
 
 @pytest.mark.usefixtures("_acme")
-def test_its_devices_are_found_and_planned_for(facts):
+def test_its_devices_are_found_planned_for_opened_and_monitored_and_its_limits_listed(facts):
     machine = detect()
     assert (machine.backend, machine.backend_reason, machine.indexes) == (BACKEND, "acme-smi lists a device", (0, 1))
     plan = resolve("smoke-lora", facts, machine, Options(devices=2)).plan
     assert (plan.device.backend, plan.device.count, plan.precision.compute) == (BACKEND, 2, Dtype.BF16)
     refused = resolve("smoke-lora", facts, machine, Options(overrides=("method=qlora",))).unsupported
     assert refused == "QLoRA on mps: Acme has no four-bit kernels; use method=lora"
-
-
-@pytest.mark.usefixtures("_acme")
-def test_its_device_is_opened_its_monitor_asked_and_its_limits_listed():
     assert vendor_of(BACKEND).device.open(None).torch_name == "acme"
     assert open_sampler(BACKEND, (0, 1)).telemetry.devices.reason == "acme-top is not installed for 2 devices"
     assert support_matrix().families[BACKEND].cannot == {"QLoRA": "Acme has no four-bit kernels; use method=lora"}

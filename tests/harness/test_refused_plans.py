@@ -55,6 +55,7 @@ MACHINES = {
     "older trainium2": device(Backend.NEURON, "Trainium2 core (1 of 4)", **{"torch-neuronx": "2.9.0.2"}),
     "tpu": device(Backend.TPU, "TPU v6e", **{"torch-tpu": "0.1.0"}),
     "bare gaudi": device(Backend.HPU, "Gaudi 3"),
+    "older gaudi": device(Backend.HPU, "Gaudi 3", **{"habana-torch-plugin": "1.17.0"}),
     "inferentia2": device(Backend.NEURON_XLA, "Inferentia2 core (1 of 2)", **{"optimum-neuron": "0.4.5", "torch-xla": "2.8.1"}),
     "a100": device(Backend.CUDA, "NVIDIA A100-SXM4-80GB", "8.0"),
     "unknown gpu": device(Backend.CUDA, "A GPU that no card knows"),

@@ -8,7 +8,7 @@ import subprocess
 import psutil
 import pytest
 import transformers
-from harness_making import ROOT, only_submission, run_json, run_of, tunemark, warm, writer_of
+from harness_making import ROOT, cold, only_submission, run_json, run_of, tunemark, warm, writer_of
 
 from tunemark.harness.worker.models import config_of
 from tunemark.harness.worker.sample_files import read_split, word_level_tokenizer
@@ -18,6 +18,16 @@ from tunemark.schema.vocabulary import Division, Phase, Status
 TEXT = ROOT / "tests" / "harness" / "data" / "emotions"
 QUICK = ("probe=false", "gates=false")
 SMALL = ("data.sequence_length=16", "batch.micro_batch=2")
+TRACE = """
+import sys, threading
+seen = set()
+def note(frame, event, _):
+    file = frame.f_code.co_filename
+    if event == "call" and frame.f_code.co_name != "<module>" and "/tunemark/" in file and file not in seen:
+        seen.add(file)
+        open(__file__ + ".log", "a").write(file + "\\n")
+sys.setprofile(note), threading.setprofile(note)
+"""
 
 
 def started(out, *settings, env=None):
@@ -40,6 +50,16 @@ def test_a_short_run_is_ok_and_answers_in_json(tmp_path):
     assert submission.model.trainable_parameters < submission.model.parameters
     assert submission.model.adapter_bytes == 4 * submission.model.trainable_parameters > 0
     assert submission.process.user_s > 0
+
+
+@pytest.mark.nightly
+def test_a_run_calls_code_of_at_most_45_files(tmp_path):
+    """Bodies of classes count as calls, those of modules do not."""
+    (tmp_path / "sitecustomize.py").write_text(TRACE)
+    run_of(tmp_path / "out", "smoke-lora", steps=2, start=cold, env={"PYTHONPATH": str(tmp_path)})
+    files = {line.rpartition("/tunemark/")[2] for line in (tmp_path / "sitecustomize.py.log").read_text().splitlines()}
+    assert files >= {"harness/run/launch.py", "harness/worker/loop.py"}
+    assert len(files) <= 45, sorted(files)
 
 
 @pytest.mark.process

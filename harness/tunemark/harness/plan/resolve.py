@@ -29,7 +29,6 @@ from tunemark.harness.vendors.vendor_tools import hides_all
 from tunemark.harness.worker.sample_files import check_file, describe_file
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError, must_be
-from tunemark.schema.facts.any_model import hub_address
 from tunemark.schema.facts.cards import APPLE, AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root, usable_cores, write_atomically
@@ -179,13 +178,8 @@ def container() -> str | None:
 
 def package_versions() -> dict[str, str]:
     """Return the versions of the installed packages that can affect a measurement."""
-    versions = {}
-    for package in (*PACKAGES, *VENDOR_PACKAGES):
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return versions
+    found = {name: list(importlib.metadata.distributions(name=name)) for name in (*PACKAGES, *VENDOR_PACKAGES)}
+    return {name: each[0].version for name, each in found.items() if each}
 
 
 HUB_LIMIT_S = 3.0
@@ -194,6 +188,8 @@ HUB_LIMIT_S = 3.0
 
 def hub() -> str:
     """Return the state of the model hub in words: it must answer within a few seconds."""
+    from tunemark.schema.facts.any_model import hub_address  # noqa: PLC0415 - only for weights and data of the hub
+
     address = hub_address()
     if address is None:
         return "offline (HF_HUB_OFFLINE is set)"
@@ -399,12 +395,8 @@ def step_memory(plan: Plan, card: ModelCard, machine: Machine) -> StepMemory:
     memory = machine.devices[0].memory_bytes or share
     # Of a machine that is planned for, the host is unknown.
     usable = memory and vendor_of(machine.backend).usable_bytes(memory, host is not None)
-    on_device = StepMemory(
-        needed,
-        usable,
-        owner="each device" if usable == memory else "a process of each device",
-        fix=_less_memory(plan, machine, shape, usable),
-    )
+    owner = "each device" if usable == memory else "a process of each device"
+    on_device = StepMemory(needed, usable, owner=owner, fix=_less_memory(plan, machine, shape, usable))
     if shape is None or not shape.offload or on_device.too_large:
         return on_device
     # Parameters, gradients and optimizer states that a device keeps in host memory.

@@ -12,13 +12,13 @@ from tunemark.schema.formats import MIB
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, Backend
 
-INSTALL = "nvidia-ml-py is not installed: pip install 'tunemark[nvidia]'"
+ROW = protocol.TABLE[Backend.CUDA]
 
 
 class Cuda(protocol.EventDevice):
     """Trains on one GPU."""
 
-    hint = "if the driver is too old for this build of torch, update the driver or install torch for an older CUDA"
+    row = ROW
 
     def name(self) -> str | None:
         """Return the driver's name of the GPU."""
@@ -51,8 +51,7 @@ def missing_tool() -> str | None:
     return None
 
 
-NAMES = protocol.TABLE[Backend.CUDA].names
-THROTTLE_REASONS, PCIE_PATHS = NAMES["throttle_reasons"], NAMES["pcie_paths"]
+THROTTLE_REASONS, PCIE_PATHS = ROW.names["throttle_reasons"], ROW.names["pcie_paths"]
 
 
 def _lowered(nvml: Any, gpu: Any) -> frozenset[str]:  # noqa: ANN401 - the module and a handle
@@ -129,12 +128,12 @@ class NvmlMonitor(protocol.LibraryMonitor):
         try:
             import pynvml  # noqa: PLC0415 - an optional package
         except ImportError as error:
-            raise MonitorUnavailable(INSTALL) from error
+            raise MonitorUnavailable(protocol.versions(ROW.library)) from error
         try:
             pynvml.nvmlInit()
             return cls(pynvml, range(pynvml.nvmlDeviceGetCount()) if indexes is None else indexes)
         except pynvml.NVMLError as error:
-            msg = f"NVML reports: {error}"
+            msg = f"NVML reports: {error}; {protocol.versions(ROW.driver)}"
             raise MonitorUnavailable(msg) from error
 
     def _xids(self, nvml: Any, gpu: Any) -> frozenset[str]:  # noqa: ANN401 - the module and a handle

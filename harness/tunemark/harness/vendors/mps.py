@@ -32,7 +32,7 @@ class Mps(Device):
         import torch  # noqa: PLC0415
 
         if not torch.backends.mps.is_available():
-            msg = "torch.backends.mps.is_available() is false; install a torch build with MPS on macOS 14 or newer"
+            msg = f"torch {torch.__version__} cannot use MPS; {protocol.versions(protocol.TABLE[Backend.MPS].driver)}"
             raise DeviceUnavailable(msg)
         return cls(torch.mps)
 

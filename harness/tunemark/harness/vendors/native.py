@@ -8,12 +8,11 @@ import contextlib
 import time
 from dataclasses import replace
 from functools import partial
-from importlib import import_module, metadata
+from importlib import import_module
 from types import SimpleNamespace
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from tunemark.harness.vendors import protocol
-from tunemark.schema.plan.capabilities import Need
 from tunemark.schema.records.submission import MemoryReading
 from tunemark.schema.vocabulary import NATIVE, TORCH_MODULES, Backend
 
@@ -44,10 +43,6 @@ class _WaitedEvent:
 class Native(protocol.EventDevice):
     """Trains on one device of a package. Its name is not compared: not every module reports one."""
 
-    row: ClassVar[protocol.Row]
-    """What families.toml says of the device."""
-    need: ClassVar[Need]
-    """The package that registers it."""
     draws_weights = pins_memory = False
     no_peaks = "the allocator of the device reports no peaks to torch"
 
@@ -63,10 +58,8 @@ class Native(protocol.EventDevice):
             api.set_device(local_rank)
             return cls(torch, api, local_rank)
         except (ImportError, *UNSUPPORTED) as error:
-            found = next((each.version for each in metadata.distributions(name=cls.need.package)), "not installed")
             reason = str(error).strip().partition("\n")[0].rstrip(".")
-            msg = f"torch {torch.__version__} cannot use {cls.family}:{local_rank}: {reason}; {cls.need.package} is {found}, "
-            msg += f"and {cls.need.oldest} or newer is needed: {cls.need.install}"
+            msg = f"torch {torch.__version__} cannot use {cls.family}:{local_rank}: {reason}; {protocol.versions(cls.row.need)}"
             raise protocol.DeviceUnavailable(msg) from error
 
     def __init__(self, torch: Any, api: Any, local_rank: int = 0) -> None:  # noqa: ANN401 - modules, imported late
@@ -117,7 +110,7 @@ def functions(torch: Any, family: str) -> SimpleNamespace:  # noqa: ANN401 - a m
 def vendor(backend: Backend, **own: Any) -> protocol.Vendor:  # noqa: ANN401 - fields of a vendor
     """Return the vendor of such a device; `own` are fields of one that is found in its own way."""
     row = protocol.TABLE[backend]
-    content = {"row": row, "need": row.need, "family": backend.value, "collectives": row.collectives}
+    content = {"row": row, "family": backend.value, "collectives": row.collectives}
     return protocol.vendor(backend, **{"find": partial(protocol.on_pci_bus, row)} | own, device=type("Native", (Native,), content))
 
 

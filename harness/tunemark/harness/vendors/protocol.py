@@ -6,6 +6,7 @@ imports torch and the vendor's libraries inside functions.
 
 import contextlib
 import json
+import platform
 import shutil
 import subprocess
 import tempfile
@@ -15,7 +16,7 @@ import tomllib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
+from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
@@ -61,6 +62,10 @@ class Row(Family):
     names: dict[str, dict[str, str]] = Field(default_factory=dict)
     """Our names of the constants of its libraries."""
     need: Need | None = None
+    driver: Need | None = None
+    """What torch needs below it: a kernel module, or an operating system."""
+    library: Need | None = None
+    """The package that its monitor asks."""
     also_needed_for: tuple[Feature, ...] = ()
     modules: tuple[str, ...] = ()
     collectives: str = ""
@@ -82,6 +87,16 @@ def row_of(name: str, content: dict[str, Any]) -> Row:
 
 
 TABLE = {Backend(name): row_of(name, content) for name, content in _content.items()}
+
+
+def versions(need: Need | None) -> str:
+    """Return the version of a package, kernel module or operating system that is here, the oldest that will do, and how to get it; "" for none."""
+    if need is None:
+        return ""
+    module, systems = Path("/sys/module", need.package, "version"), {"Linux": platform.release(), "macOS": platform.mac_ver()[0]}
+    found = next((each.version for each in metadata.distributions(name=need.package)), None) or systems.get(need.package)
+    found = found or (module.read_text().strip() if module.exists() else "not installed")
+    return f"{need.package} is {found}, and {need.oldest} or newer is needed: {need.install}"
 
 
 # Find devices
@@ -244,8 +259,8 @@ class EventDevice(Device):
     """Name of its torch module."""
     build = "cuda"
     """What `torch.version` calls the library that torch must be built for: `cuda`, `hip`, `xpu`."""
-    hint: ClassVar[str]
-    """What to check when torch cannot open the GPU."""
+    row: ClassVar[Row]
+    """What families.toml says of the device."""
     collectives = "nccl"
     free_marks = True
     draws_weights = True
@@ -270,7 +285,7 @@ class EventDevice(Device):
             api.init()
             api.set_device(local_rank)
         except RuntimeError as error:
-            msg = f"torch {version} cannot use the GPU: {str(error).strip().rstrip('.')}; {cls.hint}"
+            msg = f"torch {version} cannot use the GPU: {str(error).strip().rstrip('.')}; {versions(cls.row.driver)}"
             raise DeviceUnavailable(msg) from error
         return cls(torch, api, local_rank)
 

@@ -14,6 +14,7 @@ from tunemark.harness.vendors import vendor_tools as tools
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, Backend
 
+ROW = protocol.TABLE[Backend.ROCM]
 RUNTIME_MASK, HIP_MASKS = "ROCR_VISIBLE_DEVICES", ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 """The runtime hides some devices, and HIP hides some of the rest. HIP reads the first of its two variables that is set, as torch does."""
 MICRO = 1e-6
@@ -24,7 +25,7 @@ class Rocm(protocol.EventDevice):
     """Trains on one GPU. Its name is not compared: torch and AMD's tools spell the same GPU differently."""
 
     build = "hip"
-    hint = "the process needs access to /dev/kfd; join the groups video and render"
+    row = ROW
 
     def stack(self) -> dict[str, str]:
         """Return the version of HIP in torch."""
@@ -76,7 +77,7 @@ def _energy_j(smi: Any, gpu: Any) -> float | None:  # noqa: ANN401 - the module 
     return energy.get("energy_accumulator", energy.get("power")) * energy["counter_resolution"] * MICRO or None
 
 
-LIMITERS = protocol.TABLE[Backend.ROCM].names["limiters"]
+LIMITERS = ROW.names["limiters"]
 
 
 class AmdMonitor(protocol.LibraryMonitor):
@@ -137,7 +138,7 @@ class AmdMonitor(protocol.LibraryMonitor):
             amdsmi.amdsmi_init()
             return cls(amdsmi, indexes)
         except Exception as error:  # without ROCm the import itself fails with a KeyError
-            msg = f"amdsmi cannot be used here ({type(error).__name__}); install the one that comes with ROCm"
+            msg = f"amdsmi cannot be used here ({type(error).__name__}); {protocol.versions(ROW.library)}"
             raise protocol.MonitorUnavailable(msg) from error
 
 

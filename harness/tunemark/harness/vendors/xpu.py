@@ -29,7 +29,7 @@ class Xpu(protocol.EventDevice):
     """Trains on one GPU, or one tile. Its name is not compared: torch and Intel's tools spell the same GPU differently."""
 
     family = build = "xpu"
-    hint = "install the Level Zero runtime, and join the group render"
+    row = protocol.TABLE[Backend.XPU]
 
     def __init__(self, torch: Any, api: Any, local_rank: int = 0) -> None:  # noqa: ANN401 - modules, imported late
         super().__init__(torch, api, local_rank)

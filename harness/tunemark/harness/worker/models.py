@@ -17,10 +17,9 @@ from tunemark.harness.vendors.protocol import COMPLETE_INITIALISERS, DRAWN_ON_HO
 from tunemark.harness.worker.data import MicroBatch, to_device
 from tunemark.harness.worker.levers import add_masks, fuse, is_fp8, layers_in_fp8, limit_sdpa, prepare_transformers, recompute, store_in_fp8
 from tunemark.schema import vocabulary as words
-from tunemark.schema.facts.any_model import SETTINGS, fields_of
-from tunemark.schema.facts.cards import STATE_SPACE, WITHOUT_WINDOW, ModelCard
+from tunemark.schema.facts.cards import STATE_SPACE, WITHOUT_WINDOW, ModelCard, fields_of
 from tunemark.schema.physics.architecture import blocks_with_experts, mixer_of
-from tunemark.schema.physics.families import Mixer
+from tunemark.schema.physics.families import SETTINGS, Mixer
 from tunemark.schema.records.plan import LoraSettings, Plan, Precision, Quantisation
 from tunemark.schema.records.trace import TORCH_NAMES, short
 

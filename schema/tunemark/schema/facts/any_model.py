@@ -12,19 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts.cards import DENSE_FIRST, DENSE_FIRST_FIELDS, LATENT, LATENT_FIELDS, SHARED, WITHOUT_WINDOW, ModelCard
+from tunemark.schema.facts.cards import DENSE_FIRST, DENSE_FIRST_FIELDS, LATENT, LATENT_FIELDS, SHARED, WITHOUT_WINDOW, ModelCard, fields_of
 from tunemark.schema.facts.fact_base import FactBase, validated
 from tunemark.schema.facts.names import not_modelled, suggest_card
 from tunemark.schema.physics.architecture import count_parameters, special_mixers
-from tunemark.schema.physics.families import FAMILIES
+from tunemark.schema.physics.families import FAMILIES, SETTINGS
 from tunemark.schema.records.base import LARGEST
 from tunemark.schema.safe_text import terminal
 
 TABLE: dict[str, Any] = tomllib.loads(Path(__file__).with_name("any_model.toml").read_text(encoding="utf-8"))
-CONFIG_FIELDS = {theirs: ours for ours, names in TABLE["fields"].items() for theirs in names.split()}
-"""Name in transformers -> field of the model card."""
-SETTINGS: dict[str, dict[str, Any]] = TABLE["settings"]
-"""Family -> keys and values in transformers of all its models that are known here; another value is another architecture."""
 OTHER_KEYS = (*TABLE["other_keys"], *(key for settings in SETTINGS.values() for key in settings))
 """Further names that say something about a model."""
 WIDE = ("full_attention", "attention")
@@ -166,18 +162,6 @@ def config_fields(content: Any, place: str, within: Limits) -> dict[str, Any]:  
     if not isinstance(fields.get("tied_embeddings", False), bool):
         raise TunemarkError(f"{place}: tie_word_embeddings", fields["tied_embeddings"], "must be true or false")
     return fields
-
-
-def fields_of(family: str) -> dict[str, str]:
-    """Return the fields of the card by their names in the configuration of a family."""
-    if family == "modernbert":
-        # There, it is the half of the other name.
-        return {theirs: ours for theirs, ours in CONFIG_FIELDS.items() if theirs != "sliding_window"}
-    if family not in DENSE_FIRST or family == "llama4_text":
-        return CONFIG_FIELDS
-    # Their `intermediate_size` is that of blocks without experts, and `head_dim` repeats the width of the rotated part in the latent ones.
-    dense = {"intermediate_size": "dense_intermediate_size"}
-    return {theirs: ours for theirs, ours in CONFIG_FIELDS.items() if theirs != "head_dim" or family not in LATENT} | dense
 
 
 def _of_gemma_4(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -37,6 +37,8 @@ OF_FAMILIES = [
     ([name for group in row["of"] for name in GROUPS.get(group, [group])], row["needed"], row["others"]) for row in TABLE["fields"]
 ]
 """Families, the fields that they have, and those that they may have; other families have none of them."""
+CONFIG_FIELDS = {theirs: ours for ours, names in TABLE["config_names"].items() for theirs in names.split()}
+"""Name in transformers -> field of the model card."""
 
 
 class CoreCluster(Frozen):
@@ -343,6 +345,18 @@ class ModelCard(Frozen):
     @consistency
     def _consistent(self) -> Iterator[str]:
         yield from model_contradictions(self)
+
+
+def fields_of(family: str) -> dict[str, str]:
+    """Return the fields of the card by their names in the configuration of a family."""
+    if family == "modernbert":
+        # There, it is the half of the other name.
+        return {theirs: ours for theirs, ours in CONFIG_FIELDS.items() if theirs != "sliding_window"}
+    if family not in DENSE_FIRST or family == "llama4_text":
+        return CONFIG_FIELDS
+    # Their `intermediate_size` is that of blocks without experts, and `head_dim` repeats the width of the rotated part in the latent ones.
+    dense = {"intermediate_size": "dense_intermediate_size"}
+    return {theirs: ours for theirs, ours in CONFIG_FIELDS.items() if theirs != "head_dim" or family not in LATENT} | dense
 
 
 def model_contradictions(card: ModelCard) -> Iterator[str]:

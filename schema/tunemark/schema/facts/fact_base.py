@@ -21,11 +21,11 @@ from tunemark.schema.facts import names
 from tunemark.schema.facts.cards import APPLE, AcceleratorCard, AwsSizes, ModelCard, PriceBasis, PriceRow
 from tunemark.schema.facts.names import model_keys
 from tunemark.schema.facts.workloads import GoldenLosses, WorkloadCard, cells
-from tunemark.schema.facts.world_facts import WorldFacts
 from tunemark.schema.files import data_folder, project_root
 from tunemark.schema.vocabulary import Backend
 
 if TYPE_CHECKING:
+    from tunemark.schema.facts.world_facts import WorldFacts
     from tunemark.schema.plan.capabilities import SupportMatrix
 
 SUPPORT_FILE = "support.json"
@@ -96,8 +96,10 @@ class FactBase:
         return read_facts(self.root / "prices" / BASIS_FILE, PriceBasis)
 
     @cached_property
-    def known(self) -> WorldFacts:
+    def known(self) -> "WorldFacts":
         """Releases, datasets, generations and bounds from practice."""
+        from tunemark.schema.facts.world_facts import WorldFacts  # noqa: PLC0415 - imports 17 kinds of rows, which no run needs
+
         merged: dict[str, object] = {}
         for stated in self.read_folder("known", partial(read_facts, kind=WorldFacts)):
             merged |= {name: getattr(stated, name) for name in stated.model_fields_set}

@@ -67,7 +67,7 @@ class WorkloadCard(records.Levers):
     compute: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = "auto"
     """Number format of matrix products; `auto` uses bf16 if the device supports it."""
     attention: Literal["auto"] | records.Attention = "sdpa"
-    """Attention implementation. `auto`: varlen, which needs no mask, for packed documents on devices that support it; otherwise sdpa."""
+    """Attention implementation. `auto` for packed documents: varlen or else flex_attention, where the device has it; otherwise sdpa."""
     loss: Literal["auto"] | records.LossForm = "auto"
     """How the loss of a causal language model is computed. `auto`: in chunks of tokens where that is supported, otherwise from whole logits."""
     neuron: records.NeuronSettings | None = None

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.physics import architecture
-from tunemark.schema.physics.families import FAMILIES, NAMES, Mixer, Traits
-from tunemark.schema.physics.flops import SCAN_CHUNK, STATE_CHUNK
+from tunemark.schema.physics.families import FAMILIES, NAMES, SCAN_CHUNK, STATE_CHUNK, Mixer, Traits
 from tunemark.schema.physics.memory_states import MemoryLine
 from tunemark.schema.physics.training_shape import BYTES, TrainingShape
 from tunemark.schema.vocabulary import LOSS_CHUNK, Checkpointing, Method

@@ -102,8 +102,12 @@ def with_tuples(row: dict[str, Any]) -> dict[str, Any]:
 TABLE: dict[str, Any] = tomllib.loads(Path(__file__).with_name("families.toml").read_text(encoding="utf-8"))
 FAMILIES: dict[str, Traits] = {family: Traits(**row) for families, row in TABLE["traits"].items() for family in families.split()}
 NAMES: dict[str, Names] = {family: Names(**with_tuples(row)) for families, row in TABLE["names"].items() for family in families.split()}
+SETTINGS: dict[str, dict[str, Any]] = TABLE["settings"]
+"""Family -> keys and values in transformers of all its models that are known here; another value is another architecture."""
 CONVOLUTION: dict[str, int] = TABLE["convolution"]
 """Tokens that a convolution reads, in all models with this mixer."""
+STATE_CHUNK, SCAN_CHUNK = 64, 256
+"""Tokens of a chunk of the gated delta rule, in transformers and in flash-linear-attention, and of Mamba-2, by the configurations of Granite 4."""
 TOKEN_TABLES = tuple(TABLE["token_tables"])
 """Names of the token embedding. An adapter on it does one look-up and one multiplication."""
 BARE_EXPERTS = tuple(TABLE["bare_experts"])

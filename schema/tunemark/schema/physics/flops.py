@@ -11,14 +11,11 @@ from typing import Literal
 
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.physics.architecture import attends, block_linears, count_parameters, heads_of, limited_blocks, mixer_of
-from tunemark.schema.physics.families import FAMILIES
+from tunemark.schema.physics.families import FAMILIES, SCAN_CHUNK, STATE_CHUNK
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.vocabulary import Checkpointing, Method
 
 VERSION: Literal["flops/1"] = "flops/1"
-STATE_CHUNK, SCAN_CHUNK = 64, 256
-"""Tokens of a chunk of the gated delta rule, in transformers and in flash-linear-attention, and of Mamba-2, by the configurations of Granite 4."""
-
 RECOMPUTED = {
     Checkpointing.NONE: "nothing is recomputed",
     Checkpointing.SELECTIVE: "selective checkpointing keeps the results of matrix products and of attention",

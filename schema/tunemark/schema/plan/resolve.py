@@ -90,7 +90,9 @@ def resolve(requested: record.Requested, facts: FactBase, machine: Machine) -> R
     problem = partial(unsupported_reason, model=facts.model(model.key), machine=machine, generation=generation)
     if card.loss == "auto":
         plan = first_possible(plan, "loss", {"chunked": WHY["in_chunks"]}, problem)
-    plan = with_automatic_attention(plan, card, generation, problem)
+    if card.attention == "auto":
+        kernels = WHY["packed_attention"] if data.packing and data.document_borders else {model.attention: WHY["no_borders_kept"]}
+        plan = first_possible(plan, "attention", kernels, problem)
     overrides = (*changes, *_option_overrides(card, plan, facts))
     if plan.lora and card.lora and plan.lora.target_modules != card.lora.target_modules:
         # Adapter layers are declared by the names that the model has.
@@ -100,20 +102,6 @@ def resolve(requested: record.Requested, facts: FactBase, machine: Machine) -> R
         overrides = (*(override for override in overrides if override.field != name), renamed)
     chip = facts.recognise_device(machine.devices[0].name.partition(CORE_OF_CHIP)[0], machine.backend)
     return Resolution(plan, overrides, (chip and chip.why_no_training) or problem(plan))
-
-
-def with_automatic_attention(
-    plan: record.Plan, card: WorkloadCard, generation: Generation | None, problem: Callable[[record.Plan], str | None]
-) -> record.Plan:
-    """Return the plan with the fastest attention for packed rows that this machine supports, if the card has `auto`.
-
-    Otherwise, and where only a mask of length x length is left, its attention is unchanged.
-    """
-    if card.attention != "auto" or not (plan.data.packing and plan.data.document_borders):
-        return plan
-    if generation is not None and Feature.VARLEN_ATTENTION in generation.cannot:
-        return plan.model_copy(update={"reasons": {**plan.reasons, "model.attention": WHY["masked"]}})
-    return first_possible(plan, "attention", WHY["packed_attention"], problem)
 
 
 def first_possible(plan: record.Plan, field: str, reasons: Mapping[Any, str], problem: Callable[[record.Plan], str | None]) -> record.Plan:

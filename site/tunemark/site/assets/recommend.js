@@ -1,8 +1,8 @@
 // The home page: reads the form, keeps it in the address, and shows the answer. The choice and its words are translated from Python (script.py).
 (() => {
   const { decoded, el, reader, unknownNames, visit } = globalThis.tunemarkCommon, { dict, make, object } = globalThis.tunemarkPython, { answer_html } = globalThis.tunemark.answer;
-  const { CONFIG_FIELDS, OTHER_KEYS, config_fields, model_of_size, size_in_words } = globalThis.tunemark.any_model;
-  const { instead_of, key_of_model, model_keys, not_modelled, with_memory } = globalThis.tunemark.names, { metal_bytes, model_contradictions } = globalThis.tunemark.cards;
+  const { OTHER_KEYS, config_fields, model_of_size, size_in_words } = globalThis.tunemark.any_model;
+  const { instead_of, key_of_model, model_keys, not_modelled, with_memory } = globalThis.tunemark.names, { CONFIG_FIELDS, metal_bytes, model_contradictions } = globalThis.tunemark.cards;
   const { seconds_of, tokens_in_row, whole_number } = globalThis.tunemark.formats;
   const { OWN, Offer, Question, UnusedRate, places_of, recommend } = globalThis.tunemark.recommendation, { not_used, with_software, with_stack } = globalThis.tunemark.recommendation_words;
   const { FAMILIES } = globalThis.tunemark.families, { Evidence, KnownRate, cautions, no_evidence, rates_for, rates_on_stack } = globalThis.tunemark.option_rates, { Effects, architecture_of } = globalThis.tunemark.throughput;
