@@ -41,18 +41,18 @@ class Budget:
 PYTHON, CORE = (".py",), ("plan", "run", "vendors", "worker")
 BUDGETS = (
     # Schema and collector raised by 686 on 2026-11-27: questions and claims in words, unused results, rows of files, free hardware; by 260 for hybrid models, 147 for ten families, Liger and what readers missed.
-    Budget("schema", "schema", PYTHON, 12_588, 8_000),
+    Budget("schema", "schema", PYTHON, 12_593, 8_000),
     # What is left has no second copy and no dead code: less would be fewer device families, studies or settings.
     Budget("harness", "harness", PYTHON, 8_964, 7_000),
     Budget("of it the core", " ".join(f"harness/tunemark/harness/{name}" for name in CORE), PYTHON, 6_641, 6_641),
-    Budget("collector", "collector", PYTHON, 16_134, 12_000),
+    Budget("collector", "collector", PYTHON, 16_236, 12_000),
     Budget("of it the gate", "collector/tunemark/collector/gate", PYTHON, 3_400, 3_400),
-    Budget("site", "site", PYTHON, 4_164, 4_600),
+    Budget("site", "site", PYTHON, 4_167, 4_600),
     Budget("site, scripts and styles", "site", (".js", ".css"), 2_600, 2_600),
-    Budget("site, templates", "site", (".j2",), 4_447, 4_000),
+    Budget("site, templates", "site", (".j2",), 4_446, 4_000),
     # Pages of results, tables of documents and the data of page scripts are queries now; they were 1,450 lines of Python.
     Budget("collector and site, SQL", "collector site", (".sql",), 2_491, 2_600),
-    Budget("tests", "tests", PYTHON, 16_031, 16_000),
+    Budget("tests", "tests", PYTHON, 16_043, 16_000),
     Budget("benchmarks", "benchmarks", PYTHON, 4_000, 4_000),
 )
 
