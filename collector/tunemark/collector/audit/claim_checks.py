@@ -490,7 +490,8 @@ def model_facts(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
             # A small part of the model is of something else, such as the adapters.
             if stated.value.value > SMALL_PART * count.total and not _near(stated, NAMED_SHARE, *whole):
                 yield _finding(INCONSISTENT, stated.printed, f"{model.name} has {count.total:,} parameters")
-        known = claim.stated("vocabulary")
+        owner = re.search(r"([\w.-]+)['\u2019]s vocab", claim.text)
+        known = claim.stated("vocabulary") if owner is None or owner[1].lower() in model.name.lower() else []
         # Beside that of the model, others are of other models.
         for stated in () if any(_near(each, NAMED_SHARE, model.vocabulary) for each in known) else known:
             if not _near(stated, NAMED_SHARE, model.vocabulary):

@@ -127,7 +127,9 @@ def _by_rates(
         what = "trains {} times as much for a dollar"
         of_prices = f", at {'the stated prices' if stated_prices else 'the lowest list prices on demand'}, {usd(prices[0])} and {usd(others[0])} an hour"
     by_results, predicted = ([each for each in every if each.by_results is known] for known in (True, False))
-    best, likely = (min(known, key=lambda each: distance(stated, each.range)) for known in (by_results or predicted, predicted))
+    # Software of one level on both comes before that of two.
+    alike = [each for each in predicted if each.levels[0] == each.levels[1]] or predicted
+    best, likely = (min(known, key=lambda each: distance(stated, each.range)) for known in (by_results or alike, predicted))
     basis = "by accepted results of" if best.by_results else "the 90% interval predicted for"
     reason = f"{sides[0].name} {what.format(significant(best.range.value))} as {sides[1].name}, {_ends(best.range)}, {basis} {best.words}{of_prices}"
     others_known = {each.levels: each for each in sorted(predicted, key=lambda each: -distance(stated, each.range))}

@@ -42,6 +42,8 @@ PAIR = 2
 READ = "\N{BULLET}"
 """Stands in place of what was read."""
 COUNT = rf"(?<![\w.,$€£-])(\d{{1,3}},\d{{3}}|\d{{1,5}}|\d{{1,3}}(?:\.\d)?k|{'|'.join(CLAIMS['numbers'])})"
+MOST_IN_NODE = 16
+"""Devices of a machine at most; a larger number is that of all machines."""
 FEWEST = 8
 """Tokens that a sample has at least."""
 IN_VOCABULARY = 0.05
@@ -331,7 +333,7 @@ def _devices(facts: FactBase, scan: _Scan) -> tuple[tuple[tuple[int, int, Varian
     if len(counts) == len(others) == 1 and words("more_of_them").search(scan.rest):
         counts, others = [*counts, *others], []
     if nodes and words("of_nodes").search(scan.rest):
-        counts = [count * each for count, each in product(counts, nodes)]
+        counts = [count * each if count <= MOST_IN_NODE else count for count, each in product(counts, nodes)]
     if counts:
         scan.take(words("nodes"))
     places.sort(key=lambda each: each[0])

@@ -5,7 +5,7 @@ Of all readings that the words allow, the one that holds up best counts.
 
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -14,7 +14,7 @@ from tunemark.collector.audit.bounds import dense_peak, flop_conventions, least_
 from tunemark.collector.audit.claim_checks import CHEAP, DEAR, SLACK, changes, findings_of_text
 from tunemark.collector.audit.claim_comparison import USUAL_DEVICES, against_entries, against_model, compared, is_of_mlperf, usd_per_hour
 from tunemark.collector.audit.claim_records import meanings, readings
-from tunemark.collector.audit.claim_text import CLAIM, CLAIMS, PAIR, ClaimText, words
+from tunemark.collector.audit.claim_text import CLAIM, CLAIMS, PAIR, ClaimText, pattern_of, words
 from tunemark.collector.audit.claim_ways import changes_of, methods_of, of_subject, sides_of
 from tunemark.collector.audit.evidence import AuditedResult, Evidence
 from tunemark.collector.audit.interval import Interval
@@ -30,11 +30,13 @@ from tunemark.schema.formats import GIB, HOUR_S, gib, significant, usd
 from tunemark.schema.option_rates import Evidence as KnownRates
 from tunemark.schema.option_rates import KnownRate, is_same_step, option_rates
 from tunemark.schema.physics.memory_states import MemoryVerdict
+from tunemark.schema.physics.stacks import STACKS
 from tunemark.schema.plan_search import NODE, Asked, Candidate, best_plan, step_on
+from tunemark.schema.recommendation import LEVELS, Rate
 from tunemark.schema.recommendation_words import asked_in_words, tokens_in_words
 from tunemark.schema.records.published import Claim, Conditions, PublishedResult
 from tunemark.schema.throughput import Range, architecture_of
-from tunemark.schema.vocabulary import FITS, AuditVerdict, Dtype, Method
+from tunemark.schema.vocabulary import FITS, AuditVerdict, Dtype, Method, SoftwareLevel
 
 NOT_JUDGED, PLAUSIBLE = "not judged", "plausible"
 NOTHING = len(AuditVerdict)
@@ -231,8 +233,7 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
         card = card.with_usable(max(GIB, memory.value)) if memory.value < card.usable_bytes else card
     method = Method.LORA if stated.method is Method.PEFT else stated.method
     plan, fit = best_plan(fitted.effects, card, step_on(card, model, method, length, run.devices, asked), "plain", asked)
-    rates = [each for each in option_rates(model, length, [(card, run.devices)], fitted, asked=asked) if each.method == stated.method]
-    known = {each.software: speed for each in rates if (speed := range_of(each))}
+    rates, known = _speeds(claim, run, model, card, fitted, asked)
     share = _of_peak(run, model, card, rate) if rate and not claim.stated("mfu") else ""
     rate = rate or _rate_of_mfu(claim, run, model, card, list(known.values()))
     above = _above_bf16(run)
@@ -291,6 +292,23 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
     why = next((each.reason for each in rates if rate and each.reason), host if memory else unstated)
     reason = "; ".join(filter(None, (above, f"it is not compared with other results: {why}")))
     return Judged(reason, SUSPICIOUS if above else NOT_JUDGED)
+
+
+def _speeds(
+    claim: ClaimText, run: AuditedResult, model: ModelCard, card: AcceleratorCard, fitted: KnownRates, asked: Asked
+) -> tuple[list[Rate], dict[str, Range]]:
+    """Return the rates of a reading, and their intervals by level of software; instead of the vendor's, that of the one software stack that a text names."""
+
+    def of(levels: Sequence[SoftwareLevel], asked: Asked) -> list[Rate]:
+        length = run.conditions.sequence_length or model.usual_length
+        every = option_rates(model, length, [(card, run.devices)], fitted, levels, asked)
+        return [each for each in every if each.method == run.conditions.method]
+
+    named = {row["stack"] for row in CLAIMS["ways"] if row["kind"] == "software" and pattern_of(row["words"]).search(claim.text)}
+    own = {name: of((STACKS[name].level,), replace(asked, stack=name)) for name in named if len(named) == 1 and STACKS[name].loop}
+    rates = of(LEVELS[:2] if own else LEVELS, asked)
+    known = {name: speed for name, found in own.items() for each in found if (speed := range_of(each))}
+    return rates, known | {each.software: speed for each in rates if (speed := range_of(each))}
 
 
 def _of_peak(run: AuditedResult, model: ModelCard, card: AcceleratorCard, rate: Claim) -> str:

@@ -31,8 +31,8 @@ def prices(
 
     Lists the newest known price per provider, instance, region and kind in force on that day, for the whole instance.
 
-    With --owned, the last column is the number of hours of use per year from which an owned machine is cheaper than one
-    accelerator of the offer. A dash means that renting is always cheaper. An accelerator that no provider rents is shown with
+    With --owned, the last column is the number of hours of use per year from which an owned machine is cheaper than as many
+    accelerators of the offer: one, or those of a name such as `8 x H100`. A dash means that renting is always cheaper. An accelerator that no provider rents is shown with
     the hourly cost of the owned machine only. The figures are written as
     `purchase=2000,years=3,utilisation=0.5,watts=450,electricity=0.30,resale=500`.
 
@@ -51,9 +51,11 @@ def prices(
     rented = card is None or any(row.accelerator == card.key for row in facts.prices)
     rows = [] if own and not rented else [_as_row(row) for row in offers(facts, name, day, wanted)]
     if own:
-        rows = [row | {"owned_break_even_hours_per_year": own.break_even_hours_per_year(row[EACH])} for row in rows]
+        count = facts.counted(name)[0] or 1 if name else 1
+        rows = [row | {"owned_break_even_hours_per_year": own.break_even_hours_per_year(row[EACH] * count)} for row in rows]
         rows = [row | {"owned_usd_per_hour": own.usd_per_hour()} for row in rows or [{"accelerator": name}]]
-        say(f"{own.sentence()}; compared with one accelerator of each offer: divide the figures of a machine with several by their number")
+        compared = "one accelerator of each offer: name their number for a machine with several, as in '8 x H100'"
+        say(f"{own.sentence()}; compared with {compared if count == 1 else f'{count} accelerators of each offer'}")
     if as_json:
         print_json(rows)
         return

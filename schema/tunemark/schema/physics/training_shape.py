@@ -76,6 +76,8 @@ class TrainingShape:
     fused_experts: bool = False
     """Experts are one parameter, multiplied at once, as in transformers 5. peft 0.21 gives their gate and up matrices, which are one, an adapter
     of twice the rank, and multiplies with the sum of weights and adapters (`_convert_peft_config_moe`, `ParamWrapper`)."""
+    expert_parallel: bool = False
+    """Experts stay on their devices, and tokens travel to them."""
     defers_reduction: bool = False
     """Gradients of FSDP are reduced after the last micro-step alone, and whole until then (`no_sync` of accelerate, in transformers' Trainer)."""
     compiled: bool = False
