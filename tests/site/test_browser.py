@@ -12,8 +12,6 @@ from playwright.sync_api import Browser, Page, Route
 MODEL = "models/tiny-llama.html"
 RESULT, CONVERTED = f"results/{MEASURED}.html", f"results/{ENTRY}.html"
 NARROW, LEAST_CONTRAST = 390, 4.5
-
-
 Json = dict[str, Any]
 
 

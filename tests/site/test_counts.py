@@ -39,7 +39,6 @@ def rows_of(path: Path) -> dict[str, int]:
 
 @pytest.mark.parametrize("meaning", STATED)
 def test_every_page_states_the_same_number(built: Path, meaning: str) -> None:
-    """The audit said 394 and the limitations 493 for one sentence."""
     stated = defaultdict(list)
     for path in (built / "site").rglob("*.html"):
         if path.parent.name != "results" or path.name == "index.html":
@@ -50,7 +49,6 @@ def test_every_page_states_the_same_number(built: Path, meaning: str) -> None:
 
 
 def test_an_accelerator_and_a_model_have_one_count_on_their_page_in_the_index_and_in_the_filter(built: Path) -> None:
-    """The page of the H100 said 291 results, and the filter beside it 174."""
     site = built / "site"
     data = json.loads((site / "data" / "explorer.json").read_text(encoding="utf-8"))["columns"]
     stated = {"accelerators": r"Results ([\d,]+)", "models": r"([\d,]+) results?\. A rate about"}

@@ -15,7 +15,7 @@ from xml.etree import ElementTree as ET
 import duckdb
 import pyarrow.parquet as pq
 import pytest
-from fixture_database import H100
+from fixture_database import H100, MEASURED
 from harness_making import ran
 from huggingface_hub import DatasetCard
 
@@ -211,11 +211,11 @@ def test_results_studies_and_accelerators_have_their_own_json_ld(site: Path, cat
     assert figures["Tokens/s"] == row["tokens_per_s"]
     card = described(f"accelerators/{H100}")
     assert (card["@type"], [each["value"] for each in card["additionalProperty"] if each["unitText"] == "GiB"]) == ("Product", [80])  # type: ignore[attr-defined]
-    assert {
-        described(path.relative_to(site).with_suffix("").as_posix())["@type"]
-        for path in (site / "studies").glob("*.html")
-        if path.stem != "index"
-    } == {"Report"}
+    assert "Parameters" in {each["name"] for each in described("models/tiny-llama")["additionalProperty"]}  # type: ignore[attr-defined]
+    studies = [f"studies/{path.stem}" for path in (site / "studies").glob("*.html") if path.stem != "index"]
+    assert {described(path)["@type"] for path in studies} == {"Report"}
+    assert f"results/{MEASURED}.png" in head(site / f"results/{MEASURED}.html")
+    assert (site / f"results/{MEASURED}.png").is_file()
 
 
 def test_the_folders_for_the_hub_are_complete(built: Path, catalogue: Catalogue) -> None:

@@ -111,8 +111,7 @@ def test_a_word_of_a_title_finds_rows_unless_another_field_has_it(browser: Brows
 def test_unknown_values_of_the_address_are_named(browser: Browser, address: str) -> None:
     with opened(browser, address, "?accelerator=H1000&model=Llama+3.1+8B&bar=1") as page:
         assert shown(page) == ["900-001", "900-002", "900-004"]
-        named = 'The address asks for what no result has: accelerator "H1000". The address has "bar", which this page does not know.'
-        assert page.get_by_text(named).is_visible()
+        assert page.get_by_text('no result has: accelerator "H1000". The address has "bar", which this page does not').is_visible()
 
 
 def test_a_facet_matches_exactly_and_a_count_is_the_number_of_rows_that_a_choice_would_show(explorer: Page) -> None:

@@ -14,8 +14,6 @@ from test_browser import Visit
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 MAX_CLICKS = 2
-HOME_BYTES, COST_BYTES = 150_000, 200_000
-"""Of all files that home loads, compressed, and of the HTML of the cost page."""
 QUESTIONS = tomllib.loads(Path(__file__).with_name("questions.toml").read_text(encoding="utf-8"))
 PATHS: dict[tuple[str, ...], dict[str, list[str]]] = defaultdict(dict)
 """The questions of each path, with the patterns of their answers."""
@@ -54,8 +52,8 @@ def test_what_home_loads_and_the_cost_page_keep_to_their_budgets(browser: Browse
     site = whole_site / "site"
     with Visit(browser, address, "index.html") as visit:
         loaded = [(site / url.removeprefix(address)).read_bytes() for url in visit.requests]
-    assert sum(len(gzip.compress(content)) for content in loaded) <= HOME_BYTES
-    assert (site / "cost.html").stat().st_size <= COST_BYTES
+    assert sum(len(gzip.compress(content)) for content in loaded) <= 150_000
+    assert (site / "cost.html").stat().st_size <= 200_000
 
 
 def test_runs_that_test_an_installation_are_in_the_data_alone(whole_site: Path) -> None:

@@ -76,7 +76,12 @@ def build_site(database: Path, out: Path, config: Path, *, strict: bool, progres
         def make(folder: Path) -> int:
             _lay_out(config, out / "docs", folder, strict=strict, url=url)
             stamp.put_back(folder, written.large_tables)
-            number = stamp.stamp(folder, chain(written.stamped, (stamp.stamped_page(page, url) for page in written.results)), url)
+
+            def stamped(page: Page) -> stamp.StampedPage:
+                written.pictures |= share.pictures(page, url)
+                return stamp.stamped_page(page, url)
+
+            number = stamp.stamp(folder, chain(written.stamped, map(stamped, written.results)), url)
             _write_data(catalogue, folder)
             for path, content in written.pictures.items():
                 (folder / path).write_bytes(content)

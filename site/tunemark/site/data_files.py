@@ -32,21 +32,8 @@ MAIN = ("results", "accelerators", "models", "workloads", "prices", "findings", 
 """Tables that are also published as CSV and JSON."""
 TABLES = (
     *MAIN,
-    "costs",
-    "known_rates",
-    "throughput_model",
-    "throughput_covariances",
-    "throughput_errors",
-    "throughput_refused",
-    "claims",
-    "readings",
-    "labels",
-    "result_facts",
-    "configurations",
-    "steps",
-    "runs",
-    "run_curves",
-    "audit_rules",
+    *("costs", "known_rates", "throughput_model", "throughput_covariances", "throughput_errors", "throughput_refused"),
+    *("claims", "readings", "labels", "result_facts", "configurations", "steps", "runs", "run_curves", "audit_rules"),
 )
 QUERIES = {"results": "from results_with_costs"}
 """The rows of a table; by default those of the table or view of the database with its name."""

@@ -63,11 +63,8 @@ def head_of(page: Page, url: str) -> Head:
 
 def description(page: Page) -> str:
     """Return the description of a page."""
-    return _shortened(
-        one_line(
-            str(page.context.get("description") or f"{title_text(page.title)}. Fine-tuning results with their conditions and evidence.")
-        )
-    )
+    told = page.context.get("description") or f"{title_text(page.title)}. Fine-tuning results with their conditions and evidence."
+    return _shortened(one_line(str(told)))
 
 
 def _shortened(text: str) -> str:

@@ -61,7 +61,7 @@ select
     trust as trust_badge,
     trust_meaning(trust, source) as trust_explained,
     concat_ws(', ', coalesce(model_name, model_printed, 'Model unknown'), case method when 'full' then 'full fine-tuning' else method(method) end, 'fp8 ' || nullif(fp8, 'none'), devices) as title,
-    case when failed then 'Failed: ' || words(status) else coalesce(nullif(array_to_string(list_transform(list_filter([
+    case when failed then 'Failed: ' || words(status) else coalesce('Time to target ' || duration(time_to_target_s) || '; ', '') || coalesce(nullif(array_to_string(list_transform(list_filter([
         {'key': 'tokens_per_s', 'value': tokens_per_s}, {'key': 'samples_per_s', 'value': samples_per_s}, {'key': 'step_time_s', 'value': step_time_s},
         {'key': 'peak_memory_bytes', 'value': peak_memory_bytes}, {'key': 'mfu', 'value': mfu}, {'key': 'train_time_s', 'value': train_time_s},
         {'key': 'epoch_time_s', 'value': epoch_time_s}, {'key': 'accuracy', 'value': accuracy}, {'key': 'eval_loss', 'value': eval_loss}, {'key': 'train_loss', 'value': train_loss}

@@ -1,4 +1,4 @@
-"""What other places show of this site: a picture and a chart of each study, JSON-LD, and the folders for the Hugging Face hub."""
+"""What other places show of this site: pictures of studies and results, charts, JSON-LD, and the folders for the Hugging Face hub."""
 
 import os
 import re
@@ -28,20 +28,22 @@ LETTERS, LINES = 44, 3
 SIZE = re.compile(r'<svg [^>]*?width="([\d.]+)" height="([\d.]+)"')
 CARD = """<svg xmlns="http://www.w3.org/2000/svg" width="{w}" height="{h}"><rect width="{w}" height="{h}" fill="#fff"/><rect width="12" height="{h}" fill="var(--tm-accent)"/>
 <g font-family="system-ui, DejaVu Sans, sans-serif" fill="currentColor">{title}<text x="56" y="{foot}" font-size="24" fill="var(--tm-quiet)">{foot_text}</text></g>{chart}</svg>"""
-SCHEMA_TYPES = {"results": "Dataset", "studies": "Report", "accelerators": "Product"}
+SCHEMA_TYPES = {"results": "Dataset", "studies": "Report", "accelerators": "Product", "models": "Product"}
 """Folder -> type of schema.org of its pages."""
 FACTS = {
     "memory_gib": ("Memory", "GiB"),
     "memory_bandwidth_gb_s": ("Memory bandwidth", "GB/s"),
     "peak_bf16_tflops": ("Dense peak, bf16", "TFLOP/s"),
     "tdp_w": ("Board power", "W"),
+    "parameters": ("Parameters", "1"),
+    "context_length": ("Context length", "tokens"),
 }
-"""Facts of accelerators that their JSON-LD has: column -> name and unit."""
+"""Facts of accelerators and models that their JSON-LD has: column -> name and unit."""
 
 
 def picture_path(page: Page) -> str | None:
-    """Return the path of a page's own picture: those with charts inside a folder have one."""
-    return f"{page.path}.png" if charts_of(page) and "/" in page.path else None
+    """Return the path of a page's own picture: studies with charts, and results with raw logs, have one."""
+    return f"{page.path}.png" if charts_of(page) or _figures_of(page) else None
 
 
 def chart_path(page: Page, number: int) -> str:
@@ -60,7 +62,15 @@ def pictures(page: Page, url: str) -> Iterator[tuple[str, bytes]]:
         yield chart_path(page, number), standalone(chart.svg).encode()
     path = picture_path(page)
     if path is not None:
-        yield path, vl_convert.svg_to_png(card(page.title, charts_of(page)[0].svg, address(url, page.path)))
+        yield path, vl_convert.svg_to_png(card(page, address(url, page.path)))
+
+
+def _figures_of(page: Page) -> list[str]:
+    """Return the first figures and the evidence of a result with raw logs; none of other pages: claims of documents are too many for pictures."""
+    row = page.context.get("row")
+    if not isinstance(row, Mapping) or not page.path.startswith("results/") or row.get("trust", "published") == "published":
+        return []
+    return [*row["summary"].removesuffix(f". {row['trust_explained']}").split("; ")[:4], f"Evidence: {row['trust_shown']}"]
 
 
 def standalone(svg: str) -> str:
@@ -82,16 +92,19 @@ def _light_colours() -> dict[str, str]:
     return dict(reversed(found))
 
 
-def card(title: str, svg: str, foot: str) -> str:
-    """Return the picture of a study as SVG: its title, its chart and its address."""
-    lines = textwrap.wrap(title, LETTERS, max_lines=LINES, placeholder=" …")
-    shown = "".join(
-        f'<text x="56" y="{88 + 54 * place}" font-size="44" font-weight="700">{escape(line)}</text>' for place, line in enumerate(lines)
-    )
-    top, size = 64 + 54 * len(lines), SIZE.search(svg)
-    width, height = (float(part) for part in size.groups()) if size else (WIDTH, HEIGHT)
-    scale = min((WIDTH - 112) / width, (HEIGHT - 76 - top) / height)
-    chart = f'<g transform="translate({(WIDTH - width * scale) / 2:.1f} {top}) scale({scale:.4f})">{standalone(svg)}</g>'
+def card(page: Page, foot: str) -> str:
+    """Return the picture of a page as SVG: its title, its first chart or its figures, and its address."""
+    lines = [(line, 44, 700) for line in textwrap.wrap(page.title, LETTERS, max_lines=LINES, placeholder=" …")]
+    lines += [(figure, 34, 400) if place else (figure, 56, 700) for place, figure in enumerate(_figures_of(page))]
+    top, shown, chart = 34.0, "", ""
+    for line, size, weight in lines:
+        top += 1.3 * size
+        shown += f'<text x="56" y="{top:.0f}" font-size="{size}" font-weight="{weight}">{escape(line)}</text>'
+    for drawing in charts_of(page)[:1]:
+        found = SIZE.search(drawing.svg)
+        width, height = (float(part) for part in found.groups()) if found else (WIDTH, HEIGHT)
+        scale = min((WIDTH - 112) / width, (HEIGHT - 100 - top) / height)
+        chart = f'<g transform="translate({(WIDTH - width * scale) / 2:.1f} {top + 24}) scale({scale:.4f})">{standalone(drawing.svg)}</g>'
     return _inked(CARD.format(w=WIDTH, h=HEIGHT, title=shown, foot=HEIGHT - 28, foot_text=escape(f"{NAME}  ·  {foot}"), chart=chart))
 
 
@@ -104,8 +117,9 @@ def linked_data(page: Page, title: str, description: str, url: str) -> Row | Non
     here, known = address(url, page.path), row if isinstance(row, Mapping) else {}
     made: Row = {"@context": "https://schema.org/", "@type": kind, "@id": here, "url": here, "name": title, "description": description}
     if kind == "Product":
-        figures = [_figure(label, known[key], unit) for key, (label, unit) in FACTS.items() if known[key] is not None]
-        return made | {"category": "accelerator", "brand": {"@type": "Brand", "name": known["vendor"]}, "additionalProperty": figures}
+        figures = [_figure(label, known[key], unit) for key, (label, unit) in FACTS.items() if known.get(key) is not None]
+        brand = {"@type": "Brand", "name": known.get("vendor") or known["family"]}
+        return made | {"category": folder[:-1], "brand": brand, "additionalProperty": figures}
     made |= {"identifier": name, "license": data_files.LICENCE, "isPartOf": address(url, "data/index"), "creator": data_files.creator(url)}
     if kind == "Report":
         return made | {"headline": title, "image": f"{url}{picture_path(page) or 'assets/card.png'}"}
@@ -144,13 +158,8 @@ def write_hub(database: Database, site: Path, folder: Path, url: str) -> None:
         {"config_name": name, "data_files": f"data/{name}.parquet", **({"default": True} if name == "results" else {})}
         for name in data_files.TABLES
     ]
-    front = {
-        "license": "cc-by-4.0",
-        "pretty_name": NAME,
-        "language": ["en"],
-        "tags": [word.lower() for word in data_files.KEYWORDS],
-        "configs": configs,
-    }
+    tags = [word.lower() for word in data_files.KEYWORDS]
+    front = {"license": "cc-by-4.0", "pretty_name": NAME, "language": ["en"], "tags": tags, "configs": configs}
     space = {
         "title": NAME,
         "emoji": "📊",
