@@ -5,7 +5,9 @@
 Every arm trains the same small Llama in full with torch's AdamW on the same shapes, in a process of its own. The peers import nothing of
 Tunemark (`overhead_peers.py`). The bare loop runs twice, as an A/A pair: arms take turns in short blocks, and all start again in new processes
 until the interval of that pair's ratio is as narrow as asked for. On a CPU, CPU seconds of the process are counted, with one thread. Other
-programs only ever add to them, so that the fastest step of a block counts, and the median of the blocks and of the starts. The harness runs as in a worker: real batches, a log on disk, and the parent's sampler in another process, which is stopped for the other arms.
+programs only ever add to them, so that the fastest step of a block counts, and the median of the blocks and of the starts; the mean step, which has
+what is done now and then, is beside it. All arms compute the loss of whole logits. The harness runs as in a worker: real batches, a log on
+disk, and the parent's sampler in another process, which is stopped for the other arms.
 
 With an accelerator (`--backend cuda`), only the bare loops and the harness run, at the size `billion`: a Llama with 0.98 B parameters in
 bf16, 4 x 2048 tokens per step. Steps are timed with events in the device's queue.
@@ -59,8 +61,8 @@ BARE, AGAIN = "bare loop", "bare loop again"
 TRAINER = "HF Trainer"
 ROUNDS, FEWEST_STARTS, PEER_BATCHES = 8, 8, 32
 """Blocks of each arm in a start, the fewest starts, and the micro-batches of the peers."""
-Blocks = dict[int, float]
-"""Number of a start -> the median of its blocks' fastest steps in seconds."""
+Blocks = dict[int, tuple[float, float]]
+"""Number of a start -> the medians over its blocks of the fastest and of the mean step, in seconds."""
 DROPPED = 2
 """First steps of a block, which are dropped."""
 SMALLER = {"hidden_size": 64, "intermediate_size": 176, "layers": 2, "attention_heads": 2, "key_value_heads": 2, "head_dim": 32}
@@ -96,7 +98,7 @@ def setting(size: str, folder: Path, backend: Backend = Backend.CPU) -> Setting:
     tokens, rows, changed = SIZES[size]
     facts = FactBase.of_project()
     changes = [f"data.sequence_length={tokens}", f"batch.micro_batch={rows}", "batch.gradient_accumulation=1", "data.name=random-tokens"]
-    changes += ["compute=bf16"] if size == BILLION_SIZE else []
+    changes += ["loss=whole", *(["compute=bf16"] if size == BILLION_SIZE else [])]
     plan = resolve("smoke-full", facts, detect(backend), Options(overrides=tuple(changes))).plan
     folder.mkdir(parents=True, exist_ok=True)
     # One thread: several that wait for each other would count as work.
@@ -171,12 +173,13 @@ class Server:
     def __init__(self, command: list[str]) -> None:
         self.process = subprocess.Popen([sys.executable, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # noqa: S603
 
-    def step_s(self, steps: int) -> float:
-        """Return the seconds of the fastest step in a block of this many steps."""
+    def step_s(self, steps: int) -> tuple[float, float]:
+        """Return the seconds of the fastest and of the mean step in a block of this many steps."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         print(steps, file=self.process.stdin, flush=True)
-        return min(json.loads(self.process.stdout.readline())[DROPPED:])
+        times = json.loads(self.process.stdout.readline())[DROPPED:]
+        return min(times), statistics.fmean(times)
 
     def close(self) -> None:
         """End the process, which ends its sampler. One that hangs in its driver is stopped."""
@@ -186,7 +189,7 @@ class Server:
 
 
 def measure(commands: dict[str, list[str]], steps: int, within: float, minutes: float) -> dict[str, Blocks]:
-    """Return the fastest steps of each arm by start, once the A/A interval is narrow enough or the time is up.
+    """Return the steps of each arm by start, once the A/A interval is narrow enough or the time is up.
 
     Two processes with the same code differ by a few percent, in where their memory lies: each start has new ones.
     """
@@ -205,15 +208,16 @@ def measure(commands: dict[str, list[str]], steps: int, within: float, minutes: 
                 turns = [[*names[each % len(names) :], *names[: each % len(names)]] for each in range(ROUNDS)]
                 rounds = [{name: arms[name].step_s(steps) for name in turn} for turn in [list(commands), *turns]]
             for name in commands:
-                blocks[name][number] = statistics.median(row[name] for row in rounds if name in row)
+                fastest, mean = zip(*(row[name] for row in rounds if name in row), strict=True)
+                blocks[name][number] = statistics.median(fastest), statistics.median(mean)
             control, low, high = ratio(blocks[AGAIN], blocks[BARE])
             print(f"{(number := number + 1)} starts, A/A ratio {control:.4f} +- {(high - low) / 2:.4f}", file=sys.stderr)
     return blocks
 
 
-def ratio(blocks: Blocks, bare: Blocks) -> tuple[float, float, float]:
+def ratio(blocks: Blocks, bare: Blocks, place: int = 0) -> tuple[float, float, float]:
     """Return the median ratio of the throughput to the bare loop's in the same starts, with its 95% interval from the binomial distribution."""
-    found = sorted(bare[number] / own for number, own in blocks.items() if number in bare)
+    found = sorted(bare[number][place] / own[place] for number, own in blocks.items() if number in bare)
     middle, half = (len(found) - 1) / 2, 0.98 * math.sqrt(len(found))
     return statistics.median(found), found[max(0, math.floor(middle - half))], found[min(len(found) - 1, math.ceil(middle + half))]
 
@@ -246,9 +250,10 @@ def main() -> None:
             blocks = measure(commands, chosen.steps, chosen.within, chosen.minutes)
         print(f"{size}: {SIZES[size][1]} x {SIZES[size][0]} tokens, {len(blocks[BARE])} starts; {'CPU' if work.on_cpu else 'device'} time")
         for arm, own in blocks.items():
-            middle, low, high = ratio(own, blocks[BARE])
-            step_ms = 1e3 * statistics.median(own.values())
-            print(f"  {arm:17} {step_ms:8.2f} ms  {middle:.3f} of the bare loop [{low:.3f}, {high:.3f}]", flush=True)
+            for place, kind in enumerate(("fastest", "mean")):
+                middle, low, high = ratio(own, blocks[BARE], place)
+                step_ms = 1e3 * statistics.median(each[place] for each in own.values())
+                print(f"  {arm:17} {kind:8} {step_ms:8.2f} ms  {middle:.3f} of the bare loop [{low:.3f}, {high:.3f}]", flush=True)
 
 
 if __name__ == "__main__":

@@ -95,9 +95,9 @@ def trainer(folder: Path, device: str) -> Arm:
     model, batches = model_in(folder, device), batches_in(folder, device)
     rows = [row.tolist() for batch in batches * 4 for row in batch["input_ids"]]
     data = Dataset.from_dict({"input_ids": rows, "labels": rows})
-    settings = {"optim": "adamw_torch_fused", "learning_rate": LEARNING_RATE, "per_device_train_batch_size": len(batches[0]["input_ids"])}
-    settings |= {"report_to": "none", "save_strategy": "no", "use_cpu": True, "logging_steps": 10, "disable_tqdm": True}
-    settings |= {"dataloader_pin_memory": False}
+    settings = {"optim": "adamw_torch_fused", "report_to": "none", "save_strategy": "no", "use_cpu": True, "logging_steps": 10}
+    settings |= {"per_device_train_batch_size": len(batches[0]["input_ids"]), "dataloader_pin_memory": False}
+    settings |= {"learning_rate": LEARNING_RATE, "disable_tqdm": True}
 
     def run(steps: int) -> list[float]:
         watch = Stopwatch()

@@ -100,7 +100,7 @@ def test_a_run_that_outlasts_its_limit_is_stopped_so_that_it_can_write():
 @pytest.mark.nightly
 def test_a_rehearsal_runs_through_and_a_second_one_skips_what_is_done(tmp_path):
     out, only = tmp_path / "out", ("--only", "lora-8b varlen", "--only", "003 Phi-3-mini LoRA")
-    command = [sys.executable, ROOT / "benchmarks" / "gpu_campaign.py", "levers", "source-003", "--rehearse", *only]
+    command = [sys.executable, ROOT / "benchmarks" / "gpu_campaign.py", "remaining", "source-003", "--rehearse", *only]
     command += ["--work", tmp_path / "work", "--out", out]
     first = ran(command)
     assert first.returncode == 0, first.stdout + first.stderr + (out / "log.txt").read_text(encoding="utf-8")

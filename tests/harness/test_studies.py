@@ -5,6 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from harness_making import make_machine
 from hypothesis import given
 from hypothesis import strategies as st
 from study_making import FACTS, ScriptedBench
@@ -287,7 +288,7 @@ def speed(*, most_rows=10**6, compile_gain=1.25):
 
 
 def tuned(out, script, workload="smoke-lora", options=TUNE_OPTIONS, **more):
-    scripted = ScriptedBench(out, script)
+    scripted = ScriptedBench(out, script, make_machine(packages={"torch": "2.13.0", "bitsandbytes": "0.50.2"}))
     return run_tune(workload, options, scripted.bench, runs=3, **more), scripted
 
 
@@ -322,10 +323,11 @@ def test_a_smaller_micro_batch_is_chosen_where_the_cards_does_not_fit(tmp_path):
     assert len(result.runs) == 3
 
 
-def test_a_lever_that_the_user_sets_is_not_tried(tmp_path):
-    result, _ = tuned(tmp_path, speed(), options=TUNE_OPTIONS.having(overrides=("compile=none",)))
-    assert not [tried for tried in result.tries if tried.lever == "compile"]
-    assert result.best == "as given"
+@pytest.mark.parametrize(("asked", "best"), [("compile=none", "as given"), ("method=qlora", "compile=blocks")])
+def test_what_the_user_sets_is_not_tried_and_four_bit_weights_are_compiled_too(tmp_path, asked, best):
+    result, _ = tuned(tmp_path, speed(), options=TUNE_OPTIONS.having(overrides=(asked,)))
+    assert asked.partition("=")[0] not in {tried.lever for tried in result.tries}
+    assert result.best == best
 
 
 class Clock:
