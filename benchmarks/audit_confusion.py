@@ -35,19 +35,12 @@ About = dict[str, dict[str, list[str]]]
 def answer(findings: Findings, about: dict[str, list[str]], expected: str) -> str:
     """Return the verdict of the rules of a case about its records: the expected one if it is among them."""
     figures = set(about.get("quantities", ()))
-    relevant = [
-        finding
-        for finding in findings
-        if finding.rule in about["rules"]
-        and set(finding.records) & set(about["records"])
-        and (not figures or figures & set(finding.quantities))
-    ]
-    given = {finding.verdict.value for finding in relevant}
+    relevant = [each for each in findings if each.rule in about["rules"] and set(each.records) & set(about["records"])]
+    relevant = [each for each in relevant if not figures or figures & set(each.quantities)]
+    given = {each.verdict.value for each in relevant}
     if expected in given:
-        reached = {record for finding in relevant if finding.verdict.value == expected for record in finding.records} & set(
-            about["records"]
-        )
-        return expected if not about.get("all") or reached == set(about["records"]) else "partly"
+        reached = {record for each in relevant if each.verdict.value == expected for record in each.records}
+        return "partly" if about.get("all") and not set(about["records"]) <= reached else expected
     return next((verdict for verdict in VERDICTS if verdict in given), "ok")
 
 

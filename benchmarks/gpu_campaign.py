@@ -160,7 +160,7 @@ def prepare() -> None:
         sys.exit("pydantic is missing; run benchmarks/carry_wheels.py where there is a network, and carry .wheels")
     for name in (None, *ISOLATED_PACKAGES):
         chosen = [
-            wheel for wheel in wheels if name == next((alone for alone in ISOLATED_PACKAGES if wheel.name.startswith(f"{alone}-")), None)
+            each for each in wheels if name == next((alone for alone in ISOLATED_PACKAGES if each.name.startswith(f"{alone}-")), None)
         ]
         folder = SITE / (name or "all")
         if chosen and not folder.exists() and (missing if name is None else importlib.util.find_spec(name) is None):
@@ -171,11 +171,8 @@ def prepare() -> None:
         shutil.copyfile(carried, BUILT_FROM)
         # The files are newer than the history, so git is not asked.
         os.environ["GIT_DIR"] = os.devnull
-    paths = [
-        *(str(ROOT / room) for room in ROOMS),
-        *([str(SITE / "all")] if (SITE / "all").exists() else []),
-        *filter(None, [os.environ.get("PYTHONPATH")]),
-    ]
+    installed = [str(SITE / "all")] if (SITE / "all").exists() else []
+    paths = [*(str(ROOT / room) for room in ROOMS), *installed, *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ |= {"PYTHONPATH": os.pathsep.join(paths), "TUNEMARK_ROOT": str(ROOT), PREPARED: str(ROOT)}
     os.execv(sys.executable, [sys.executable, *sys.argv])  # noqa: S606 - this program again
 
@@ -229,12 +226,10 @@ class Campaign:
         with self.log.open("ab") as log, said.open("wb") as answer:
             log.write(f"\n=== {run.name}: {command}\n".encode())
             log.flush()
-            words = [sys.executable, "-m", *run.words, "--out", str(self.work / "submissions")]
-            if run.is_benchmark:
-                words = [sys.executable, *run.words[1:]]
+            words = run.words[1:] if run.is_benchmark else ["-m", *run.words, "--out", str(self.work / "submissions")]
             paths = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), *run.paths()])
             files = {"stdout": answer, "stderr": log, "stdin": subprocess.DEVNULL, "env": os.environ | {"PYTHONPATH": paths}}
-            process = subprocess.Popen(words, cwd=ROOT, start_new_session=True, **files)  # type: ignore[call-overload]  # noqa: S603
+            process = subprocess.Popen([sys.executable, *words], cwd=ROOT, start_new_session=True, **files)  # type: ignore[call-overload]  # noqa: S603
             entry.ended, entry.code = end_of(process, min(60 * run.minutes, left_s))
         entry.seconds, entry.said = round(time.monotonic() - started_s, 1), said.read_text(encoding="utf-8", errors="replace")
         return entry
@@ -311,12 +306,9 @@ def goal_of(record: "Submission", goals: list[dict[str, Any]]) -> int | None:
         return None
     rows = facts().workload(plan.workload).batch
     has_card_batch = plan.batch.global_batch == rows.micro_batch * rows.gradient_accumulation
+    fitting = [goal for goal in goals if (goal["accelerator"], goal["workload"]) == (plan.device.accelerator, plan.workload)]
     fitting = [
-        goal
-        for goal in goals
-        if (goal["accelerator"], goal["workload"]) == (plan.device.accelerator, plan.workload)
-        and set(goal.get("settings", {}).items()) <= run_settings
-        and (has_card_batch or goal.get("any_batch"))
+        goal for goal in fitting if set(goal.get("settings", {}).items()) <= run_settings and (has_card_batch or goal.get("any_batch"))
     ]
     return fitting[-1]["tokens_per_s"] if fitting else None
 

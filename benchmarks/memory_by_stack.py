@@ -50,9 +50,8 @@ def errors(root: Path) -> Iterator[tuple[set[str], float, bool]]:
                 fixed = tuple(field for field in ("loss", "optimizer") if field in conditions.settings)
                 memory = memory_on(shape, stack, (*fixed, *(["parameters"] if chosen or "parameters" in conditions.settings else [])))
                 sizes = {each: expected_bytes(ledger, quantity, total) for each, ledger in memory.ledgers.items()}
-                of_error = {
-                    each: ledger.error if quantity == "allocated" else ledger.reserved_error for each, ledger in memory.ledgers.items()
-                }
+                allocated = quantity == "allocated"
+                of_error = {each: ledger.error if allocated else ledger.reserved_error for each, ledger in memory.ledgers.items()}
                 low, high = (pick(size * of_error[each][end] for each, size in sizes.items()) for end, pick in enumerate((min, max)))
                 yield lines, sizes[memory.stack] / claim.value - 1, low <= claim.value <= high
 

@@ -74,9 +74,6 @@ def check(folder: Path, base: Path, name: str, head: str) -> Played:
     return Played(name, done.returncode, done.stdout + done.stderr, summary.read_text(encoding="utf-8"), said.stdout)
 
 
-# The pull requests ------------------------------------------------------------------------------------
-
-
 def new_result(path: Path = NEW_RESULT) -> dict[str, Any]:
     """Return a real run that is not in the base, as if the workload card had not changed since."""
     content: dict[str, Any] = json.loads(path.read_bytes())

@@ -16,8 +16,6 @@ from tunemark.schema.derive import derive, warnings_of_record
 from tunemark.schema.records.base import canonical_json, content_id
 from tunemark.schema.records.submission import Submission
 
-# Copies of committed results ------------------------------------------------------------------------------------------------
-
 RYZEN = "AMD Ryzen 5 3600 6-Core Processor"
 """A CPU without a card."""
 EPYC = "AMD EPYC 9654 96-Core Processor"
@@ -108,8 +106,6 @@ def _(c: Content) -> Content:
     retime(c, lambda times: times / 1.5)
     return with_warnings(c)
 
-
-# Results that replace others ------------------------------------------------------------------------------------------------
 
 REPLACED = "supersedes"
 

@@ -9,8 +9,6 @@ from gate_mutations.bases import Content, file_name
 from gate_mutations.corruptions import corrupt, cut, retime
 from tunemark.schema.records.base import canonical_json, content_id
 
-# Places -----------------------------------------------------------------------------------------------------------------------
-
 
 def _other_day(content: Content) -> Path:
     return file_name(content).with_name(f"20261103-{file_name(content).name.split('-', 1)[1]}")
@@ -23,8 +21,6 @@ def _other_device(content: Content) -> Path:
 corrupt("clocks", "file name of another day than started_at", "file|started_at|submission|name", "any", place=_other_day)(lambda _: None)
 corrupt("hardware", "file name of another device", "file|device|submission|name", "any", place=_other_device)(lambda _: None)
 
-
-# Steps ------------------------------------------------------------------------------------------------------------------------
 
 SPEED = r"trace|probe|derived|mfu|throughput|tokens_per_s|plan.device|plan.measurement|outcome|utilisation|process|timeline|micro|ranks"
 
@@ -53,8 +49,6 @@ def _(c: Content) -> None:
     for step, inside in enumerate(c["trace"]["micro_completed_at_s"]):
         c["trace"]["micro_completed_at_s"][step] = [starts[step] + (at - starts[step]) / 1_000 for at in inside]
 
-
-# Losses -----------------------------------------------------------------------------------------------------------------------
 
 Series = Callable[[np.ndarray], np.ndarray]
 
@@ -89,9 +83,6 @@ losses("ten steps of losses repeated", lambda old: np.resize(old[:10], len(old))
 losses("classes of a hundred where the plan has six", lambda old: old + 4.0, "bert")
 losses("losses twice as large, gate kept", lambda old: 2 * old, "golden", keep_gate=True)
 losses("losses one percent lower than those of a right run", lambda old: old * 0.99, "lora")
-
-
-# Speed against physics --------------------------------------------------------------------------------------------------------
 
 
 def timed(name: str, new: Series, on: str = "ok", *, flag: bool = False, whole: bool = True) -> None:

@@ -111,6 +111,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
         return suggested(near)
     if len(words) <= MAX_LISTED:
         return f"known: {', '.join(words)}"
+    if not word:
+        return f"give a known name, such as {words[0]!r}"
     return f"none of the {len(words)} known names is similar"
 
 
