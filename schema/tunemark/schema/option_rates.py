@@ -2,7 +2,7 @@
 
 Every rate is the prediction of the throughput model for the plan that is shown. Results of the same step are among those that the model is
 fitted to; they never replace its rate, since they were measured with plans of their own. With whole sources left out, rates of other
-sources' results of the same step are 24% off in the median of 27 results, and predictions for them 15% (`benchmarks/recommend_errors.py`).
+sources' results of the same step were 24% off in the median, and predictions for them 22% (`benchmarks/recommend_errors.py`).
 
 The evidence of a rate says how near the results are that it rests on: `direct` is this model, method, row length, accelerator and device
 count; `near` is another length or count; `predicted` is neither. With `none` there is a reason instead of a rate. Intervals are 90%
