@@ -31,43 +31,25 @@ MANY = ("Intel(R) Xeon(R) Processor", "AMD EPYC")
 KERNELS = {"liger-kernel": "0.8.5", "flash-attn": "2.8", "flash-attn-3": "3.0"}
 
 
-def device(backend, name, target=None, **packages):
-    return gpus(name, 2, gib=80, backend=backend, target=target, packages=PACKAGES | packages)
+TABLE, CHOSEN = (tomllib.loads(Path(__file__).with_name(f"{name}plans.toml").read_text(encoding="utf-8")) for name in ("refused_", ""))
 
 
-H100 = device(Backend.CUDA, "NVIDIA H100 80GB HBM3", "9.0", **KERNELS)
+def device(backend, name, target=None, *, kernels=False, **packages):
+    """Return a machine with two devices of 80 GiB."""
+    return gpus(
+        name, 2, gib=80, backend=Backend(backend), target=target or None, packages=PACKAGES | (KERNELS if kernels else {}) | packages
+    )
+
+
 MACHINES = {
     "cpu": make_machine(packages=PACKAGES),
     "bare cpu": make_machine(),
     "cpu, torch 2.11": make_machine(packages=PACKAGES | {"torch": "2.11.0"}),
-    "h100": H100,
-    "bare h100": device(Backend.CUDA, "NVIDIA H100 80GB HBM3", "9.0"),
-    "h100 by its name": device(Backend.CUDA, "NVIDIA H100 80GB HBM3", **KERNELS),
-    "h100, torch 2.10": H100.model_copy(update={"packages": PACKAGES | {"torch": "2.10.0"}}),
-    "h100, transformers 4": H100.model_copy(update={"packages": PACKAGES | {"transformers": "4.57.6"}}),
-    "l4": device(Backend.CUDA, "NVIDIA L4", "8.9", **KERNELS),
-    "t4": device(Backend.CUDA, "Tesla T4", "7.5"),
-    "p100": device(Backend.CUDA, "Tesla P100-PCIE-16GB", "6.0"),
-    "mi300x": device(Backend.ROCM, "AMD Instinct MI300X", "gfx942"),
-    "mi250x": device(Backend.ROCM, "AMD Instinct MI250X", "gfx90a"),
-    "neuron": device(Backend.NEURON_XLA, "Trainium1 core (1 of 2)", **{"optimum-neuron": "0.4.5", "torch-xla": "2.8.1"}),
-    "trainium2": device(Backend.NEURON, "Trainium2 core (1 of 4)", **{"torch-neuronx": "2.13.3.0"}),
-    "older trainium2": device(Backend.NEURON, "Trainium2 core (1 of 4)", **{"torch-neuronx": "2.9.0.2"}),
-    "tpu": device(Backend.TPU, "TPU v6e", **{"torch-tpu": "0.1.0"}),
-    "bare gaudi": device(Backend.HPU, "Gaudi 3"),
-    "older gaudi": device(Backend.HPU, "Gaudi 3", **{"habana-torch-plugin": "1.17.0"}),
-    "inferentia2": device(Backend.NEURON_XLA, "Inferentia2 core (1 of 2)", **{"optimum-neuron": "0.4.5", "torch-xla": "2.8.1"}),
-    "a100": device(Backend.CUDA, "NVIDIA A100-SXM4-80GB", "8.0"),
-    "unknown gpu": device(Backend.CUDA, "A GPU that no card knows"),
-    "v100 by its name": device(Backend.CUDA, "Tesla V100-SXM2-16GB"),
-    "h100, torch 2.9": H100.model_copy(update={"packages": PACKAGES | {"torch": "2.9.1"}}),
-    **{target: device(Backend.ROCM, "AMD Radeon", target) for target in ("gfx906", "gfx1030", "gfx908", "gfx1201")},
     "large cpu": make_machine(memory_bytes=2**40),
     "intel cpu of many models": gpus(MANY[0], backend=Backend.CPU, cpu=MANY[0]),
     "amd cpu of many models": gpus(MANY[1], backend=Backend.CPU, cpu=MANY[1]),
-    "bare neuron": device(Backend.NEURON_XLA, "Trainium1 core (1 of 2)"),
+    **{name: device(*row[:3], **dict(*row[3:])) for name, row in TABLE["machines"].items()},
 }
-TABLE, CHOSEN = (tomllib.loads(Path(__file__).with_name(f"{name}plans.toml").read_text(encoding="utf-8")) for name in ("refused_", ""))
 
 
 def rows_of(table):
