@@ -97,11 +97,6 @@ def test_a_command_outside_training_and_the_site_imports_the_libraries_of_neithe
     assert found == [f"imported: [] {' '.join(words)}" for words in WITHOUT_TORCH]
 
 
-def test_the_site_folder_is_not_ignored_by_git():
-    done = subprocess.run(["git", "check-ignore", "site/tunemark/site/commands.py"], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode != 0
-
-
 def test_the_lock_pins_hashes_and_holds_no_url_and_no_path():
     lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
     assert not re.search(

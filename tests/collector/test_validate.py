@@ -53,6 +53,7 @@ def test_unknown_fields_get_a_suggestion() -> None:
         b"",
         b"{",
         VALID[: len(VALID) // 2],
+        VALID.replace(b"\n", b"\r\n"),
         bytes(range(256)),
         b"\xff\xfe{}",
         b'{"format": NaN}',
@@ -121,10 +122,6 @@ def test_outside_submissions_any_file_name_is_valid(tmp_path: Path) -> None:
     path = tmp_path / "mine.json"
     path.write_bytes(VALID)
     assert judge(path, FACTS).problems == ()
-
-
-def test_an_edited_file_is_refused() -> None:
-    assert problems_of(VALID.replace(b"\n", b"\r\n"))[0].startswith("file: its bytes are not those that `tunemark run` writes")
 
 
 def test_all_files_are_checked_and_the_exit_code_says_that_one_is_invalid(checkout: Path, tunemark: Tunemark) -> None:

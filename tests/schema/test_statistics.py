@@ -13,7 +13,7 @@ from synthetic_steps import coverage, outcomes, shares
 from tunemark.schema.records.plan import Measurement
 from tunemark.schema.records.trace import StepTrace
 from tunemark.schema.statistics import intervals
-from tunemark.schema.statistics.comparison import ArmRun, arm_run, loss_after, paired_change
+from tunemark.schema.statistics.comparison import loss_after, paired_change
 from tunemark.schema.statistics.intervals import Interval, ratio_interval, spread, t_quantile, theil_sen
 from tunemark.schema.statistics.steady_state import SteadyWindow, steady_window
 
@@ -188,11 +188,6 @@ def test_the_interval_of_a_change_is_the_paired_t_interval_of_scipy(pairs):
     assert found.pairs == pairs
     assert found.change.value == pytest.approx(scipy.stats.gmean(b / a) - 1)
     assert (found.change.low, found.change.high) == pytest.approx((np.expm1(reference.low), np.expm1(reference.high)))
-
-
-def test_the_name_of_a_run_gives_its_arm_and_pair_back():
-    for run in (ArmRun("a", "compile=blocks", 0), ArmRun("b", "batch.micro_batch=4, compile=none", 12)):
-        assert arm_run(run.point) == run
 
 
 def test_the_loss_after_tokens_is_the_mean_of_the_last_five_steps_or_of_fewer():

@@ -5,7 +5,7 @@ from factories import FACTS, make_published
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunemark.collector.audit.interval import Interval, half_digit
+from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.printed_figures import derived_figures, precision_class, printed_rows
 from tunemark.collector.store.result_rows import published_rows
 from tunemark.schema.records.claims import Claim
@@ -96,16 +96,13 @@ def claim(value, printed):
         (5501.436, "91m41.436s", 5501.4355, 5501.4365),
         (40_080.0, "11 hours and 8 minutes", 40_050.0, 40_110.0),
         (0.71, "71% vs Full", 0.705, 0.715),
+        (3.0, "thrice", 3.0, 3.0),
     ],
 )
 def test_a_printed_figure_is_as_wide_as_its_last_digit(value, printed, low, high):
     interval = Interval.of(claim(value, printed))
     assert interval.low == pytest.approx(low, rel=1e-9)
     assert interval.high == pytest.approx(high, rel=1e-9)
-
-
-def test_a_word_has_no_width():
-    assert half_digit(claim(3.0, "thrice")) == 0
 
 
 @given(amounts, amounts, shares, shares)
