@@ -132,17 +132,29 @@ def best_of(card: AcceleratorCard, plans: Sequence[Candidate]) -> tuple[Candidat
 
     One that fits is preferred to one that probably fits and is less than a quarter faster. Of the smallest ones it is that with recomputation,
     which is the smallest on any software stack. Plans whose times differ by less than 1% keep their order. Without figures on the card
-    nothing is predicted, and all keep it.
+    nothing is predicted, and all keep it. Several machines run the plan of one, unless another is a quarter faster than what its memory allows.
     """
     limits = limits_of(plans[0].shape, card)
     if not isinstance(limits, Missing):
         first = plans[0].seconds(limits)
         plans = sorted(plans, key=lambda plan: round(100 * plan.seconds(limits) / first))
+    best = _first_that_fits(card, plans, limits)
     several = plans[0].on_one_machine(card) is not plans[0]
     apart = [plan for plan in plans if several and plan.on_one_machine(card).fit_on(card.usable_bytes) in FITS]
+    if not apart:
+        return best
+    of_machine = _first_that_fits(card, apart, limits)
+    worth = not isinstance(limits, Missing) and best[1] in FITS and of_machine[0].seconds(limits) > WORTH_RISK * best[0].seconds(limits)
+    return best if worth else of_machine
+
+
+def _first_that_fits(
+    card: AcceleratorCard, plans: Sequence[Candidate], limits: tuple[float, ...] | Missing
+) -> tuple[Candidate, MemoryVerdict]:
+    """Return the first of plans in order that fits, or one that probably does and is a quarter faster, else one that is unsure, else the smallest."""
     tried: list[tuple[Candidate, MemoryVerdict]] = []
     fastest = None
-    for plan in apart or plans:
+    for plan in plans:
         if fastest and (isinstance(limits, Missing) or plan.seconds(limits) > WORTH_RISK * fastest[0].seconds(limits)):
             break
         verdict = plan.fit_on(card.usable_bytes)
