@@ -445,7 +445,7 @@ def with_software(
     for level in recommendation.LEVELS[1:] if question.software == "plain" else ():
         other = recommendation.recommend(replace(question, software=level), rates, offers)
         parts = [
-            f"{offered(question, option)}, {_as_measured(question, option)}{time_and_cost(option)}"
+            f"{offered(question, option)}, {_as_measured(question, option)}{time_and_cost(option)}{f', with {states(option.rate)}' if level == 'vendor' else ''}"
             for option in [other.ranked[number] for number in dict.fromkeys([0, other.picks.get("proven", 0)]) if other.ranked]
             if best is None or option.usd < best.usd or option.seconds < best.seconds
         ]
