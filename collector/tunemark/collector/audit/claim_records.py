@@ -18,8 +18,8 @@ from tunemark.schema.records.published import Claim, Conditions, Origin, Publish
 from tunemark.schema.vocabulary import Dtype, Method, PublishedStatus
 
 MOST_READINGS = 48
-SEVERAL = 64
-"""Devices of a training that states its device hours without their number."""
+SEVERAL = (16, 64)
+"""Devices of a training on several machines that does not state their number."""
 
 
 def meanings(claim: ClaimText) -> Iterator[tuple[ClaimText, ClaimText]]:
@@ -42,7 +42,7 @@ def readings(claim: ClaimText) -> Iterator[PublishedResult]:
     models: tuple[ModelCard | None, ...] = claim.models or (None,)
     counts = claim.counts[-1:] if len(claim.devices) < PAIR else tuple(dict.fromkeys(claim.counts))
     # Several, whose number is not stated, may be those of a machine.
-    counts = counts or ((1, NODE, SEVERAL) if claim.values("device_hours") or claim.says("many", "machine") else (1,))
+    counts = counts or ((1, NODE, *SEVERAL) if claim.values("device_hours") or claim.says("many", "machine") else (1,))
     cards: list[AcceleratorCard | None] = [card for variants in claim.devices for card in variants] or [None]
     batches: list[int | None] = []
     batches += [int(value.value) for value in (*claim.values("micro_batch"), *claim.values("batch"))][:1]
