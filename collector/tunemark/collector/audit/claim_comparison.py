@@ -132,9 +132,8 @@ def _by_rates(
     best, likely = (min(known, key=lambda each: distance(stated, each.range)) for known in (by_results or alike, predicted))
     basis = "by accepted results of" if best.by_results else "the 90% interval predicted for"
     reason = f"{sides[0].name} {what.format(significant(best.range.value))} as {sides[1].name}, {_ends(best.range)}, {basis} {best.words}{of_prices}"
-    others_known = {each.levels: each for each in sorted(predicted, key=lambda each: -distance(stated, each.range))}
-    if not best.by_results:
-        del others_known[best.levels]
+    nearest_last = sorted(predicted, key=lambda each: -distance(stated, each.range))
+    others_known = {each.levels: each for each in nearest_last if best.by_results or each.levels != best.levels}
     if others_known and not of_prices and not sides[0].stack:
         known = (f"{significant(each.range.value)} {_software(*levels)}" for levels, each in others_known.items())
         reason += f"; by prediction {', '.join(known)}"
@@ -220,12 +219,12 @@ def _methods(claim: ClaimText, sides: Sides) -> tuple[Method, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Rates:
-    """The rates of a model with rows of this length; each is computed once."""
+    """The rates of a model with rows of this length, and what is predicted; each is computed once."""
 
     model: ModelCard
     length: int
     fitted: Evidence
-    known: dict[tuple[object, ...], dict[str, Rate]] = field(default_factory=dict)
+    known: dict[tuple[object, ...], dict[str, tuple[Rate, Combination]]] = field(default_factory=dict)
 
     def of(self, side: Side, asked: Asked) -> tuple[Rate, Combination] | None:
         """Return the rate of a step with what is predicted, if it is known."""
@@ -233,12 +232,13 @@ class _Rates:
             return None
         key = (side.card.key, side.devices, side.level, asked.loop, asked.any_software, *side.given.items())
         if key not in self.known:
-            rates = option_rates(self.model, self.length, [(side.card, side.devices)], self.fitted, (side.level,), asked)
-            self.known[key] = {each.method: each for each in rates if each.tokens_per_s}
-        if (rate := self.known[key].get(side.method.value)) is None:
-            return None
-        plans, _ = Plans(self.model, self.length, self.fitted.effects, asked).on(side.card, side.devices, side.method, side.level)
-        return rate, combination_on(side.card, best_of(side.card, plans)[0].shape, side.level, asked)
+            plans, found = Plans(self.model, self.length, self.fitted.effects, asked), dict[str, tuple[Rate, Combination]]()
+            for rate in option_rates(self.model, self.length, [(side.card, side.devices)], self.fitted, (side.level,), asked):
+                if rate.tokens_per_s:
+                    made, _ = plans.on(side.card, side.devices, Method(rate.method), side.level)
+                    found[rate.method] = rate, combination_on(side.card, best_of(side.card, made)[0].shape, side.level, asked)
+            self.known[key] = found
+        return self.known[key].get(side.method.value)
 
     def levels(self, side: Side) -> list[SoftwareLevel]:
         """Return the levels of software with which the rate of a step is known."""
