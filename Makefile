@@ -52,7 +52,7 @@ $(RUNNER_INSTALLED): requirements-run.lock pyproject.toml
 	@touch $(RUNNER_INSTALLED)
 
 demo: setup ## Fine-tune three small models, collect, build the site and serve it (SERVE=0 only builds, PORT=8001, AGAIN=1 measures again).
-	@$(BIN)/python -m tunemark.demo $(if $(filter 0,$(SERVE)),--no-serve,--serve --port $(PORT)) $(if $(AGAIN),--again)
+	@PYTHON=$(BIN)/python SERVE=$(SERVE) PORT=$(PORT) AGAIN=$(AGAIN) .ci/demo
 
 test: setup browser ## Run lint, types and all tests but those that run nightly. The checks take one core and run beside the tests.
 	@$(MAKE) --no-print-directory --jobs=2 check tests MARKS="$(MARKS)"

@@ -4,6 +4,7 @@ import html
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,10 +40,18 @@ def checkout(tmp_path_factory):
     return folder
 
 
-def tunemark(checkout, *arguments, module="tunemark.cli"):
-    done = ran(cold(module, *arguments), cwd=checkout, env={"TUNEMARK_ROOT": str(checkout)}, timeout=500)
-    assert done.returncode == 0, f"{arguments}: {done.stderr}"
+def here(checkout, command, **env):
+    done = ran(command, cwd=checkout, env={"TUNEMARK_ROOT": str(checkout), **env}, timeout=500)
+    assert done.returncode == 0, f"{command}: {done.stderr}"
     return done
+
+
+def tunemark(checkout, *arguments):
+    return here(checkout, cold("tunemark.cli", *arguments))
+
+
+def make_demo(checkout):
+    return here(checkout, [ROOT / ".ci" / "demo"], PYTHON=sys.executable, SERVE="0")
 
 
 def rows(checkout, query, *options):
@@ -56,7 +65,7 @@ def results_by_source(checkout, *options):
 @pytest.fixture(scope="module")
 def demo(checkout):
     """What `make demo` prints: three real runs, collected and built into a site."""
-    return tunemark(checkout, "--no-serve", module="tunemark.demo").stdout
+    return make_demo(checkout).stdout
 
 
 def test_the_demo_ends_with_three_runs_in_the_database_and_the_path_of_the_site(checkout, demo):
@@ -110,7 +119,7 @@ def test_the_tables_of_a_document_stand_on_its_page_digit_for_digit(whole_site, 
 def test_a_second_demo_measures_nothing_and_changes_nothing(checkout, demo):
     every = "select count(*) as n, sum(hash(result_id)) as h from results"
     before = rows(checkout, every)
-    again = tunemark(checkout, "--no-serve", module="tunemark.demo")
+    again = make_demo(checkout)
     assert again.stderr.count("measured by an earlier run here") == 3
     assert again.stdout.splitlines()[-1] == demo.splitlines()[-1]
     assert rows(checkout, every) == before

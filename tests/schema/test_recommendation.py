@@ -72,7 +72,9 @@ def test_evidence_names_the_speed_of_its_own_results_and_hardware_without_any() 
 
 def test_only_limits_that_are_likely_exceeded_are_said_to_be() -> None:
     question = replace(QUESTION, deadline_s=4_600.0, budget_usd=4.9)
-    assert "), probably exceeds the budget and may exceed the deadline:" in words.headline(question, recommend(question, RATES, OFFERS))
+    said = words.headline(question, recommend(question, RATES, OFFERS))
+    assert said.startswith("No option meets all limits. The closest, FAST ")
+    assert "), probably exceeds the budget and may exceed the deadline:" in said
 
 
 def test_a_budget_is_kept_by_the_upper_end_of_the_interval() -> None:
@@ -81,9 +83,6 @@ def test_a_budget_is_kept_by_the_upper_end_of_the_interval() -> None:
     assert [option.rate.accelerator for option in likely.may_exceed] == ["fast", "large"][:1]
     assert likely.ranked == ()
     assert over.exceeding[0].exceeds == ("budget",)
-    assert "No option meets all limits. The closest, FAST \N{MULTIPLICATION SIGN} 1" in words.headline(
-        replace(QUESTION, budget_usd=4.9), over
-    )
 
 
 def test_what_does_not_fit_is_never_ranked_and_tight_memory_stands_apart() -> None:
@@ -111,7 +110,7 @@ def test_the_best_option_with_results_is_named_beside_a_prediction_that_is_cheap
 
 @pytest.mark.parametrize(
     ("doubt", "why"),
-    [({"seen": False}, "has no results, or only with its vendor's software"), ({"memory": "probably"}, "fits less surely in memory")],
+    [({"seen": False}, "has no accepted result of any model, or"), ({"memory": "probably"}, "fits less surely in memory.")],
 )
 @pytest.mark.parametrize(("usd_per_hour", "first"), [(1.1, "known"), (1.5, "doubtful")])
 def test_a_doubtful_option_is_not_first_if_another_one_is_within_error(
@@ -121,7 +120,7 @@ def test_a_doubtful_option_is_not_first_if_another_one_is_within_error(
     answer = recommend(QUESTION, rates, [offer("doubtful", 1.0), offer("known", usd_per_hour)])
     assert answer.best.rate.accelerator == first
     cheapest = [line for line in words.alternatives(QUESTION, answer) if line.startswith("Cheapest, fastest, best value: DOUBTFUL")]
-    assert [line.endswith(f"; it comes later because it {why}.") for line in cheapest] == [True] * (first == "known")
+    assert [f"; it comes later because it {why}" in line for line in cheapest] == [True] * (first == "known")
 
 
 def test_several_instances_are_not_first_if_a_single_one_is_within_error() -> None:
@@ -181,20 +180,13 @@ def test_what_would_change_the_answer_is_the_price_at_which_the_next_option_wins
     answer = recommend(QUESTION, RATES, OFFERS)
     price = next(line for line in words.changes(QUESTION, answer) if "becomes cheaper" in line)
     # fast takes 4,500 s; large costs $6.67.
-    assert (
-        price
-        == "LARGE \N{MULTIPLICATION SIGN} 8 (8x-large at Cloud) becomes cheaper if FAST \N{MULTIPLICATION SIGN} 1 costs more than $5.33/h (now $4.00/h)."
-    )
+    assert price == f"LARGE {TIMES} 8 (8x-large at Cloud) becomes cheaper if FAST {TIMES} 1 costs more than $5.33/h (now $4.00/h)."
 
 
 def test_missing_data_names_the_software_that_has_rates() -> None:
     rates = [*RATES, rate("new", 900.0, software="vendor"), rate("new", 900.0, software="tuned"), rate("new", None, software="other")]
     reason = "no accepted result on it; there are rates with tuned or vendor software"
     assert words.unknown(recommend(QUESTION, rates, OFFERS)) == f"No answer for NEW ({reason})."
-    question = replace(QUESTION, own=(offer("new", 0.5, provider=OWN),))
-    assert words.own_hardware(question, recommend(question, rates, OFFERS)) == [
-        f"Your NEW {TIMES} 1: it fits (16.0 GiB of 32.0 GiB), and its speed is not known: {reason}."
-    ]
     strict = replace(QUESTION, trust="measured")
     assert "software" not in words.unknown(recommend(strict, rates, OFFERS))
 
@@ -215,10 +207,8 @@ def test_what_does_not_fit_is_named_with_its_largest_number_also_if_more_devices
     rates = [too_small("big", 1, "9.00 GiB"), too_small("big", 2, "4.00 GiB"), rate("big", 1_000, 4), too_small("small", 1, "12.0 GiB")]
     answer = recommend(QUESTION, rates, [offer("big", 1.0, count) for count in (1, 2, 4)] + [offer("small", 1.0)])
     assert [option.rate.devices for option in answer.ranked] == [4]
-    assert (
-        words.not_fitting(QUESTION, answer)
-        == f"Does not fit: BIG {TIMES} 2 (each device lacks 4.00 GiB), SMALL {TIMES} 1 (each device lacks 12.0 GiB)."
-    )
+    lacking = f"Does not fit: BIG {TIMES} 2 (each device lacks 4.00 GiB), SMALL {TIMES} 1 (each device lacks 12.0 GiB)."
+    assert words.not_fitting(QUESTION, answer) == lacking
 
 
 def test_the_energy_of_an_option_is_that_of_its_accelerators_at_their_power_limit_for_the_longest_time() -> None:

@@ -207,8 +207,8 @@ def with_stack(
 ) -> str:
     """Return the answer with the software stack with which training fits where it does not with the usual one, if that changes the answer; else empty.
 
-    It does if nothing fits with the usual one, or if full fine-tuning of weights in bf16 is better by the objective. `rates_with` returns the
-    rates with the memory and the speed of a stack.
+    It does if nothing fits with the usual one, or not on the reader's own machine, or if full fine-tuning of weights in bf16 is better by the
+    objective. `rates_with` returns the rates with the memory and the speed of a stack.
     """
     fewest_first = sorted(answer.too_large, key=lambda each: each.devices)
     stacks = [*(each.stacks for each in fewest_first), *(each.rate.other_stacks for each in answer.may_exceed)]
@@ -217,12 +217,21 @@ def with_stack(
     if not stack:
         room = "" if best is not None or answer.may_exceed else with_room(answer, offered_all)
         return f"It fits on {room}, and its speed is not known." if room else ""
-    if best is not None and stack != PURE_BF16:
+    machines = [(offer.accelerator, offer.devices) for offer in question.own]
+    own = [each for each in fewest_first if each.stacks and (each.accelerator, each.devices) in machines]
+    if not own and best is not None and stack != PURE_BF16:
         return ""
+    stack = own[0].stacks[0] if own else stack
     rates = rates_with(stack)
     answered = recommendation.recommend(replace(question, software=rates[0].software), rates, offered_all)
-    other = answered.best
     name = f"{stack} ({AS_LOADED if stack == PURE_BF16 else f'{rates[0].software} software'})"
+    options = [*answered.unpriced, *answered.ranked, *answered.may_exceed, *answered.exceeding]
+    mine = [each for each in options if own and each.offer in question.own and each.offer.accelerator == own[0].accelerator]
+    if mine:
+        cost = f" and {estimated_usd(mine[0].usd)}" if mine[0].usd else ""
+        needed = f"about {estimated_duration(mine[0].seconds)} ({times(mine[0])}){cost}"
+        return f"With {name} your {hardware(mine[0])} needs {needed}, with {states(mine[0].rate)}."
+    other = answered.best
     if other is None:
         room = with_room(answered, offered_all)
         return f"With {name} it fits on {room}, and its speed is not known." if room else ""
