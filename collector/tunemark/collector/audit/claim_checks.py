@@ -12,7 +12,7 @@ from datetime import date
 from itertools import product
 
 from tunemark.collector.audit.bounds import SIXTEEN_BIT, adam_bytes, flop_conventions
-from tunemark.collector.audit.claim_text import CLAIM, CLAIMS, PAIR, ClaimText, Stated, Variants, amounts, pattern_of, words
+from tunemark.collector.audit.claim_text import CLAIM, CLAIMS, FEWEST, PAIR, ClaimText, Stated, Variants, amounts, pattern_of, words
 from tunemark.collector.audit.evidence import label
 from tunemark.collector.audit.interval import GB_OR_GIB, Interval
 from tunemark.collector.audit.rule import AMBIGUOUS, IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, WORST_FIRST, Finding
@@ -73,7 +73,7 @@ def findings_of_text(facts: FactBase, claim: ClaimText, one: ClaimText) -> tuple
     # A figure that one calculation gives is of that; others have factors of something else.
     explained = {each.printed for each in equations if each.holds() and claim.text.count(each.printed) == 1}
     found = [replace(each.finding(), rule="claim") for each in equations if not each.holds() and each.printed not in explained]
-    checks = (calendar_facts, device_facts, limits, model_facts, orders, states, prices)
+    checks = (calendar_facts, device_facts, limits, model_facts, orders, shortest, states, prices)
     found += [finding for check in checks for finding in check(facts, claim)]
     found += [] if claim.other_work else counted_twice(one)
     return sorted(found, key=lambda each: WORST_FIRST[each.verdict]), next(kept, "") or next(_facts_kept(facts, one), "")
@@ -422,6 +422,16 @@ def limits(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
                 yield _finding(IMPOSSIBLE, stated.printed, f"{stated.printed} is {share.value:.2f} times {of} that there is", kind)
             elif kind != "peak_memory_bytes" and share.low > ATTAINABLE:
                 yield _finding(SUSPICIOUS, stated.printed, f"large matrix products alone reach at most {ATTAINABLE:.0%} of the peak", kind)
+
+
+def shortest(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
+    """Yield a time in which samples of the fewest tokens cannot be trained at the attainable share of the peak."""
+    count = max(claim.numbers) if claim.devices and not claim.says("many", "machine") else math.inf
+    for rows, stated in product(claim.values("samples")[:1], claim.stated("train_time_s")[:1]):
+        least = FEWEST * rows.low * _fewest_seconds(claim) / count
+        if least > stated.value.high:
+            why = f"{rows.value:,.0f} samples of only {FEWEST} tokens take {least:,.0f} s at {ATTAINABLE:.0%} of the peak, not {stated.printed}"
+            yield _finding(IMPOSSIBLE, stated.printed, why, "train_time_s")
 
 
 def _is_peak(claim: ClaimText, stated: Stated, share: float) -> bool:

@@ -12,7 +12,7 @@ from itertools import product
 from statistics import fmean
 from typing import Any
 
-from tunemark.collector.audit.bounds import weight_bytes
+from tunemark.collector.audit.bounds import FIRST_LORA_TARGETS, weight_bytes
 from tunemark.collector.audit.claim_text import PAIR, ClaimText, words
 from tunemark.collector.audit.claim_ways import OPEN, Side, Sides, ratios
 from tunemark.collector.audit.evidence import AuditedResult
@@ -52,6 +52,8 @@ WIDER = 2.576 / 1.645
 """Width in log space of a 99% interval in those of a 90% interval."""
 TASK = "llama-2-70b"
 """Model that MLPerf fine-tunes."""
+SMALL_RANK = 8
+"""Rank of small adapters: that of peft's default configuration."""
 FEWEST = 3
 """Runs of which MLPerf leaves out the shortest and the longest."""
 LOOSE_TIME = 0.1
@@ -350,16 +352,26 @@ def against_model(claim: ClaimText, run: AuditedResult, model: ModelCard, card: 
     lengths = [run.conditions.sequence_length or model.usual_length] if claim.values("sequence_length") else LENGTHS
     rows = [run.conditions.micro_batch] if run.conditions.micro_batch else MOST_ROWS
     whole = run.devices > 1 and not claim.says("sharding")
-    found = _ledgers(claim, Side("", card, run.devices, method), model, lengths, rows, whole=whole)
-    (length, batch, stack, recomputed, *_), leanest = min(found.items(), key=lambda each: each[1].needed_low)
-    how = ", gradient checkpointing" if recomputed is Checkpointing.FULL else ""
+    side = Side("", card, run.devices, method)
+    found = _ledgers(claim, side, model, lengths, rows, whole=whole)
+    least = found
+    if (
+        method is not Method.FULL
+        and not (claim.targets or claim.stated("lora_r"))
+        and stated.value < min(each.needed_low for each in found.values())
+    ):
+        # Adapters that are not stated may be few.
+        few = {"lora_rank": SMALL_RANK, "lora_targets": FIRST_LORA_TARGETS.get(model.family, ("q_proj", "v_proj"))}
+        least = _ledgers(claim, replace(side, given=few), model, lengths, rows, whole=whole)
+    (length, batch, stack, recomputed, *_), leanest = min(least.items(), key=lambda each: each[1].needed_low)
+    how = f"{', gradient checkpointing' if recomputed is Checkpointing.FULL else ''}{'' if least is found else ', few adapters'}"
     usual = [(ledger.sharded, ledger.fit_limits["fits"]) for key, ledger in found.items() if key[2] == USUAL_STACK["plain"]]
     # Of several devices, each may have the whole model.
     least_usual = max(min(bytes_ for known, bytes_ in usual if known is sharded) for sharded in {known for known, _ in usual})
     high = max(ledger.reserved_interval[1] + ledger.outside for ledger in found.values())
     held = weight_bytes(model, method, "fp8" if claim.says("eight_bits") else None)[0] / run.devices
-    low, least = leanest.needed_low, f"{stack}, {batch} x {length:,} tokens{how}"
-    reason = f"by the memory model, a step needs {gib(low)} ({least}) at least, and {gib(least_usual)} with usual software"
+    low = leanest.needed_low
+    reason = f"by the memory model, a step needs {gib(low)} ({stack}, {batch} x {length:,} tokens{how}) at least, and {gib(least_usual)} with usual software"
     if claim.offloads or claim.says("few_states"):
         less = f"{reason}; less is possible where states wait in host memory or are never whole"
         return less, "not judged" if stated.value < low else "plausible"

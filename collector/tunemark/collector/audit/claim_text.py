@@ -192,10 +192,11 @@ def read_claim(facts: FactBase, text: str) -> ClaimText:
     text = words("in_words").sub(lambda match: str(sum(CLAIMS["numbers"][each] for each in match[0].lower().split("-"))), text)
     text = words("coin_behind").sub(lambda match: f"{CLAIMS['coins'].get(match[2][0].lower(), match[2])}{match[1]}", text)
     scan = _Scan(text)
-    models, memory = _models(facts, scan), scan.take(words("nameless"))
+    models, nameless = _models(facts, scan), list[re.Match[str]]()
+    while match := scan.take(words("nameless")):
+        nameless.append(match)
     places, counts, others = _devices(facts, scan)
-    if memory and memory[1]:
-        counts = (*counts, _count(memory[1]))
+    counts = (*counts, *(_count(each[1]) for each in nameless[:1] if each[1]))
     used_on = _date(scan)
     figures = tuple(sorted(_of_rows(list(_figures(scan, text))), key=lambda each: each.place))
     sized = dict[float, ModelCard]()
@@ -218,7 +219,7 @@ def read_claim(facts: FactBase, text: str) -> ClaimText:
         formats=tuple(_named(words("stored").sub(" ", words("denied").sub(" ", text)), "formats")),
         targets=",".join(dict.fromkeys(re.findall(r"\b(?:[qkvo]|gate|up|down)_proj\b", text))) or next(iter(_named(text, "targets")), None),
         used_on=used_on,
-        memory_gib=float(memory[2]) if memory else None,
+        memory_gib=max((float(each[2]) for each in nameless), default=None),
         places=places,
         between=text[places[0][1] : places[1][0]] if len(places) >= PAIR else "",
         figures=figures,
@@ -377,14 +378,13 @@ def _figures(scan: _Scan, text: str) -> Iterator[Stated]:
         while match := pattern_of(pattern).search(scan.rest, place):
             place, begin = match.end(), match.start()
             if stated := _stated(kind, match, text, clear):
-                least = words("least").search(scan.rest[:begin])
-                if least and (low := (_number(least[1]) or 0.0) * stated.value.value / (_number(match["n"]) or 1.0)) < stated.value.value:
+                scale = stated.value.value / (_number(match["n"]) or _number(match["n"].split()[0]) or 1.0)
+                least, first = (words(kind).search(scan.rest[:begin]) for kind in ("least", "first"))
+                if least and (low := (_number(least[1]) or 0.0) * scale) < stated.value.value:
                     begin = least.start(1)
                     stated = replace(stated, value=replace(stated.value, low=low), printed=f"{least[0]}{stated.printed}")
-                first = words("first").search(scan.rest[:begin])
-                if first and (earlier := _number(first[1])):
+                elif first and (earlier := _number(first[1])):
                     begin = first.start(1)
-                    scale = stated.value.value / (_number(match["n"]) or _number(match["n"].split()[0]) or 1.0)
                     yield replace(stated, value=_interval(first[1], earlier) * scale, printed=first[1], place=begin)
                 yield stated
                 scan.read(begin, place)
