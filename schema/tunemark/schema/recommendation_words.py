@@ -371,7 +371,8 @@ def own_hardware(question: recommendation.Question, answer: recommendation.Answe
         unpriced = [option for option in answer.unpriced if option.offer == offer]
         if unpriced:
             time = f"about {estimated_duration(unpriced[0].seconds)} ({times(unpriced[0])})"
-            memory_line, said = needs(unpriced[0])[0], f"{speed(unpriced[0])} {evidence(unpriced[0])}"
+            memory_line = f"{needs(unpriced[0])[0]}{f' {offer.caution}' if offer.caution else ''}"
+            said = f"{speed(unpriced[0])} {evidence(unpriced[0])}"
             # What may not fit is said before how long it would take.
             said = f"{memory_line} If it runs: {time}. {said}" if unpriced[0].limits else f"{time}. {said} {memory_line}"
             power = "" if offer.watts else ", with its power"
