@@ -525,6 +525,6 @@ def with_ranks(options: Sequence[Option], objective: Objective) -> list[Option]:
     return ranked
 
 
-def preferred(option: Option) -> tuple[bool, bool, bool]:
-    """Return the properties that put one of several options within error first: sure memory, an accelerator with results, a single instance."""
-    return option.rate.memory == "fits", option.rate.seen, option.instances == 1
+def preferred(option: Option) -> tuple[bool, bool, bool, bool]:
+    """Return the properties that put one of several options within error first: sure memory, an accelerator with results, a single instance, results of the step."""
+    return option.rate.memory == "fits", option.rate.seen, option.instances == 1, option.rate.evidence in PROVEN

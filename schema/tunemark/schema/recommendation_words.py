@@ -247,8 +247,10 @@ def with_room(answer: recommendation.Answer, offers: Sequence[recommendation.Off
     named: dict[str, str] = {}
     for offer in sorted(fitting, key=lambda each: each.usd_per_hour):
         name = f"{offer.name} {TIMES} {offer.devices}"
-        room = rooms[offer.accelerator, offer.devices]
-        named.setdefault(name, f"{name} ({room}; {offer.instance} at {offer.provider_name}, {usd(offer.usd_per_hour)}/h)")
+        named.setdefault(
+            name,
+            f"{name} ({rooms[offer.accelerator, offer.devices]}; {offer.instance} at {offer.provider_name}, {usd(offer.usd_per_hour)}/h)",
+        )
     return ", ".join(list(named.values())[:STACKS_SHOWN])
 
 
