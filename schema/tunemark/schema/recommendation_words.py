@@ -229,8 +229,8 @@ def with_stack(
     mine = [each for each in options if own and each.offer in question.own and each.offer.accelerator == own[0].accelerator]
     if mine:
         cost = f" and {estimated_usd(mine[0].usd)}" if mine[0].usd else ""
-        needed = f"about {estimated_duration(mine[0].seconds)} ({times(mine[0])}){cost}"
-        return f"With {name} your {hardware(mine[0])} needs {needed}, with {states(mine[0].rate)}."
+        time = f"{estimated_duration(mine[0].seconds)} ({times(mine[0])})"
+        return f"With {name} your {hardware(mine[0])} needs about {time}{cost}, with {states(mine[0].rate)}."
     other = answered.best
     if other is None:
         room = with_room(answered, offered_all)
@@ -247,10 +247,8 @@ def with_room(answer: recommendation.Answer, offers: Sequence[recommendation.Off
     named: dict[str, str] = {}
     for offer in sorted(fitting, key=lambda each: each.usd_per_hour):
         name = f"{offer.name} {TIMES} {offer.devices}"
-        named.setdefault(
-            name,
-            f"{name} ({rooms[offer.accelerator, offer.devices]}; {offer.instance} at {offer.provider_name}, {usd(offer.usd_per_hour)}/h)",
-        )
+        room = rooms[offer.accelerator, offer.devices]
+        named.setdefault(name, f"{name} ({room}; {offer.instance} at {offer.provider_name}, {usd(offer.usd_per_hour)}/h)")
     return ", ".join(list(named.values())[:STACKS_SHOWN])
 
 
@@ -377,8 +375,7 @@ def own_hardware(question: recommendation.Question, answer: recommendation.Answe
             said = f"{speed(unpriced[0])} {evidence(unpriced[0])}"
             # What may not fit is said before how long it would take.
             said = f"{memory_line} If it runs: {time}. {said}" if unpriced[0].limits else f"{time}. {said} {memory_line}"
-            power = "" if offer.watts else ", with its power"
-            costs = f"It is ranked if you give its cost per hour or the price of electricity{power}."
+            costs = f"It is ranked if you give its cost per hour or the price of electricity{'' if offer.watts else ', with its power'}."
             lines.append(f"{name}{with_method(question, unpriced[0].rate.method)}: {said} {costs}")
         elif own:
             number, option = own[0]
