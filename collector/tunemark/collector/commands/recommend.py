@@ -40,7 +40,7 @@ from tunemark.terminal import AsJson, print_json, print_table, say, tell
 
 Counted = tuple[AcceleratorCard, int | None]
 """An accelerator with the number of them that its name gives."""
-SHOWN = 10
+SHOWN = 6
 """Options in each table; JSON has all of them."""
 OPTIONS_OF_QUESTION = {
     "tokens": "--tokens",
