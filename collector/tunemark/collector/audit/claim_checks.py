@@ -411,9 +411,8 @@ def limits(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
             share = stated.value / limit
             if "flop" in kind and _is_peak(claim, stated, 0.0 if claim.models else SLACK / 5):
                 continue
-            narrow = (
-                share * (peak / max((each for _, each in _peaks(claim)), default=peak)) if "flop" in kind and not claim.formats else share
-            )
+            wide = max((each for _, each in _peaks(claim)), default=peak)
+            narrow = share * (peak / wide) if "flop" in kind and not claim.formats else share
             if narrow.low > 1 >= share.low:
                 why = f"{stated.printed} is {narrow.value:.2f} times the dense peak in 16 bits: impossible unless it ran in fp8"
                 yield _finding(SUSPICIOUS, stated.printed, why, kind)
@@ -430,7 +429,7 @@ def shortest(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
     for rows, stated in product(claim.values("samples")[:1], claim.stated("train_time_s")[:1]):
         least = FEWEST * rows.low * _fewest_seconds(claim) / count
         if least > stated.value.high:
-            why = f"{rows.value:,.0f} samples of only {FEWEST} tokens take {least:,.0f} s at {ATTAINABLE:.0%} of the peak, not {stated.printed}"
+            why = f"{rows.value:,.0f} samples of {FEWEST} tokens take {least:,.0f} s at {ATTAINABLE:.0%} of the peak, not {stated.printed}"
             yield _finding(IMPOSSIBLE, stated.printed, why, "train_time_s")
 
 

@@ -354,12 +354,8 @@ def against_model(claim: ClaimText, run: AuditedResult, model: ModelCard, card: 
     whole = run.devices > 1 and not claim.says("sharding")
     side = Side("", card, run.devices, method)
     found = _ledgers(claim, side, model, lengths, rows, whole=whole)
-    least = found
-    if (
-        method is not Method.FULL
-        and not (claim.targets or claim.stated("lora_r"))
-        and stated.value < min(each.needed_low for each in found.values())
-    ):
+    least, open_adapters = found, method is not Method.FULL and not (claim.targets or claim.stated("lora_r"))
+    if open_adapters and stated.value < min(each.needed_low for each in found.values()):
         # Adapters that are not stated may be few.
         few = {"lora_rank": SMALL_RANK, "lora_targets": FIRST_LORA_TARGETS.get(model.family, ("q_proj", "v_proj"))}
         least = _ledgers(claim, replace(side, given=few), model, lengths, rows, whole=whole)

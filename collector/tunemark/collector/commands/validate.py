@@ -80,9 +80,11 @@ def check(paths: Annotated[list[Path], typer.Argument(help="Records, or folders.
 def _check(paths: list[Path] | None, *, strict: bool, as_json: bool) -> NoReturn:
     """Validate records and facts, with `strict` also audit them, and print what is wrong."""
     from tunemark.collector.commands.audit import findings_on, print_finding
+    from tunemark.collector.gate.fact_files import is_fact_file
 
     done = _validated(paths, strict=strict)
-    findings = findings_on(paths) if strict and paths and not done.problems else []
+    audited = [path for path in paths or [] if strict and not done.problems and not is_fact_file(path)]
+    findings = findings_on(audited) if audited else []
     wrong = [each for each in findings if each.verdict in {AuditVerdict.IMPOSSIBLE, AuditVerdict.INCONSISTENT}]
     for file, note in done.notes:
         say(f"{file}: note: {note}")
@@ -100,8 +102,8 @@ def _check(paths: list[Path] | None, *, strict: bool, as_json: bool) -> NoReturn
         if not done.files and not paths:
             say(f"no records under {project_root()}; `tunemark run` writes them to submissions/")
         facts_too = f" and {counted(done.facts, 'fact file')}" if done.facts else ""
-        audited = f", {counted(len(wrong), 'contradiction')}" if strict and not done.problems else ""
-        typer.echo(f"{counted(done.files, 'record')}{facts_too}, {done.invalid} invalid{audited}")
+        contradictions = f", {counted(len(wrong), 'contradiction')}" if strict and not done.problems else ""
+        typer.echo(f"{counted(done.files, 'record')}{facts_too}, {done.invalid} invalid{contradictions}")
     raise typer.Exit(Exit.INVALID if done.problems or wrong else Exit.OK)
 
 

@@ -23,6 +23,7 @@ from tunemark.collector.gate.text_checks import text_problems
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.files import data_folder
 from tunemark.schema.formats import MIB
 from tunemark.schema.records.base import canonical_json, content_id
 from tunemark.schema.records.reading import InvalidRecord, Problem, read_record
@@ -129,7 +130,7 @@ class Validation:
 
 def validate_all(files: Sequence[Path], root: Path, facts: FactBase, cards: Sequence[Path] = ()) -> Validation:
     """Check the fact files `cards` first, then the records against them. Wrong facts would make every record wrong."""
-    beside = Neighbours(root / "data")
+    beside = Neighbours(data_folder(root))
     wrong = [*fact_problems(cards, root, beside), *document_problems(files, root, beside)]
     try:
         facts.read_all()
