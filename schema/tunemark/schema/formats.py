@@ -18,8 +18,8 @@ MISSING = "\N{EN DASH}"
 
 
 SIZES = {"": 1, "k": 1e3, "thousand": 1e3, "m": 1e6, "million": 1e6, "b": 1e9, "g": 1e9, "billion": 1e9, "t": 1e12, "trillion": 1e12}
-SECONDS = {"s": 1, "m": MINUTE_S, "h": HOUR_S, "d": DAY_S}
-TIME = r"(\d+(?:\.\d+)?)(seconds?|minutes?|min|hours?|days?|s|m|h|d)"
+SECONDS = {"s": 1, "m": MINUTE_S, "h": HOUR_S, "d": DAY_S, "w": 7 * DAY_S}
+TIME = r"(\d+(?:\.\d+)?)(seconds?|minutes?|min|hours?|days?|weeks?|s|m|h|d|w)"
 
 
 def whole_number(text: str) -> int:

@@ -34,6 +34,8 @@ WORTH_SEVERAL_S = 300.0
 """Several instances are considered only if training takes longer than this on every single one."""
 MEASURED = {"measured", "reproduced"}
 ALL_METHODS = ("full", "lora", "qlora")
+ALIKE = 1.1
+"""Rates that differ by less than this factor are shown as one, and so are costs: about the noise between two results of one step."""
 PROVEN = {"direct", "near"}
 """Kinds of evidence with results of this model, method and accelerator."""
 TABLE: dict[str, Any] = tomllib.loads(Path(__file__).with_name("recommendation.toml").read_text(encoding="utf-8"))
@@ -331,7 +333,10 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
         compared = measure(ranked, question.objective)
         bound = compared(ranked[0]) * ranked[0].rate.own_spread
         near = [option for option in ranked if compared(option) <= bound and option.rank_low == 1]
-        first = max(near, key=preferred)
+        best = max(near, key=preferred)
+        equal = [option for option in near if preferred(option) == preferred(best) and compared(option) <= ALIKE * compared(best)]
+        # What costs the same takes less time, and what takes the same costs less.
+        first = min(equal, key=lambda option: option.usd if question.objective == "fastest" else option.seconds)
         ranked = [first, *(option for option in ranked if option is not first)]
     ranked += [option for option in in_order(recommended, question.objective) if apart and option.instances > 1]
     proven = next((number for number, option in enumerate(ranked) if option.rate.evidence in PROVEN), None)

@@ -22,11 +22,11 @@ LISTED = "on_demand"
 MONTH_S = 30 * 24 * HOUR_S
 LONG_ROWS = 32_768
 """Tokens of rows that people divide among devices."""
-ALIKE = 1.1
-"""Rates that differ by less than this factor are shown as one: about the noise between two results of one step."""
 SHOWN = 6
 """Accelerators named in a list."""
 STACKS_SHOWN = 3
+CHEAPER = 2
+"""Times that an option costs less which is named although it may not fit."""
 NAMED = 2
 """Results named for a reason."""
 REASONS = 6
@@ -86,12 +86,8 @@ def evidence(option: recommendation.Option) -> str:
     rate = option.rate
     same = f" Its speed is within error of that of {METHODS[rate.merged]}, whose figure is used for both." if rate.merged else ""
     if rate.evidence not in EVIDENCE:
-        what = (
-            "of this model and method on this accelerator with this software"
-            if rate.seen
-            else "of such a model with such software on this accelerator"
-        )
-        return f"Predicted: there is no accepted result {what}.{same}"
+        what = "this model and method has" if rate.seen else "no model has"
+        return f"Predicted: {what} {'no' if rate.seen else 'an'} accepted result on this accelerator with such software.{same}"
     measured = f": {measured_rates(rate)} tokens/s with plans and software of their own" if rate.measured_low else ""
     have = "result has" if rate.results == 1 else "results have"
     return f"Predicted for this plan. {rate.results:,} {have} {EVIDENCE[rate.evidence]}{measured}.{same}"
@@ -188,7 +184,7 @@ def not_separated(rate: recommendation.Rate) -> str:
 def needs(option: recommendation.Option) -> list[str]:
     """Return the memory and the energy that an option needs, and what it needs besides, a sentence each."""
     fitting = f" {methods_fit(option.fitting)}." if option.fitting else ""
-    memory_line = f"Memory {memory(option)} ({configuration(option)}).{with_stacks(option.rate.other_stacks)}{fitting}"
+    memory_line = f"Memory {memory(option)} (the fastest plan: {configuration(option)}).{with_stacks(option.rate.other_stacks)}{fitting}"
     return [line for line in (memory_line, energy(option), option.offer.caution) if line]
 
 
@@ -261,7 +257,17 @@ def headline(question: recommendation.Question, answer: recommendation.Answer) -
     unsure = f" It is {within_error(best)}." if best.rank_high > 1 else ""
     started = " Most of this is the assumed start-up, which decides in practice." if 2 * question.startup_s > best.seconds else ""
     long = " It takes more than a month: set a deadline, or ask for the best value." if best.seconds > MONTH_S else ""
-    return f"{verb} {offered(question, best)}: {_as_measured(question, best)}{time_and_cost(best)}.{started}{long}{unsure}"
+    cheaper = [option for option in answer.may_exceed if option.limits == ("memory",) and CHEAPER * option.usd <= best.usd]
+    return f"{verb} {offered(question, best)}: {_as_measured(question, best)}{time_and_cost(best)}.{started}{long}{unsure}{_if_it_fits(cheaper)}"
+
+
+def _if_it_fits(options: Sequence[recommendation.Option]) -> str:
+    """Return the first of the options that are much cheaper, and may not fit in memory, in a sentence; empty without any."""
+    if not options:
+        return ""
+    rate = options[0].rate
+    costs_less = f"{hardware(options[0])} ({place(options[0])}) costs about {estimated_usd(options[0].usd)}"
+    return f" If it fits (about {amounts(rate)}), {costs_less}.{with_stacks(rate.other_stacks)}"
 
 
 def offered(question: recommendation.Question, option: recommendation.Option) -> str:
@@ -431,13 +437,14 @@ def alternatives(question: recommendation.Question, answer: recommendation.Answe
 
 
 def why_later(option: recommendation.Option, best: recommendation.Option) -> str:
-    """Return the reason why the best option by the objective comes behind one within error; empty without one."""
+    """Return the reason why the best option by the objective comes behind one within error."""
     reasons = [
         why
         for own, other, why in zip(recommendation.preferred(option), recommendation.preferred(best), LATER, strict=True)
         if other and not own
     ]
-    return f"it comes later because {reasons[0]}" if reasons else ""
+    alike = "the first one takes less time at about this cost" if option.usd < best.usd else "the first one costs less in about this time"
+    return f"it comes later because {reasons[0] if reasons else alike}"
 
 
 def with_software(
@@ -480,7 +487,7 @@ def _ran_otherwise(rate: recommendation.Rate) -> bool:
     """Return True if the direct results of a rate are all slower, or all faster, than predicted."""
     if rate.measured_low is None or rate.measured_high is None or rate.tokens_per_s is None:
         return False
-    return not rate.measured_low / ALIKE <= rate.tokens_per_s <= rate.measured_high * ALIKE
+    return not rate.measured_low / recommendation.ALIKE <= rate.tokens_per_s <= rate.measured_high * recommendation.ALIKE
 
 
 def changes(question: recommendation.Question, answer: recommendation.Answer) -> Iterator[str]:

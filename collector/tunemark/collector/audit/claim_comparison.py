@@ -133,11 +133,16 @@ def _by_rates(
     alike = [each for each in predicted if each.levels[0] == each.levels[1]] or predicted
     best, likely = (min(known, key=lambda each: distance(stated, each.range)) for known in (by_results or alike, predicted))
     basis = "by accepted results of" if best.by_results else "the 90% interval predicted for"
-    reason = f"{sides[0].name} {what.format(significant(best.range.value))} as {sides[1].name}, {_ends(best.range)}, {basis} {best.words}{of_prices}"
-    nearest_last = sorted(predicted, key=lambda each: -distance(stated, each.range))
-    others_known = {each.levels: each for each in nearest_last if best.by_results or each.levels != best.levels}
-    if others_known and not of_prices and not sides[0].stack:
-        known = (f"{significant(each.range.value)} {_software(*levels)}" for levels, each in others_known.items())
+    settings = [each.range.value for each in by_results or alike]
+    times, other = " to ".join(dict.fromkeys(map(significant, (min(settings), max(settings))))), sides[1].name
+    by_setting = ", by setting" if " to " in times else ""
+    reason = f"{sides[0].name} {what.format(times)} as {other}{by_setting}; {_ends(best.range)}, {basis} {best.words}{of_prices}"
+    others_known = dict[tuple[SoftwareLevel | None, SoftwareLevel | None], list[float]]()
+    for each in alike if not of_prices and not sides[0].stack else ():
+        if best.by_results or each.levels != best.levels:
+            others_known.setdefault(each.levels, []).append(each.range.value)
+    if others_known:
+        known = (f"{_ends(Range(ends[0], min(ends), max(ends)))} {_software(*levels)}" for levels, ends in others_known.items())
         reason += f"; by prediction {', '.join(known)}"
     place = placed(stated, best.range, (low, high))
     return reason, "disputed" if place == "outside" and overlap(stated, likely.range) else place
