@@ -138,7 +138,7 @@ def _unknown(facts: FactBase, name: str, kind: PriceKind | None) -> TunemarkErro
     if not name or card is not None or (kind and facts.sharing_name(name)) or name.lower() in {known.lower() for known in facts.instances}:
         of_kind = f" {kind.value.replace('_', '-')}" if kind else ""
         known = card.key if card else name or "anything"
-        return TunemarkError(name or "--kind", None, f"the price book has no{of_kind} price of {known}; add one to data/prices/prices.csv")
+        return TunemarkError(name or "--kind", None, f"the price book has no{of_kind} price of {known}; `recommend --own` needs none")
     suggestion = suggest_accelerator(name, facts.accelerators, facts.instances)
     return TunemarkError(name, None, f"neither an instance nor an accelerator; {suggestion}")
 
