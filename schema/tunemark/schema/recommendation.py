@@ -328,10 +328,10 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
     # Several instances that save minutes are no better value than one.
     apart = question.objective == "value" and len(single) > 0
     ordered = in_order(single if apart else recommended, question.objective)
-    ranked = with_ranks(ordered if question.accelerators else diverse(ordered), question.objective)
+    ranked = with_ranks(ordered if question.accelerators else diverse(ordered), question)
     if ranked:
         compared = measure(ranked, question.objective)
-        bound = compared(ranked[0]) * ranked[0].rate.own_spread
+        bound = compared(ranked[0]) * _spread(ranked[0], question.startup_s)
         near = [option for option in ranked if compared(option) <= bound and option.rank_low == 1]
         best = max(near, key=preferred)
         equal = [option for option in near if preferred(option) == preferred(best) and compared(option) <= ALIKE * compared(best)]
@@ -509,25 +509,29 @@ def diverse(options: Sequence[Option]) -> list[Option]:
     return first + later
 
 
-def with_ranks(options: Sequence[Option], objective: Objective) -> list[Option]:
+def with_ranks(options: Sequence[Option], question: Question) -> list[Option]:
     """Return options with the places that their intervals allow, without what all of them share: those that overlap share a range of places.
 
     Offers of one plan share its error too, so that a dearer one comes after a cheaper one for certain.
     """
     if not options:
         return []
-    compared = measure(options, objective)
-    middles = [(compared(option), option.rate) for option in options]
+    compared = measure(options, question.objective)
+    middles = [(compared(option), _spread(option, question.startup_s), option.rate) for option in options]
 
-    def before(middle: float, rate: Rate, other: float, other_rate: Rate) -> bool:
-        return middle * rate.own_spread < other / other_rate.own_spread or (rate is other_rate and middle < other)
+    def before(one: tuple[float, float, Rate], other: tuple[float, float, Rate]) -> bool:
+        return one[0] * one[1] < other[0] / other[1] or (one[2] is other[2] and one[0] < other[0])
 
     ranked = []
-    for option, (middle, rate) in zip(options, middles, strict=True):
-        better = sum(before(other, other_rate, middle, rate) for other, other_rate in middles)
-        worse = sum(before(middle, rate, other, other_rate) for other, other_rate in middles)
+    for option, own in zip(options, middles, strict=True):
+        better, worse = sum(before(other, own) for other in middles), sum(before(own, other) for other in middles)
         ranked.append(replace(option, rank_low=1 + better, rank_high=len(options) - worse))
     return ranked
+
+
+def _spread(option: Option, startup_s: float) -> float:
+    """Return the factor of error beside what all options share: that of the rate, for the part of the time that is training."""
+    return 1 + (option.rate.own_spread - 1) * (1 - startup_s / option.seconds)
 
 
 def preferred(option: Option) -> tuple[bool, bool, bool, bool]:
