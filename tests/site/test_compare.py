@@ -178,13 +178,10 @@ def test_differing_conditions_have_their_expected_effects_and_the_rest_is_unexpl
     assert reason["left"] == (None if value is None else pytest.approx(4 / value))
 
 
-def test_every_finished_result_can_be_compared(built: Path, listed: list[dict[str, Any]]) -> None:
+def test_every_finished_result_can_be_compared_and_every_condition_is_named_in_words(built: Path, listed: list[dict[str, Any]]) -> None:
+    """The page showed names such as `devices.0.max_memory_clock_mhz`."""
     text = (built / "site" / DATA_PATH).read_text(encoding="utf-8")
     assert all(row["result_id"] in text for row in listed if not row["failed"])
-
-
-def test_every_condition_is_named_in_words(built: Path) -> None:
-    """The page showed names such as `devices.0.max_memory_clock_mhz`."""
-    labels = json.loads((built / "site" / DATA_PATH).read_text(encoding="utf-8"))["labels"]
+    labels = json.loads(text)["labels"]
     assert "Machine: memory" in labels.values()
     assert not [label for label in labels.values() if re.search(r"_|\.\d", label)]

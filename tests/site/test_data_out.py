@@ -5,7 +5,6 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
 from urllib.error import HTTPError
@@ -18,6 +17,8 @@ import pytest
 from fixture_database import H100, MEASURED
 from harness_making import ran
 from huggingface_hub import DatasetCard
+from PIL import Image
+from playwright.sync_api import Browser
 
 import tunemark
 from tunemark.schema.records.reading import ID_BASE, schema_files
@@ -36,10 +37,6 @@ ATOM = {"a": "http://www.w3.org/2005/Atom"}
 @pytest.fixture(scope="module")
 def site(built: Path) -> Path:
     return built / "site"
-
-
-def page_paths(site: Path) -> Iterator[Path]:
-    return (path for path in sorted(site.rglob("*.html")) if path.name != "404.html")
 
 
 def head(path: Path) -> str:
@@ -83,16 +80,13 @@ def test_each_field_of_the_main_tables_has_a_meaning(catalogue: Catalogue, name:
 # API -----------------------------------------------------------------------------------------------
 
 
-def test_each_result_has_a_file_and_its_links_have_targets(site: Path, catalogue: Catalogue) -> None:
+def test_each_result_has_a_file_and_its_links_and_those_of_the_index_have_targets(site: Path, catalogue: Catalogue) -> None:
     for row in catalogue.results:
         content = json.loads((site / API / "results" / f"{row['result_id']}.json").read_text(encoding="utf-8"))
         assert content["result"]["result_id"] == row["result_id"]
         assert all((site / path).is_file() for path in content["links"].values() if path)
     claims = json.loads((site / API / "results" / "003-001.json").read_text(encoding="utf-8"))["claims"]
     assert {"quantity", "value", "printed", "note"} == claims[0].keys()
-
-
-def test_the_index_lists_downloads_that_exist(site: Path) -> None:
     index = json.loads((site / API / "index.json").read_text(encoding="utf-8"))
     paths = [index["duckdb"], *(entry[kind] for entry in index["tables"] for kind in ("parquet", "csv", "json") if entry[kind])]
     assert len(paths) > 20
@@ -129,7 +123,7 @@ def test_the_feed_is_ordered_and_as_old_as_its_newest_entry(site: Path) -> None:
 def test_each_page_has_one_description_and_one_canonical_address_and_is_in_the_sitemap(site: Path) -> None:
     listed = [unescape(address) for address in re.findall("<loc>(.*?)</loc>", (site / "sitemap.xml").read_text(encoding="utf-8"))]
     found = []
-    for path in page_paths(site):
+    for path in {*site.rglob("*.html")} - {site / "404.html", site / "embed/result.html"}:
         tags = head(path)
         (description,) = re.findall(r'<meta name="description" content="([^"]*)">', tags)
         assert 30 < len(unescape(description)) <= heads.LONGEST, path
@@ -214,8 +208,26 @@ def test_results_studies_and_accelerators_have_their_own_json_ld(site: Path, cat
     assert "Parameters" in {each["name"] for each in described("models/tiny-llama")["additionalProperty"]}  # type: ignore[attr-defined]
     studies = [f"studies/{path.stem}" for path in (site / "studies").glob("*.html") if path.stem != "index"]
     assert {described(path)["@type"] for path in studies} == {"Report"}
-    assert f"results/{MEASURED}.png" in head(site / f"results/{MEASURED}.html")
-    assert (site / f"results/{MEASURED}.png").is_file()
+
+
+@pytest.mark.parametrize("name", [MEASURED, "003-001"])
+def test_each_result_has_a_picture_with_its_figures_and_a_chart_to_embed(site: Path, address: str, browser: Browser, name: str) -> None:
+    text = unescape((site / f"results/{name}.html").read_text(encoding="utf-8"))
+    with Image.open(site / f"results/{name}.png") as picture:
+        assert f'og:image" content="{DEFAULT_URL}results/{name}.png"' in text
+        assert all(f'content="{size}"' in text for size in picture.size)
+        assert len(picture.crop((28, 80, 600, 200)).getcolors()) == 4  # figures below the title, in all shades
+    (snippet,) = re.findall(r'<iframe src="(\S+)"', text)
+    page, asked = browser.new_page(), []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(snippet.replace(DEFAULT_URL, address))
+    page.locator("main svg text").first.wait_for()
+    rate = json.loads((site / API / "results" / f"{name}.json").read_text(encoding="utf-8"))["result"]["tokens_per_s"]
+    assert f"{float(f'{rate:.4g}'):,g} tokens/s" in page.locator("main p").first.inner_text()
+    assert [url for url in asked if not url.startswith(address)] == []
+    page.goto(f"{address}embed/result.html?no/where")
+    assert page.get_by_role("alert").inner_text().startswith("Give the id of a result")
+    page.close()
 
 
 def test_the_folders_for_the_hub_are_complete(built: Path, catalogue: Catalogue) -> None:

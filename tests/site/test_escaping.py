@@ -30,11 +30,8 @@ def elements(path: Path) -> list[tuple[str, dict[str, str | None]]]:
     return parser.found
 
 
-def test_no_active_character_is_left() -> None:
+def test_no_active_character_is_left_markup_passes_and_none_is_empty() -> None:
     assert not set(escape(HOSTILE).replace("&#", "")) & set("<>\"'`\\*_{}[]|~^$&")
-
-
-def test_markup_passes_and_none_is_empty() -> None:
     assert escape(Markup("<b>")) == "<b>"
     assert escape(None) == ""
 

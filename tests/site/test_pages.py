@@ -13,6 +13,7 @@ from fixture_database import AB, CRASHED, ENTRY, H100, MEASURED, ROUND
 
 from tunemark.cli import COMMANDS
 from tunemark.schema.formats import MISSING
+from tunemark.site.database import Database
 from tunemark.site.page import Page
 from tunemark.site.pages import FOLDER, runner
 from tunemark.site.records import Catalogue
@@ -134,3 +135,12 @@ def test_each_command_of_the_devices_page_exists(shown: Shown) -> None:
     page = shown("guide/support")
     names = set(re.findall(r"^\$ tunemark ([a-z]+)", page, re.MULTILINE))
     assert {"doctor", "run", "submit"} <= names <= set(COMMANDS)
+
+
+def test_no_command_is_printed_for_more_tokens_than_a_model_has_positions(whole_database: Path) -> None:
+    with Database(whole_database) as opened:
+        rows = opened.rows(
+            "select command, notes from reproductions where result_id in ('003-047', '004-020', '004-021') order by result_id"
+        )
+    assert [row["command"] is None for row in rows] == [False, False, True]
+    assert rows[2]["notes"] == ["No command is printed: the source states rows of 2,048 tokens, and this model has positions for 1,024."]

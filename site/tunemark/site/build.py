@@ -7,7 +7,6 @@ import logging
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from itertools import chain, islice
@@ -29,8 +28,6 @@ from tunemark.site.records import Catalogue
 from tunemark.site.render import feed, markdown
 from tunemark.site.script_data import script_data
 
-REMOVERS = 4
-"""Threads that delete a folder."""
 ADDITIONS = """
     select title, summary, day || case when length(day) = 10 then 'T00:00:00' else '' end || '+00:00' as updated,
         regexp_replace(path, '(#|$)', '.html\\1') as address
@@ -86,6 +83,7 @@ def build_site(database: Path, out: Path, config: Path, *, strict: bool, progres
             for path, content in written.pictures.items():
                 (folder / path).write_bytes(content)
             heads.write(folder, _with_dataset(catalogue, written.laid_out), url)
+            _write(folder / "embed/result.html", resources.files("tunemark.site").joinpath("templates/embed.html.j2").read_text("utf-8"))
             return number
 
         number = _swap(out / "site", make)
@@ -143,16 +141,8 @@ def _swap(folder: Path, make: Callable[[Path], Made]) -> Made:
     except BaseException:
         shutil.rmtree(new, ignore_errors=True)
         raise
-    _remove(old)
+    shutil.rmtree(old, ignore_errors=True)
     return made
-
-
-def _remove(folder: Path) -> None:
-    """Delete a folder of thousands of files. Threads delete several of its subfolders at once."""
-    with ThreadPoolExecutor(REMOVERS) as pool:
-        for inside in [path for path in folder.glob("*") if path.is_dir()]:
-            pool.submit(shutil.rmtree, inside, ignore_errors=True)
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _write_docs(catalogue: Catalogue, folder: Path) -> Written:

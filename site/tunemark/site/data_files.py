@@ -39,7 +39,8 @@ QUERIES = {"results": "from results_with_costs"}
 """The rows of a table; by default those of the table or view of the database with its name."""
 DESCRIBED_BY = {"results": ("results", "result_rows", "costs", "results_with_costs")}
 """Tables and views with comments on the columns of a table; by default its own. The last one counts."""
-DETAILS = {"claims": "claims", "readings": "readings", "findings": "record_findings", "facts": "result_facts"}
+COMPARABLE = "(select result_id, nearness, peer, peer_small as conditions, rate, tokens_per_s, samples_per_s from comparable_results)"
+DETAILS = {"claims": "claims", "readings": "readings", "findings": "record_findings", "facts": "result_facts", "comparable": COMPARABLE}
 """Key in the file of a result -> the rows about it."""
 OWNERS = ("record_id", "result_id")
 CONTENTS = "select comment from (from duckdb_tables() select table_name as name, comment union all from duckdb_views() select view_name, comment) where name = ?"

@@ -9,11 +9,13 @@ from duckdb import CatalogException, DuckDBPyConnection
 
 from tunemark.schema.comparability import configuration
 from tunemark.schema.owned_hardware import OwnedHardware
+from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.statistics import intervals
 from tunemark.schema.statistics.comparison import paired_change
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.site import wording
 
+MACRO = "create or replace temp macro"
 ENOUGH = 3
 """Values from which an interval for one more is given."""
 FIGURE = re.compile(r"\d[\d,]*(\.\d+)?")
@@ -21,7 +23,8 @@ FIGURE = re.compile(r"\d[\d,]*(\.\d+)?")
 
 def add_to(connection: DuckDBPyConnection) -> None:
     """Add the functions to a connection."""
-    connection.execute(f"create or replace temp macro rankable_steps() as {RANKABLE_STEPS}")
+    learned = [key for key in FAMILIES if FAMILIES[key].learned_positions]
+    connection.execute(f"{MACRO} rankable_steps() as {RANKABLE_STEPS}; {MACRO} learned_positions() as {learned}")
     # Another connection of this process to the same file may have added them.
     with suppress(CatalogException):
         for function, parameters, returned in (

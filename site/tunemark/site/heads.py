@@ -6,6 +6,7 @@ or `tunemark site build --site-url`.
 
 import html
 import re
+import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -64,11 +65,7 @@ def head_of(page: Page, url: str) -> Head:
 def description(page: Page) -> str:
     """Return the description of a page."""
     told = page.context.get("description") or f"{title_text(page.title)}. Fine-tuning results with their conditions and evidence."
-    return _shortened(one_line(str(told)))
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1].rsplit(' ', 1)[0]}…"
+    return textwrap.shorten(one_line(str(told)), LONGEST, placeholder="…")
 
 
 def with_head(text: str, head: Head, url: str) -> str:
@@ -90,6 +87,7 @@ def _tags(head: Head, url: str) -> Iterable[str]:
     yield f'<link rel="canonical" href="{here}">'
     # The theme takes a link with nothing but `alternate` for another language, and reads the sitemap for it.
     yield f'<link rel="alternate feed" type="application/atom+xml" title="{NAME}: new data" href="{up}{FEED}">'
+    width, height = share.RESULT_PIXELS if head.picture.startswith("results/") else share.PIXELS
     properties = {
         "og:type": head.kind,
         "og:site_name": NAME,
@@ -97,8 +95,8 @@ def _tags(head: Head, url: str) -> Iterable[str]:
         "og:description": description,
         "og:url": here,
         "og:image": f"{html.escape(url)}{head.picture}",
-        "og:image:width": "1200",
-        "og:image:height": "630",
+        "og:image:width": str(width),
+        "og:image:height": str(height),
         "og:image:alt": f"{NAME}. {QUESTION}" if head.picture == CARD else title,
     }
     for name, value in properties.items():

@@ -266,9 +266,10 @@ with sizes as (
     qualify row_number() over (partition by r.result_id order by distance, abs(ln(w.sequence_length / r.sequence_length)) nulls first, w.workload) = 1
 ), settings as (
     select n.result_id,
+        any_value(case when same_model and list_contains(learned_positions(), m.family) and r.sequence_length > m.context_length then 'No command is printed: the source states rows of ' || whole(r.sequence_length) || ' tokens, and this model has positions for ' || whole(m.context_length) || '.' end) as too_long,
         string_agg(' --set ' || field || '=' || stated, '' order by place) filter (stated <> own) as options,
         string_agg(words(split_part(field, '.', 2)), ', ' order by place) filter (stated is null) as unstated
-    from nearest n join results r using (result_id), lateral (values
+    from nearest n join results r using (result_id) left join models m on m.model = n.model, lateral (values
         (1, 'data.sequence_length', r.sequence_length, n.sequence_length), (2, 'batch.micro_batch', r.micro_batch, n.micro_batch),
         (3, 'batch.gradient_accumulation', r.gradient_accumulation, n.gradient_accumulation)
     ) as compared(place, field, stated, own)
@@ -285,7 +286,7 @@ select
     list_max(regexp_extract_all(s.published_on, '\b(?:19|20)\d\d\b')) as published_in, left(coalesce(s.read_on::varchar, r.started_on), 4) as year,
     case when r.source <> 'measured' then coalesce(fact['entry/folder'], reference, s.origin_repository, r.section, '–') end as origin, web_link(s.url) as origin_href,
     case when r.source = 'measured' then fact['requested/command']
-        else 'tunemark run ' || n.workload || case when same_model then coalesce(options, '') else '' end || case when r.accelerator_count <> n.devices then ' --devices ' || r.accelerator_count else '' end
+        when too_long is null then 'tunemark run ' || n.workload || case when same_model then coalesce(options, '') else '' end || case when r.accelerator_count <> n.devices then ' --devices ' || r.accelerator_count else '' end
     end as command,
     case when r.harness_commit <> '' then ['git checkout ' || r.harness_commit, 'make setup-run'] else [] end as before,
     w.title as workload, 'workloads/' || w.workload as workload_href,
@@ -297,6 +298,7 @@ select
             case when r.nodes <> 1 then 'Run it on each machine, with node_rank and rendezvous of its own in --set.' end
         ]
         when n.workload is null then ['No workload card is near this result.']
+        when too_long is not null then [too_long]
         when not same_model then ['No workload card has this model; the nearest has ' || n.model || '.']
         else [
             'The nearest workload card, with the conditions that the source states.',
@@ -305,9 +307,7 @@ select
         ]
     end, lambda note: note is not null) as notes
 from listed_results r
-left join facts using (result_id)
-left join nearest n using (result_id)
-left join settings using (result_id)
+left join facts using (result_id) left join nearest n using (result_id) left join settings using (result_id)
 left join sources s on s.source = r.source
 left join workloads w on w.workload = case when r.source = 'measured' then r.workload else n.workload end;
 

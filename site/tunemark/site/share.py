@@ -1,5 +1,6 @@
 """What other places show of this site: pictures of studies and results, charts, JSON-LD, and the folders for the Hugging Face hub."""
 
+import io
 import os
 import re
 import textwrap
@@ -8,9 +9,11 @@ from functools import cache
 from html import escape
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import vl_convert
 import yaml
+from PIL import Image, ImageDraw, ImageFont
 
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.site import data_files
@@ -21,10 +24,14 @@ from tunemark.site.page import NAME, QUESTION, Page, Row, address
 INK = "--md-default-fg-color"
 """Variable of the page that is the colour of text."""
 COLOUR = re.compile(r"(--[\w-]+): (#[0-9a-f]+);")
-WIDTH, HEIGHT = 1200, 630
+WIDTH, HEIGHT = PIXELS = 1200, 630
 """Pixels of the picture that OpenGraph recommends."""
-LETTERS, LINES = 44, 3
-"""Letters of the title in a line of the picture, and its lines."""
+LETTERS, LINES, TITLE = 44, 3, 44
+"""Letters of the title in a line of the picture, its lines, and their height in pixels."""
+RESULT_PIXELS = 600, 315
+"""Pixels of the pictures of results, which are thousands: the least that is shown at full width."""
+FONT = cache(ImageFont.load_default)
+"""The font that is part of Pillow, by its size in pixels."""
 SIZE = re.compile(r'<svg [^>]*?width="([\d.]+)" height="([\d.]+)"')
 CARD = """<svg xmlns="http://www.w3.org/2000/svg" width="{w}" height="{h}"><rect width="{w}" height="{h}" fill="#fff"/><rect width="12" height="{h}" fill="var(--tm-accent)"/>
 <g font-family="system-ui, DejaVu Sans, sans-serif" fill="currentColor">{title}<text x="56" y="{foot}" font-size="24" fill="var(--tm-quiet)">{foot_text}</text></g>{chart}</svg>"""
@@ -42,8 +49,8 @@ FACTS = {
 
 
 def picture_path(page: Page) -> str | None:
-    """Return the path of a page's own picture: studies with charts, and results with raw logs, have one."""
-    return f"{page.path}.png" if charts_of(page) or _figures_of(page) else None
+    """Return the path of a page's own picture: studies with charts, and results, have one."""
+    return f"{page.path}.png" if charts_of(page) or (page.path.startswith("results/") and page.path != "results/index") else None
 
 
 def chart_path(page: Page, number: int) -> str:
@@ -62,15 +69,26 @@ def pictures(page: Page, url: str) -> Iterator[tuple[str, bytes]]:
         yield chart_path(page, number), standalone(chart.svg).encode()
     path = picture_path(page)
     if path is not None:
-        yield path, vl_convert.svg_to_png(card(page, address(url, page.path)))
+        yield path, vl_convert.svg_to_png(card(page, address(url, page.path))) if charts_of(page) else result_card(page, url)
 
 
-def _figures_of(page: Page) -> list[str]:
-    """Return the first figures and the evidence of a result with raw logs; none of other pages: claims of documents are too many for pictures."""
-    row = page.context.get("row")
-    if not isinstance(row, Mapping) or not page.path.startswith("results/") or row.get("trust", "published") == "published":
-        return []
-    return [*row["summary"].removesuffix(f". {row['trust_explained']}").split("; ")[:4], f"Evidence: {row['trust_shown']}"]
+def result_card(page: Page, url: str) -> bytes:
+    """Return the picture of a result as PNG: its title, its first figures, its evidence, and its address. Drawing SVG would take 50 ms."""
+    row: Any = page.context["row"]
+    figures = row["summary"].removesuffix(f". {row['trust_explained']}").split("; ")[:4]
+    lines = [(line, 22) for line in textwrap.wrap(page.title, LETTERS, max_lines=LINES, placeholder=" …")]
+    lines += [(figure, 17 if place else 28) for place, figure in enumerate([*figures, f"Evidence: {row['trust_shown']}"])]
+    image, top = Image.new("L", RESULT_PIXELS, 255), 18.0
+    draw = ImageDraw.Draw(image)
+    draw.rectangle((0, 0, 6, RESULT_PIXELS[1]), fill=90)
+    for line, size in lines:
+        draw.text((28, top), line.replace("\u00a0", " ").replace("\u00d7", "x"), 0, FONT(size))  # the font has neither
+        top += 1.35 * size
+    draw.text((28, RESULT_PIXELS[1] - 28), f"{NAME}  ·  {address(url, page.path)}", 90, FONT(13))
+    image = image.point([shade // 64 for shade in range(256)])
+    image.putpalette([channel for shade in (0, 85, 170, 255) for channel in [shade] * 3])
+    image.save(out := io.BytesIO(), "PNG", compress_level=1, bits=2)
+    return out.getvalue()
 
 
 def standalone(svg: str) -> str:
@@ -93,13 +111,11 @@ def _light_colours() -> dict[str, str]:
 
 
 def card(page: Page, foot: str) -> str:
-    """Return the picture of a page as SVG: its title, its first chart or its figures, and its address."""
-    lines = [(line, 44, 700) for line in textwrap.wrap(page.title, LETTERS, max_lines=LINES, placeholder=" …")]
-    lines += [(figure, 34, 400) if place else (figure, 56, 700) for place, figure in enumerate(_figures_of(page))]
+    """Return the picture of a page as SVG: its title, its first chart, and its address."""
     top, shown, chart = 34.0, "", ""
-    for line, size, weight in lines:
-        top += 1.3 * size
-        shown += f'<text x="56" y="{top:.0f}" font-size="{size}" font-weight="{weight}">{escape(line)}</text>'
+    for line in textwrap.wrap(page.title, LETTERS, max_lines=LINES, placeholder=" …"):
+        top += 1.3 * TITLE
+        shown += f'<text x="56" y="{top:.0f}" font-size="{TITLE}" font-weight="700">{escape(line)}</text>'
     for drawing in charts_of(page)[:1]:
         found = SIZE.search(drawing.svg)
         width, height = (float(part) for part in found.groups()) if found else (WIDTH, HEIGHT)
@@ -160,15 +176,7 @@ def write_hub(database: Database, site: Path, folder: Path, url: str) -> None:
     ]
     tags = [word.lower() for word in data_files.KEYWORDS]
     front = {"license": "cc-by-4.0", "pretty_name": NAME, "language": ["en"], "tags": tags, "configs": configs}
-    space = {
-        "title": NAME,
-        "emoji": "📊",
-        "colorFrom": "green",
-        "colorTo": "blue",
-        "sdk": "static",
-        "pinned": False,
-        "license": "apache-2.0",
-    }
+    space = {"title": NAME, "emoji": "📊", "colorFrom": "green", "colorTo": "blue", "sdk": "static", "license": "apache-2.0"}
     for path, text in {
         "dataset/README.md": f"---\n{yaml.safe_dump(front, sort_keys=False)}---\n{DATASET.format(**words)}",
         "space/README.md": f"---\n{yaml.safe_dump(space, sort_keys=False, allow_unicode=True)}---\n{SPACE.format(**words)}",
