@@ -415,7 +415,8 @@ def consistent(rates: Sequence[Rate]) -> list[Rate]:
     for key, tuned in changed.items():
         method, level, accelerator, devices = key
         plain = changed.get((method, "plain", accelerator, devices))
-        if level != "tuned" or plain is None or plain.memory == "no" or tuned.tokens_per_s is None:
+        # A plan without room may recompute less.
+        if level != "tuned" or plain is None or tuned.tokens_per_s is None or (plain.memory == "no" and tuned.memory != "no"):
             continue
         if (plain.tokens_per_s or 0.0) > tuned.tokens_per_s:
             low = max(tuned.tokens_per_s_low or 0.0, plain.tokens_per_s_low or 0.0)
