@@ -138,8 +138,10 @@ def products(claim: ClaimText) -> Iterator[Equation]:
             continue
         if row["is"].startswith(row["of"]) and not claim.values(f"{row['of']}_each"):
             continue
-        if claim.other_work and "samples" in row["is"]:
-            continue  # each prompt has several answers
+        # Each prompt has several answers, and the samples of a step are not those of a run.
+        of_step = any(each.overlaps(rows) for each, rows in product(claim.values("samples"), amounts(claim, "rows")))
+        if "samples" in row["is"] and (claim.other_work or of_step):
+            continue
         side = row.get("side", "")
         # Packed rows are full, and fewer than the samples.
         if claim.says("packed_rows") and re.match("samples.* seq", row["is"]):
@@ -409,7 +411,8 @@ def limits(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
     for kind, limit in most.items():
         for stated in claim.stated(kind):
             share = stated.value / limit
-            if "flop" in kind and _is_peak(claim, stated, 0.0 if claim.models else SLACK / 5):
+            needed = kind == "peak_memory_bytes" and words("needs").search(claim.text[max(0, stated.place - 40) : stated.place])
+            if needed or ("flop" in kind and _is_peak(claim, stated, 0.0 if claim.models else SLACK / 5)):
                 continue
             wide = max((each for _, each in _peaks(claim)), default=peak)
             narrow = share * (peak / wide) if "flop" in kind and not claim.formats else share

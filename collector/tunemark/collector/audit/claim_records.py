@@ -28,7 +28,9 @@ def meanings(claim: ClaimText) -> Iterator[tuple[ClaimText, ClaimText]]:
     Beside it stands the claim on each variant of its device.
     """
     rates = CLAIMS["kinds"]["rates"]
-    of_each = tuple(replace(each, kind=f"{each.kind}_each") if each.either and each.kind in rates else each for each in claim.figures)
+    # `Per GPU` before a list is of all its rates.
+    open_scope = {each.kind for each in claim.figures if each.either and each.kind in rates}
+    of_each = tuple(replace(each, kind=f"{each.kind}_each") if each.kind in open_scope else each for each in claim.figures)
     in_use = tuple(each for each in of_each if not each.either or each.kind != "peak_memory_bytes")
     cards = claim.devices[0] if len(claim.devices) == 1 else ()
     # A machine full of them has those with a fast link.

@@ -139,7 +139,7 @@ def _states_rate(claim: ClaimText) -> bool:
 
 
 def _of_each(claim: ClaimText) -> list[ClaimText]:
-    """Return a claim about two devices, methods or models, with a rate or a memory each, as two claims in the order of the text."""
+    """Return a claim about several devices, methods or models, with a rate or a memory each, as so many claims in the order of the text."""
     several: dict[str, list[dict[str, Any]]] = {
         "devices": [{"devices": (each,)} for each in claim.devices],
         "methods": [{"methods": (way.method,)} for *_, way in methods_of(claim)],
@@ -148,8 +148,8 @@ def _of_each(claim: ClaimText) -> list[ClaimText]:
     pairs = [each for each in several.values() if len(each) >= PAIR]
     for kind in ("tokens_per_s", "tokens_per_s_each", "peak_memory_bytes"):
         figures = claim.stated(kind)
-        if len(figures) == PAIR and len(pairs) == 1 and len(pairs[0]) == PAIR and len(claim.counts) < PAIR:
-            # A memory may be of either.
+        if len(pairs) == 1 and len(pairs[0]) == len(figures) and len(claim.counts) < PAIR:
+            # A memory may be of any.
             others = tuple(each for each in claim.figures if each.kind not in {kind, "peak_memory_bytes"})
             return [replace(claim, **one, figures=(*others, own)) for one, own in zip(pairs[0], figures, strict=True)]
     return [of_subject(claim)]
