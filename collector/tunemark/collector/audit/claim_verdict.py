@@ -139,7 +139,7 @@ def _states_rate(claim: ClaimText) -> bool:
 
 
 def _of_each(claim: ClaimText) -> list[ClaimText]:
-    """Return a claim about several devices, methods or models, with a rate or a memory each, as so many claims in the order of the text."""
+    """Return a claim about several devices, methods or models, with a rate or a memory each, as one claim for each, in the order of the text."""
     several: dict[str, list[dict[str, Any]]] = {
         "devices": [{"devices": (each,)} for each in claim.devices],
         "methods": [{"methods": (way.method,)} for *_, way in methods_of(claim)],
