@@ -53,14 +53,17 @@ def pci(folder, *devices):
 # The whole way
 
 
+def run_there(folder, *options, count=1):
+    """Return the folder with the submission of a run on TPUs v6e that the stand-in takes the place of."""
+    settings = [word for each in SETTINGS for word in ("--set", each)]
+    bus = pci(folder / "pci", ("0x8086", "0x1237"), *[("0x1ae0", "0x006f")] * count)
+    with_stand_in(COMMAND, bus, "run", "smoke-lora", "--steps", STEPS, *settings, *options, "--out", folder / "out")
+    return folder / "out"
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Folder with the submission of a run on a TPU v6e that the stand-in takes the place of."""
-    folder = tmp_path_factory.mktemp("run")
-    settings = [word for each in SETTINGS for word in ("--set", each)]
-    bus = pci(tmp_path_factory.mktemp("pci"), ("0x8086", "0x1237"), ("0x1ae0", "0x006f"))
-    with_stand_in(COMMAND, bus, "run", "smoke-lora", "--steps", STEPS, *settings, "--out", folder)
-    return folder
+    return run_there(tmp_path_factory.mktemp("run"))
 
 
 @pytest.fixture(scope="module")
@@ -83,11 +86,20 @@ def test_a_run_on_a_registered_device_is_measured_there_by_our_own_loop_and_acce
 
 
 @pytest.mark.nightly
-def test_it_learns_what_the_host_learns(submission, tmp_path):
-    """The arithmetic is the host's, so that data, seeds, gradients and updates went through the device unchanged."""
-    _, here = run_of(tmp_path, "smoke-lora", *SETTINGS, steps=STEPS)
-    assert submission.trace.loss == pytest.approx(here.trace.loss, rel=2e-3)
-    assert submission.trace.supervised_tokens == here.trace.supervised_tokens
+@pytest.mark.parametrize(
+    ("several", "sharding"), [({}, None), ({"devices": 2}, None), ({"devices": 2, "sharding": "fsdp2"}, "torch FSDPModule")]
+)
+def test_it_learns_what_the_host_learns(tmp_path, several, sharding):
+    """The arithmetic is the host's: data, seeds, gradients, updates and the collectives that the package registers change nothing."""
+    words = [word for name, value in several.items() for word in (f"--{name}", value)]
+    folder = run_there(tmp_path, *words, count=several.get("devices", 1))
+    there, (_, here) = only_submission(folder), run_of(tmp_path / "here", "smoke-lora", *SETTINGS, steps=STEPS, **several)
+    assert there.trace.loss == pytest.approx(here.trace.loss, rel=2e-3)
+    assert there.trace.supervised_tokens == here.trace.supervised_tokens
+    assert (there.effective.process_group, there.effective.sharding) == ("tpu_dist" if several else None, sharding)
+    assert (there.effective.parameters_on, there.effective.optimizer_states_on) == (("tpu",), ("tpu",))
+    assert [rank.rank for rank in there.ranks or ()] == list(range(several.get("devices", 0)))
+    assert problems_of(folder, FACTS) == []
 
 
 # One device

@@ -15,7 +15,7 @@ from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.vendors.cpu import Cpu
 from tunemark.harness.vendors.protocol import COMPLETE_INITIALISERS
 from tunemark.harness.worker import models
-from tunemark.harness.worker.engines import collectives
+from tunemark.harness.worker.engines import DeviceUnavailable, collectives
 from tunemark.harness.worker.models import build_model, draw, drawn_on_device, loaded_sharded
 from tunemark.schema.vocabulary import Method, Strategy
 
@@ -125,7 +125,7 @@ def weight_spread(model):
 
 
 class Gpu(Cpu):
-    torch_name, collectives = "cuda:1", "nccl"
+    torch_name = "cuda:1"
 
 
 @pytest.mark.parametrize(
@@ -140,6 +140,8 @@ class Gpu(Cpu):
 def test_shards_in_host_memory_get_collectives_for_the_host_too(facts, strategy, offload, device, expected):
     plan = resolve("smoke-full", facts, make_machine(), Options(devices=2, strategy=strategy, offload=offload)).plan
     assert collectives(plan, device) == expected
+    with pytest.raises(DeviceUnavailable, match="no back end for collectives between hpu devices is registered with torch"):
+        collectives(plan, type("Hpu", (), {"torch_name": "hpu:0"}))
 
 
 @pytest.fixture(scope="module")

@@ -52,19 +52,9 @@ def test_a_module_that_kept_its_class_and_got_the_forward_of_liger_counts_as_fus
     assert kernels() == "liger"
 
 
-AS_ASKED = Effective(
-    attention="sdpa",
-    fused_kernels="none",
-    compile="none",
-    compute="fp32",
-    gradient_checkpointing="none",
-    quantisation="none",
-    optimizer="torch AdamW",
-    trainable_dtypes=("float32",),
-    parameters_on=("cpu",),
-    optimizer_states_on=("cpu",),
-    processes=1,
-)
+SEEN = {"attention": "sdpa", "compute": "fp32", "optimizer": "torch AdamW", "trainable_dtypes": ("float32",), "processes": 1}
+SEEN |= dict.fromkeys(("fused_kernels", "compile", "gradient_checkpointing", "quantisation"), "none")
+AS_ASKED = Effective(**SEEN, parameters_on=("cpu",), optimizer_states_on=("cpu",))
 ASKED = make_run(planned("smoke-lora"))
 
 

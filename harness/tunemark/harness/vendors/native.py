@@ -1,7 +1,7 @@
 """Devices that a package of their vendor adds to torch: the tables of families.toml with `modules`, in our own training loop.
 
 One class drives all of them, by torch's module of the device and by torch.accelerator; what a device lacks is found out when it is opened.
-A test runs a whole run on a device that it registers.
+A test runs whole runs, of one and of two processes, on a device that it registers.
 """
 
 import contextlib
@@ -110,8 +110,8 @@ def functions(torch: Any, family: str) -> SimpleNamespace:  # noqa: ANN401 - a m
 def vendor(backend: Backend, **own: Any) -> protocol.Vendor:  # noqa: ANN401 - fields of a vendor
     """Return the vendor of such a device; `own` are fields of one that is found in its own way."""
     row = protocol.TABLE[backend]
-    content = {"row": row, "family": backend.value, "collectives": row.collectives}
-    return protocol.vendor(backend, **{"find": partial(protocol.on_pci_bus, row)} | own, device=type("Native", (Native,), content))
+    device = type("Native", (Native,), {"row": row, "family": backend.value})
+    return protocol.vendor(backend, **{"find": partial(protocol.on_pci_bus, row)} | own, device=device)
 
 
 VENDORS = [vendor(backend) for backend in NATIVE if protocol.TABLE[backend].chips]

@@ -45,7 +45,6 @@ class Fetched:
 class Neuron(protocol.Device):
     """Trains on one NeuronCore. XLA has no name for it."""
 
-    collectives = "xla"
     no_peaks = protocol.TABLE[Backend.NEURON_XLA].cannot[Feature.PEAK_MEMORY]
 
     def __init__(self, xm: Any) -> None:  # noqa: ANN401 - torch_xla.core.xla_model, imported late
@@ -64,7 +63,7 @@ class Neuron(protocol.Device):
                 import torch  # noqa: PLC0415
                 import torch_xla.distributed.xla_backend  # noqa: F401, PLC0415 - registers the backend
 
-                torch.distributed.init_process_group(cls.collectives)
+                torch.distributed.init_process_group("xla")
             return cls(xm)
         except (ImportError, RuntimeError) as error:
             msg = f"no NeuronCore for this process ({type(error).__name__}); install torch-neuronx of the Neuron SDK, stop other users of the cores"

@@ -68,7 +68,6 @@ class Row(Family):
     """The package that its monitor asks."""
     also_needed_for: tuple[Feature, ...] = ()
     modules: tuple[str, ...] = ()
-    collectives: str = ""
     no_reserved: str | None = None
     pci_maker: str | None = None
     chips: dict[str, Chip] = Field(default_factory=dict)
@@ -178,8 +177,6 @@ class Device:
 
     torch_name = "cpu"
     """Name of the device in torch: `cpu`, `cuda:0`, `mps`."""
-    collectives = "gloo"
-    """torch.distributed backend that connects such devices: `gloo`, `nccl`."""
     free_marks = False
     """True if a mark inside a step does not wait for the device, so that micro-steps can be marked without slowing them."""
     draws_weights = False
@@ -261,7 +258,6 @@ class EventDevice(Device):
     """What `torch.version` calls the library that torch must be built for: `cuda`, `hip`, `xpu`."""
     row: ClassVar[Row]
     """What families.toml says of the device."""
-    collectives = "nccl"
     free_marks = True
     draws_weights = True
     pins_memory = True

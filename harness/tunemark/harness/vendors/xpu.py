@@ -31,11 +31,6 @@ class Xpu(protocol.EventDevice):
     family = build = "xpu"
     row = protocol.TABLE[Backend.XPU]
 
-    def __init__(self, torch: Any, api: Any, local_rank: int = 0) -> None:  # noqa: ANN401 - modules, imported late
-        super().__init__(torch, api, local_rank)
-        # Torch has its own back end on oneCCL since 2.8; before, a package of bindings provided it.
-        self.collectives = "xccl" if torch.distributed.is_xccl_available() else "ccl"
-
     def stack(self) -> dict[str, str]:
         """Return the version of the SYCL compiler in torch, a day such as 20250302; empty for older builds."""
         compiler = getattr(self._torch.version, "xpu", None)

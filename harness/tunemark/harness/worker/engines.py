@@ -23,8 +23,9 @@ from torch.distributed import fsdp
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
 
-from tunemark.harness.vendors.protocol import Device
+from tunemark.harness.vendors.protocol import Device, DeviceUnavailable
 from tunemark.harness.worker.levers import blocks
 from tunemark.harness.worker.models import Gradients, draw, gradients_of, put
 from tunemark.schema.records.plan import Plan
@@ -61,7 +62,7 @@ class Engine:
 
         Where states are sharded each one scatters its gradients: whole ones, kept until the last, would fill a device.
         """
-        return contextlib.nullcontext() if last or self.sharding else self.accelerator.no_sync(self.model)
+        return contextlib.nullcontext() if last or self.sharding or self.processes == 1 else self.model.no_sync()
 
     def backward(self, loss: Any, *, last: bool) -> None:  # noqa: ANN401, ARG002 - `exchange` has handled the last
         """Add the gradient of a micro-batch."""
@@ -147,7 +148,7 @@ def open_accelerator(plan: Plan, device: Device, *, load_sharded: bool = False) 
         # With DeepSpeed, accelerate must not get `cpu`, even on CPUs.
         settings["cpu"] = device.torch_name == "cpu"
     accelerator = Accelerator(**settings)
-    if accelerator.device.type != torch.device(device.torch_name).type and accelerator.num_processes == 1:
+    if accelerator.device.type != torch.device(device.torch_name).type:
         # Accelerate does not know every device that a package adds to torch.
         accelerator.state.device = torch.device(device.torch_name)
     launched = int(os.environ.get("WORLD_SIZE", "1"))
@@ -158,10 +159,17 @@ def open_accelerator(plan: Plan, device: Device, *, load_sharded: bool = False) 
 
 
 def collectives(plan: Plan, device: Device) -> str:
-    """Return the back end of the process group: with FSDP2's shards in host memory, gradients are clipped between hosts too."""
+    """Return the back end of the process group: the one that torch, or the package that adds the device, registers for the device.
+
+    With FSDP2's shards in host memory, gradients are clipped between hosts too. Raises DeviceUnavailable if there is no such back end.
+    """
     kind = torch.device(device.torch_name).type
+    own = dist.Backend.default_device_backend_map.get(kind)
+    if own in {None, "fake"}:  # the fake one is for tests of torch: it exchanges nothing
+        msg = f"no back end for collectives between {kind} devices is registered with torch {torch.__version__}; use one device"
+        raise DeviceUnavailable(msg)
     offloaded = plan.device.strategy is Strategy.FSDP2 and plan.device.offload == "all"
-    return f"cpu:gloo,{kind}:{device.collectives}" if offloaded and kind != "cpu" else device.collectives
+    return f"cpu:gloo,{kind}:{own}" if offloaded and kind != "cpu" else own
 
 
 def wrap(plan: Plan, accelerator: Any, model: Any, optimizer: Any) -> Engine:  # noqa: ANN401 - torch objects
@@ -178,6 +186,8 @@ def wrap(plan: Plan, accelerator: Any, model: Any, optimizer: Any) -> Engine:  #
             msg = f"the plan has {plan.device.strategy.value}, DeepSpeed runs {type(wrapped).__name__} of stage {stage}"
             raise RuntimeError(msg)
         return ZeroEngine(accelerator, wrapped, prepared, clip, f"DeepSpeed ZeRO stage {stage}")
+    if accelerator.num_processes > 1 and not isinstance(wrapped, DistributedDataParallel):
+        wrapped = DistributedDataParallel(wrapped)  # accelerate does this on the devices that it knows only
     return Engine(accelerator, wrapped, stepped(prepared), clip)
 
 

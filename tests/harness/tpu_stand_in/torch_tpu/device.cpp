@@ -116,6 +116,12 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   void setCurrentDevice(DeviceIndex device) const override { current = device; }
   DeviceIndex exchangeDevice(DeviceIndex device) const override { return std::exchange(current, device); }
   DeviceIndex maybeExchangeDevice(DeviceIndex device) const override { return device < 0 ? current : exchangeDevice(device); }
+  void resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) const override {
+    auto data = memory.allocate(bytes);
+    if (auto kept = std::min(bytes, storage.nbytes())) std::memcpy(data.get(), storage.data(), kept);
+    storage.set_data_ptr_noswap(std::move(data));
+    storage.set_nbytes(bytes);
+  }
 };
 const bool registered = (at::RegisterPrivateUse1HooksInterface(new Hooks()), true);
 
