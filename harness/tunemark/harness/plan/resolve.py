@@ -101,7 +101,7 @@ def refused(error: ValidationError, names: Mapping[str, str]) -> TunemarkError:
     """Return the first wrong value as an error, by the name of its field."""
     wrong = error.errors()[0]
     name = str(wrong["loc"][0])
-    fix = "give the name of a workload; `tunemark workloads` lists them" if name == "workload" else must_be(wrong["msg"])
+    fix = "name a workload of `tunemark workloads`; a model's config.json goes to --model" if name == "workload" else must_be(wrong["msg"])
     return TunemarkError(names.get(name, name), wrong["input"], fix)
 
 
