@@ -371,7 +371,7 @@ def _where_it_ran(results: Mapping[tuple[str, str, str], Sequence[KnownRate]], r
     """Return the results of a step that the usual plan has no room for, as the end of a sentence; empty without any."""
     rows = [row for level in LEVELS for row in results.get((rate.method, rate.accelerator, level), []) if not row.suspicious]
     # What has room for longer rows has it for shorter ones.
-    rows = [row for row in rows if row.sequence_length >= rate.sequence_length and is_same_step(row, rate.devices, row.sequence_length)]
+    rows = [row for row in rows if row.devices == rate.devices and row.sequence_length >= rate.sequence_length]
     parts = [
         (words, [row.result_id for row in rows if row.offload is waits][:MOST_CITED])
         for waits, words in ((False, "it ran with plans that need less"), (True, "it ran with weights or states in host memory"))

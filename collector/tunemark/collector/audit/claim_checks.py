@@ -131,6 +131,7 @@ def _finding(verdict: AuditVerdict, claim: str, words: str, *quantities: str) ->
 
 def products(claim: ClaimText) -> Iterator[Equation]:
     """Yield the products that the figures of a text must keep."""
+    of_step = any(each.overlaps(rows) for each, rows in product(claim.values("samples"), amounts(claim, "rows")))
     for row in CLAIMS["products"]:
         expected = claim.stated(row["of"])
         alternatives = list(products_of(row["is"].split(), lambda kind: [("", value) for value in amounts(claim, kind)]))
@@ -139,7 +140,6 @@ def products(claim: ClaimText) -> Iterator[Equation]:
         if row["is"].startswith(row["of"]) and not claim.values(f"{row['of']}_each"):
             continue
         # Each prompt has several answers, and the samples of a step are not those of a run.
-        of_step = any(each.overlaps(rows) for each, rows in product(claim.values("samples"), amounts(claim, "rows")))
         if "samples" in row["is"] and (claim.other_work or of_step):
             continue
         side = row.get("side", "")

@@ -12,7 +12,7 @@ from itertools import product
 from statistics import fmean
 from typing import Any
 
-from tunemark.collector.audit.bounds import FIRST_LORA_TARGETS, weight_bytes
+from tunemark.collector.audit.bounds import least_shape, weight_bytes
 from tunemark.collector.audit.claim_text import PAIR, ClaimText, words
 from tunemark.collector.audit.claim_ways import OPEN, Side, Sides, ratios
 from tunemark.collector.audit.evidence import AuditedResult
@@ -362,7 +362,7 @@ def against_model(claim: ClaimText, run: AuditedResult, model: ModelCard, card: 
     least, open_adapters = found, method is not Method.FULL and not (claim.targets or claim.stated("lora_r"))
     if open_adapters and stated.value < min(each.needed_low for each in found.values()):
         # Adapters that are not stated may be few.
-        few = {"lora_rank": SMALL_RANK, "lora_targets": FIRST_LORA_TARGETS.get(model.family, ("q_proj", "v_proj"))}
+        few = {"lora_rank": SMALL_RANK, "lora_targets": least_shape(model, method, 1, 1).lora_targets}
         least = _ledgers(claim, replace(side, given=few), model, lengths, rows, whole=whole)
     (length, batch, stack, recomputed, *_), leanest = min(least.items(), key=lambda each: each[1].needed_low)
     how = f"{', gradient checkpointing' if recomputed is Checkpointing.FULL else ''}{'' if least is found else ', few adapters'}"
