@@ -8,20 +8,31 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from datetime import date
 from itertools import product
 
 from tunemark.collector.audit.bounds import SIXTEEN_BIT, adam_bytes, flop_conventions
-from tunemark.collector.audit.claim_text import CLAIM, CLAIMS, FEWEST, PAIR, ClaimText, Stated, Variants, amounts, pattern_of, words
+from tunemark.collector.audit.claim_text import (
+    CLAIM,
+    CLAIMS,
+    FEWEST,
+    PAIR,
+    SENTENCE,
+    ClaimText,
+    Stated,
+    Variants,
+    amounts,
+    pattern_of,
+    words,
+)
 from tunemark.collector.audit.evidence import label
 from tunemark.collector.audit.interval import GB_OR_GIB, Interval
 from tunemark.collector.audit.rule import AMBIGUOUS, IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, WORST_FIRST, Finding
 from tunemark.collector.audit.rules.catalogue import IDLE, WHOLE_MACHINE
 from tunemark.collector.audit.rules.identities import Equation, number, products_of
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts.cards import APPLE, AcceleratorCard
+from tunemark.schema.facts.cards import APPLE
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.formats import GB, GIB, HOUR_S, percent, usd
+from tunemark.schema.formats import GB, GIB, HOUR_S, SIZES, percent, usd
 from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.physics.training_shape import ALL_LINEAR, TrainingShape
 from tunemark.schema.quantities import QUANTITIES
@@ -30,6 +41,12 @@ from tunemark.schema.vocabulary import AuditVerdict, Dtype, Method
 
 SLACK = 0.05
 """Share by which rounded figures of a text may differ from their product."""
+ROUNDED = 0.15
+"""Share by which a change in one digit may be rounded, and a bandwidth or memory of a catalogue."""
+LONG = re.compile(r"(?:hour|day|week|month)s?$", re.IGNORECASE)
+"""Ends of rates over a long time."""
+SUPERLINEAR = 1.05
+"""Factor above linear scaling that is doubted."""
 RECOMPUTED = 4 / 3
 """Work of a step with every block computed twice, as a multiple of that without."""
 LENGTHS = (1, 8_192)
@@ -38,58 +55,75 @@ NAMED_SHARE = 0.06
 """Share by which a count of parameters or of a vocabulary may differ from the model's: names are rounded, and embeddings may be left out."""
 SMALL_PART = 0.2
 """Share of the parameters of a model below which a count is not of the whole model."""
-SUPERLINEAR = 1.05
-"""Factor above linear scaling that is doubted."""
 WIDE_STATES = 8
 """Bytes of two moments of Adam in 32 bits."""
 CHEAP, VERY_CHEAP = 0.5, 0.1
 """Shares of the lowest known price of a device, spot included, below which a price is doubted: where several providers have it, and else."""
 DEAR = 2
 """Times the highest known price of a device above which a price is doubted: people rent whole machines, of which others stand idle."""
-LONG = re.compile(r"(?:hour|day|week|month)s?$", re.IGNORECASE)
-"""Ends of rates over a long time."""
-OF_CARDS: tuple[tuple[str, str, Callable[[AcceleratorCard], float | None]], ...] = (
-    ("bandwidth", "memory bandwidths in GB/s", lambda card: card.memory_bandwidth_gb_s),
-    ("mem|ram|hbm", "memories in GiB", lambda card: card.memory_gib),
-    ("tdp|power", "board powers in W", lambda card: card.tdp_w),
-    ("", "dense peaks in TFLOP/s in 16 bits", lambda card: max((card.peak_tflops.get(each, 0.0) for each in SIXTEEN_BIT), default=None)),
-)
-"""Words for a figure of cards, and the figure, the first that is found."""
 PROVIDERS = 3
 """Providers whose prices tell what a device costs at least."""
-ROUNDED = 0.15
-"""Share by which a change in one digit may be rounded, and a bandwidth or memory of a catalogue."""
 
 
 def findings_of_text(facts: FactBase, claim: ClaimText, one: ClaimText) -> tuple[list[Finding], str]:
     """Return the contradictions of a text, worst first, and the first calculation that it keeps, or "". `one` is the claim on one variant."""
     equations = (*products(claim), *(() if claim.other_work else utilisations(one)), *changes(claim), *adapters(claim), *parts(claim))
     kept = (
-        f"{way[0]} = {each.show(way[1].value)}, which agrees with {each.printed}"
+        f"{each.printed} agrees with {each.meaning}"
+        if way[0] == each.printed
+        else f"{way[0]} = {each.show(way[1].value)}, which agrees with {each.printed}"
         for each in equations
         for way in each.left
-        if _off(way, each.right) < SLACK
+        if off(way, each.right) < SLACK
     )
     # A figure that one calculation gives is of that; others have factors of something else.
     explained = {each.printed for each in equations if each.holds() and claim.text.count(each.printed) == 1}
-    found = [replace(each.finding(), rule="claim") for each in equations if not each.holds() and each.printed not in explained]
-    checks = (calendar_facts, device_facts, limits, model_facts, orders, shortest, states, prices)
+    broken = [each for each in equations if not each.holds() and each.printed not in explained and not _holds_with_unread(claim, each)]
+    found = [_of_one_run(claim, replace(each.finding(), rule="claim")) for each in broken]
+    checks = (device_facts, limits, model_facts, orders, shortest, states, prices)
     found += [finding for check in checks for finding in check(facts, claim)]
-    found += [] if claim.other_work else counted_twice(one)
     return sorted(found, key=lambda each: WORST_FIRST[each.verdict]), next(kept, "") or next(_facts_kept(facts, one), "")
+
+
+def _of_one_run(claim: ClaimText, finding: Finding) -> Finding:
+    """Return a broken product as ambiguous if the text has several figures of a kind in it, which may be of several runs."""
+    several = [
+        kind for kind in finding.quantities if len({each.printed for each in claim.figures if each.kind.removesuffix("_each") == kind}) > 1
+    ]
+    if not several or len(finding.quantities) < PAIR:
+        return finding
+    return replace(finding, verdict=AMBIGUOUS, calculation=f"{finding.calculation}, if these figures are of one run")
+
+
+def _holds_with_unread(claim: ClaimText, equation: Equation) -> bool:
+    """Return True if an equation holds with a number of the text that was not understood, in place of one of its figures: `one gives 700 tok/s, both 1,330`."""
+    matches = [re.match(r"\$?(\d[\d,]*(?:\.\d+)?)(?![\d,.]) ?([kMBGT]?)(?! ?(?:x|%|percent|times))", each) for each in claim.left]
+    stated = [each.value.widened(SLACK) for each in claim.figures]
+    unread = [
+        float(match[1].replace(",", "")) * SIZES[match[2].lower()] for match in matches if match and (match[2] or len(match[1]) > PAIR)
+    ]
+    figures = [each.value.value for each in claim.figures if each.kind.removesuffix("_each") in equation.quantities]
+    missing = {way.value / equation.right.value for _, way in equation.left if equation.right.value}
+    return any(
+        abs(abs(math.log(number / each)) - abs(math.log(off))) < SLACK
+        for number in unread
+        if not any(known.low <= number <= known.high for known in stated)
+        for each in figures
+        for off in missing
+        if each and off > 0
+    )
 
 
 def _facts_kept(facts: FactBase, claim: ClaimText) -> Iterator[str]:
     """Yield the peaks, bandwidths, memories and prices that a text states as the cards and the price book have them; without a model, FLOP/s are those of a peak."""
     for model, stated in product(claim.models, claim.stated("parameters")):
         total = count_parameters(model).total
-        if _near(stated, SLACK, total) and {each.kind for each in claim.figures} <= set(CLAIMS["kinds"]["of_models"]):
+        if near(stated, SLACK, total) and {each.kind for each in claim.figures} <= set(CLAIMS["kinds"]["of_models"]):
             yield f"{model.name} has {total:,} parameters"
     for kind in ("peak_flop_per_s", "flop_per_s", "bandwidth", "device_memory") if not claim.models else ():
-        for stated, (has, amount) in product(claim.stated(kind), _of_catalogue(claim.devices, _peaks(claim), kind)):
+        for stated, (has, amount) in product(claim.stated(kind), _of_catalogue(claim.devices, peaks_of(claim), kind)):
             share = SLACK / 5 if "flop" in kind else GB_OR_GIB
-            yield from (f"{has}{f', x {n}' if n > 1 else ''}" for n in claim.numbers if _near(stated, share, n * amount))
-    yield from (why for _, why, agrees in (*_denials(claim), *_times_of_cards(claim)) if agrees and not claim.models)
+            yield from (f"{has}{f', x {n}' if n > 1 else ''}" for n in claim.numbers if near(stated, share, n * amount))
     count = max((*claim.counts, 1))
     spans = claim.values("train_time_s") or [Interval.exact(each.value / count) for each in claim.values("device_hours")]
     for stated, time, card in product(claim.stated("energy_j"), spans, claim.devices[0][:1] if len(claim.devices) == 1 else ()):
@@ -122,63 +156,7 @@ def _owners(claim: ClaimText, place: int) -> list[Variants]:
     return [cards for _, end, cards in subjects if end <= place and words("its_own").fullmatch(claim.text[end:place])]
 
 
-def _finding(verdict: AuditVerdict, claim: str, words: str, *quantities: str) -> Finding:
-    return Finding(verdict, (CLAIM,), claim, words, quantities, rule="claim")
-
-
 # Products ------------------------------------------------------------------------------------------
-
-
-def products(claim: ClaimText) -> Iterator[Equation]:
-    """Yield the products that the figures of a text must keep."""
-    of_step = any(each.overlaps(rows) for each, rows in product(claim.values("samples"), amounts(claim, "rows")))
-    for row in CLAIMS["products"]:
-        expected = claim.stated(row["of"])
-        alternatives = list(products_of(row["is"].split(), lambda kind: [("", value) for value in amounts(claim, kind)]))
-        if not expected or not alternatives or (row.get("without") and claim.says(row["without"])):
-            continue
-        if row["is"].startswith(row["of"]) and not claim.values(f"{row['of']}_each"):
-            continue
-        # Each prompt has several answers, and the samples of a step are not those of a run.
-        if "samples" in row["is"] and (claim.other_work or of_step):
-            continue
-        side = row.get("side", "")
-        # Packed rows are full, and fewer than the samples.
-        if claim.says("packed_rows") and re.match("samples.* seq", row["is"]):
-            side = "rows"
-        elif claim.says("packed") and side == "rows":
-            side = "most"
-        elif claim.says("mean_length") and row["is"].startswith("samples sequence_length"):
-            side = "mean"
-        low, high = CLAIMS["loose"].get(side, (1.0, 1.0))
-        if row["of"] == "global_batch" and not claim.values("gradient_accumulation"):
-            high = math.inf  # rows that are accumulated make the rest of it
-        left = tuple((words, Interval(value.value, value.low * low, value.high * high)) for words, value in alternatives)
-        names = (row["of"], *(each.strip("/?").removesuffix("_each") for each in row["is"].split() if not re.match(r"/?\d", each)))
-        # A text may give several figures of a kind, and any of them may be the product.
-        way, each = min(product(left, expected), key=lambda pair: _misses(pair[0], pair[1].value))
-        show = _in_coin(each.printed, QUANTITIES[row["of"]].show if row["of"] in QUANTITIES else number)
-        yield Equation((CLAIM,), names, each.printed, (way,), each.value, label(row["of"]).replace("_", " "), SLACK, show=show)
-
-
-def _in_coin(printed: str, show: Callable[[float], str]) -> Callable[[float], str]:
-    """Return a way to show amounts in the currency of a printed one."""
-    coin = re.match(r"(?:€|£|EUR|GBP) ?", printed, re.IGNORECASE)
-    return (lambda value: show(value).replace("$", coin[0])) if coin else show
-
-
-def _off(way: tuple[str, Interval], right: Interval) -> float:
-    """Return the distance of a calculation from what is stated, as a logarithm."""
-    return abs(math.log(way[1].value / right.value)) if way[1].value > 0 and right.value > 0 else math.inf
-
-
-def _misses(way: tuple[str, Interval], right: Interval, *, usual_first: bool = False) -> tuple[bool, float]:
-    """Return True if a calculation disagrees with the stated figure, and its distance: the first in order is the best reading.
-
-    With `usual_first`, those that disagree stay in their order.
-    """
-    misses = not way[1].widened(SLACK).overlaps(right)
-    return misses, 0.0 if misses and usual_first else _off(way, right)
 
 
 # Utilisation ---------------------------------------------------------------------------------------
@@ -186,31 +164,22 @@ def _misses(way: tuple[str, Interval], right: Interval, *, usual_first: bool = F
 
 def utilisations(claim: ClaimText) -> Iterator[Equation]:
     """Yield MFU against FLOP/s over the peak, and both against tokens per second x FLOPs of a token, in every convention of counting them."""
-    flops = [(each.printed, each.value) for each in claim.stated("flop_per_s_each") if not _is_peak(claim, each, 0.0)]
+    flops = [(each.printed, each.value) for each in claim.stated("flop_per_s_each") if not is_peak(claim, each, 0.0)]
     # Without a scope it may be of one device or of all.
-    parts = product((each for each in claim.stated("flop_per_s") if not _is_peak(claim, each, 0.0)), {1, *claim.counts})
+    parts = product((each for each in claim.stated("flop_per_s") if not is_peak(claim, each, 0.0)), {1, *claim.counts})
     flops += [(f"{each.printed}{f' / {count}' if count > 1 else ''}", each.value / count) for each, count in parts]
-    worked, mfu, peaks = list(_by_tokens(claim)), claim.stated("mfu"), _peaks(claim)
+    worked, mfu, peaks = list(_by_tokens(claim)), claim.stated("mfu"), peaks_of(claim)
     for achieved in (flops, worked):
         if achieved and mfu and peaks:
             ways = [
                 (f"{words} / {peak / 1e12:g} TFLOP/s in {dtype}", value / peak)
                 for (words, value), (dtype, peak) in product(achieved, peaks)
             ]
-            way, each = min(product(ways, mfu), key=lambda pair: _misses(pair[0], pair[1].value, usual_first=True))
+            way, each = min(product(ways, mfu), key=lambda pair: misses(pair[0], pair[1].value, usual_first=True))
             yield Equation((CLAIM,), ("mfu",), each.printed, (way,), each.value, "the MFU", SLACK, show=percent)
     if flops and worked:
-        way, right = min(product(worked, flops), key=lambda pair: _misses(pair[0], pair[1][1], usual_first=True))
+        way, right = min(product(worked, flops), key=lambda pair: misses(pair[0], pair[1][1], usual_first=True))
         yield Equation((CLAIM,), ("tokens_per_s",), right[0], (way,), right[1], "FLOP/s of a device", SLACK)
-
-
-def counted_twice(claim: ClaimText) -> Iterator[Finding]:
-    """Yield MFU that the rate leads to only if blocks are computed twice and counted so, of which the text says nothing."""
-    shares = [value.high / RECOMPUTED / peak for (_, value), (_, peak) in product(_by_tokens(claim), _peaks(claim))]
-    for stated in claim.stated("mfu") if shares and not claim.says("recomputed") else ():
-        if stated.value.low > max(shares) * (1 + 2 * SLACK) and "peak" not in stated.printed:
-            words = f"its rate is at most {max(shares):.0%} of the peak, unless work is counted that is done twice, which MFU leaves out"
-            yield _finding(AMBIGUOUS, stated.printed, words, "mfu")
 
 
 def _by_tokens(claim: ClaimText) -> Iterator[tuple[str, Interval]]:
@@ -239,7 +208,248 @@ def _rates_of_each(claim: ClaimText) -> list[Interval]:
     return claim.values("tokens_per_s_each") or [rate / count for rate, count in of_all]
 
 
-def _peaks(claim: ClaimText, *others: Dtype) -> list[tuple[str, float]]:
+# Changes -------------------------------------------------------------------------------------------
+
+
+# Facts ---------------------------------------------------------------------------------------------
+
+
+def device_facts(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
+    """Yield formats and peaks that the devices do not have, and formats that they have although a text denies it."""
+    cards, known = [card for variants in claim.devices for card in variants], peaks_of(claim)
+    for name in claim.formats:
+        # Apple's GPUs have no matrix units: any format is computed by the same ones.
+        if cards and all(card.vendor != APPLE and card.peak_tflops and Dtype(name) not in card.peak_tflops for card in cards):
+            verdict, ending = (IMPOSSIBLE, "") if claim.says("native") else (SUSPICIOUS, ": another format was used, or it was emulated")
+            formats = ", ".join(dtype.value for dtype in cards[0].peak_tflops)
+            words = f"the matrix units of {cards[0].name} have {formats}, but not {name}{ending}"
+            yield contradiction(verdict, f"{name} on {cards[0].name}", words)
+    several = [n * peak * times for n, (_, peak), times in product(claim.numbers, known, (1, 2) if claim.says("sparse") else (1,))]
+    unknown = not known or claim.says("comparison") or (claim.says("machine") and len(claim.numbers) == 1)
+    for stated in () if unknown else claim.stated("peak_flop_per_s"):
+        if not near(stated, SLACK, *several):
+            peaks = ", ".join(f"{peak / 1e12:g} TFLOP/s in {dtype}" for dtype, peak in known)
+            sparse = "; twice that is for weights of which half are zero" if near(stated, SLACK, *(2 * peak for _, peak in known)) else ""
+            yield contradiction(INCONSISTENT, stated.printed, f"the dense peak is {peaks}{sparse}")
+    for stated in (*claim.stated("bandwidth"), *claim.stated("device_memory")) if claim.says("of_chips") and not claim.says("link") else ():
+        for variants in _owners(claim, stated.place) if len(claim.stated(stated.kind)) == 1 or len(claim.devices) > 1 else ():
+            others = _of_catalogue((variants,), [], stated.kind)
+            if others and not near(stated, ROUNDED, *(n * amount for n, (_, amount) in product(claim.numbers, others))):
+                yield contradiction(INCONSISTENT, stated.printed, f"{', '.join(has for has, _ in others)}, not {stated.printed}")
+    # Beside figures of a catalogue, power is that of the board.
+    powers = claim.stated("power_w") if len(claim.stated("bandwidth")) == len(claim.devices) == 1 and not claim.models else ()
+    for stated in powers if len(powers) == 1 and not claim.says("held_power") else ():
+        limits, more = [card.tdp_w for card in cards if card.tdp_w], claim.says("machine") and stated.value.low > (cards[0].tdp_w or 0)
+        if limits and not more and not near(stated, ROUNDED, *(n * limit for n, limit in product(claim.numbers, limits))):
+            board = " or ".join(f"{limit:,.0f} W" for limit in dict.fromkeys(limits))
+            yield contradiction(INCONSISTENT, stated.printed, f"the board power of {cards[0].name} is {board}, not {stated.printed}")
+
+
+def limits(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
+    """Yield figures below zero, and shares, FLOP/s and memory above all that there is."""
+    known = peaks_of(claim, Dtype.FP8)
+    for negative in claim.said("negative"):
+        yield contradiction(IMPOSSIBLE, negative, f"{negative} is below zero, as no rate, time or memory is")
+    for stated in claim.stated("saved"):
+        if stated.value.value >= 1 and "slow" not in stated.printed.lower():
+            yield contradiction(IMPOSSIBLE, stated.printed, f"{stated.printed}: no more than all can be saved")
+    peak = max((peak for _, peak in known), default=math.inf) * (2 if claim.says("sparse") else 1)
+    count = max((*claim.counts, *claim.other_counts), default=math.inf if claim.says("many", "machine") else 1)
+    nameless = not (claim.devices or claim.misfits) and len(claim.models) < PAIR
+    memory = claim.memory_gib * GIB if claim.memory_gib and nameless else math.inf
+    most = {"mfu": 1.0, "flop_per_s_each": peak, "flop_per_s": peak * count, "peak_memory_bytes": memory}
+    for kind, limit in most.items():
+        for stated in claim.stated(kind):
+            share = stated.value / limit
+            needed = kind == "peak_memory_bytes" and words("needs").search(claim.text[max(0, stated.place - 40) : stated.place])
+            if needed or ("flop" in kind and is_peak(claim, stated, 0.0 if claim.models else SLACK / 5)):
+                continue
+            wide = max((each for _, each in peaks_of(claim)), default=peak)
+            narrow = share * (peak / wide) if "flop" in kind and not claim.formats else share
+            if narrow.low > 1 >= share.low:
+                why = f"{stated.printed} is {narrow.value:.2f} times the dense peak in 16 bits: impossible unless it ran in fp8"
+                yield contradiction(SUSPICIOUS, stated.printed, why, kind)
+            elif share.low > 1:
+                of = f"the {limit / 1e12:,g} TFLOP/s" if "flop" in kind else "all"
+                yield contradiction(IMPOSSIBLE, stated.printed, f"{stated.printed} is {share.value:.2f} times {of} that there is", kind)
+            elif kind != "peak_memory_bytes" and share.low > ATTAINABLE:
+                yield contradiction(
+                    SUSPICIOUS, stated.printed, f"large matrix products alone reach at most {ATTAINABLE:.0%} of the peak", kind
+                )
+
+
+def shortest(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
+    """Yield a time in which the tokens of a text, or samples of the fewest, cannot be trained at the attainable share of the peak."""
+    count = max(claim.numbers) if claim.devices and not claim.says("many", "machine") else math.inf
+    tokens = [(f"{rows.value:,.0f} samples of {FEWEST} tokens", FEWEST * rows.low) for rows in claim.values("samples")[:1]]
+    # A rate of more than a number is no limit of the time.
+    more = any(rate.high == math.inf for rate in claim.values("tokens_per_s"))
+    tokens += [(each.printed, each.value.low) for each in claim.stated("tokens")] if more and len(claim.values("tokens")) == 1 else []
+    for (amount, fewest), stated in product(tokens, claim.stated("train_time_s")[:1]):
+        least = fewest * _fewest_seconds(claim) / count
+        if least > stated.value.high:
+            why = f"{amount} take {least:,.0f} s at {ATTAINABLE:.0%} of the peak, not {stated.printed}"
+            yield contradiction(IMPOSSIBLE, stated.printed, why, "train_time_s")
+
+
+def prices(facts: FactBase, claim: ClaimText) -> Iterator[Finding]:
+    """Yield a price of an instance or a device far from all known ones, as stated, or as cost and time, or cost per token and rate, lead to."""
+    if len(claim.devices) != 1 or claim.says("owned"):
+        return
+    keys = {card.key for card in claim.devices[0]}
+    rows = [row for row in facts.prices if row.accelerator in keys]
+    named = [row for row in rows if "." in row.instance and row.instance.lower() in claim.text.lower()]
+    known = [(row.usd_per_hour / row.accelerator_count, row.provider) for row in named or rows]
+    enough = (not claim.says("spot") and bool(named)) or len({provider for _, provider in known}) >= PROVIDERS
+    whole = [each for each in claim.stated("price_usd_per_hour") if named and not near(each, SLACK, *(price for price, _ in known))]
+    times = (count * time * (1 / HOUR_S) for count, time in product(amounts(claim, "devices"), claim.values("train_time_s")))
+    hours, least, most = [*claim.values("device_hours"), *times], min(known, default=(0.0, ""))[0], max(known, default=(math.inf, ""))[0]
+    each_rate = _rates_of_each(claim)
+    if not (hours or each_rate) and (fewest := _fewest_seconds(claim)):
+        # What physics leaves of the time makes the price of an hour the highest that it can be.
+        hours = [tokens * fewest * (1 / HOUR_S) for tokens in claim.values("tokens")]
+        each_rate, most = [Interval.exact(1 / fewest)], math.inf
+    # Beside energy or power, a cost is that of electricity.
+    rents = () if claim.stated("energy_j") or claim.stated("power_w") else claim.stated("cost_usd")
+    by_cost = [(each, each.value / hour) for each, hour in product(rents, hours)]
+    # Of several costs, one may be that of the devices.
+    usual = any(CHEAP * least < price.value < DEAR * most for _, price in by_cost)
+    for stated, price in [
+        *((each, each.value * rate * (HOUR_S / 1e6)) for each, rate in product(claim.stated("cost_per_1m_tokens_usd"), each_rate)),
+        *((each, each.value) for each in claim.stated("price_usd_per_hour_each")),
+        *((each, each.value / max((*claim.counts, 1))) for each in whole),
+        *([] if usual else by_cost),
+    ]:
+        cheap, dear = price.high < (CHEAP if enough else VERY_CHEAP) * least, price.low > DEAR * most
+        if cheap or dear:
+            end = f"{'lowest' if cheap else 'highest'} of {len(known)} known prices is {usd(least if cheap else most)}"
+            words = f"{usd(price.value)} for an hour of {claim.devices[0][0].name}, whose {end}"
+            yield contradiction(SUSPICIOUS, stated.printed, words, stated.kind)
+            return
+
+
+def _fewest_seconds(claim: ClaimText) -> float:
+    """Return the least device-seconds of a token at the attainable share of the peak, by the cheapest reading; 0 if it is unknown."""
+    flops = [flop_conventions(model, method, 1)[0] for model, method in product(claim.models, claim.possible_methods)]
+    peaks = [peak for _, peak in peaks_of(claim, Dtype.FP8)]
+    return min(flops) / (max(peaks) * ATTAINABLE) if flops and peaks else 0.0
+
+
+def model_facts(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
+    """Yield parameters and vocabularies that the model does not have."""
+    for model in claim.models if len(claim.models) == 1 and not claim.sized else ():
+        count = count_parameters(model)
+        named = [float(size) * 1e9 for size in re.findall(r"(\d+(?:\.\d+)?)b\b", f"{model.key} {model.name}".lower())]
+        whole = (count.total, count.total - count.embedding, count.total - count.embedding - count.head, *named)
+        for stated in claim.stated("parameters"):
+            # A small part of the model is of something else, such as the adapters.
+            if stated.value.value > SMALL_PART * count.total and not near(stated, NAMED_SHARE, *whole):
+                yield contradiction(INCONSISTENT, stated.printed, f"{model.name} has {count.total:,} parameters")
+        owner = re.search(r"([\w.-]+)['\u2019]s vocab", claim.text)
+        known = claim.stated("vocabulary") if owner is None or owner[1].lower() in model.name.lower() else []
+        # Beside that of the model, others are of other models.
+        for stated in () if any(near(each, NAMED_SHARE, model.vocabulary) for each in known) else known:
+            if not near(stated, NAMED_SHARE, model.vocabulary):
+                yield contradiction(INCONSISTENT, stated.printed, f"{model.name} has a vocabulary of {model.vocabulary:,} tokens")
+
+
+def adapters(claim: ClaimText) -> Iterator[Equation]:
+    """Yield trained parameters, and megabytes of their file, against rank x (inputs + outputs) of each adapted matrix (Hu et al. 2021, section 4)."""
+    ranks, one = [int(value.value) for value in claim.values("lora_r")], claim.models if len(claim.models) == 1 and not claim.sized else ()
+    total, trained = count_parameters(one[0]).total if one else 0, claim.stated("trainable_parameters")
+    for stated, share in product(trained, claim.stated("trainable_share")) if one else ():
+        # Quantised weights are counted two to a byte by some.
+        ways = [(f"{stated.printed} / {total:,}{words}", stated.value / total * by) for words, by in (("", 1.0), (" x 2", 2.0))]
+        way = min(ways, key=lambda each: misses(each, share.value))
+        yield Equation((CLAIM,), ("trainable_parameters",), share.printed, (way,), share.value, "the share", 3 * SLACK)
+    if len(ranks) != 1 or not one or claim.says("more_trained") or Method.FULL in claim.methods:
+        return
+    named = tuple(each if "_" in each else f"{each}_proj" for each in (claim.targets or "").split(","))
+    targets = [ALL_LINEAR] if claim.targets == "all-linear" else [named] if claim.targets else [("k_proj",), ALL_LINEAR]
+    with suppress(TunemarkError):
+        shapes = [TrainingShape(one[0], Method.LORA, 1, 1, lora_rank=ranks[0], lora_targets=names) for names in targets]
+        sizes = [float(shape.adapter_weights) for shape in shapes]
+        words = f"of adapters of rank {ranks[0]} on {claim.targets or 'all matrices, at the most,'}"
+        weights = Interval(sizes[-1], min(sizes), max(sizes))
+        for stated in trained:
+            yield Equation(
+                (CLAIM,), ("trainable_parameters",), stated.printed, ((stated.printed, stated.value),), weights, f"weights {words}", SLACK
+            )
+        # A file has them in 16 or 32 bits.
+        files = [(f"{sizes[-1]:,.0f} weights x {each} bytes", weights * (each * 1e-6)) for each in (2, 4)]
+        for stated in claim.stated("adapter_bytes"):
+            way, right = min(files, key=lambda each: misses(each, stated.value * 1e-6)), stated.value * 1e-6
+            yield Equation((CLAIM,), ("trainable_parameters",), stated.printed, (way,), right, f"MB {words}", SLACK)
+
+
+def parts(claim: ClaimText) -> Iterator[Equation]:
+    """Yield the bytes of weights and of optimizer states against those of all parameters, also of experts that are not active, on all devices or on each."""
+    if len(claim.models) != 1 or claim.says("mixed", "few_states") or (claim.says("many") and len(claim.numbers) == 1):
+        return
+    named = [row["bytes"] for row in CLAIMS["weights"] if pattern_of(row["words"]).search(claim.text)]
+    least = WIDE_STATES if claim.says("wide_states") else 0
+    known = {
+        "weights": named or [row["bytes"] for row in CLAIMS["weights"]],
+        "states": [each for each in CLAIMS["states"] if each[0] >= least],
+        "checkpoint": CLAIMS["checkpoint"],
+    }
+    if claim.possible_methods[0] is not Method.FULL:
+        del known["states"], known["checkpoint"]
+    total = Interval.exact((claim.sized or count_parameters(claim.models[0]).total) / GB).widened(ROUNDED / 2 if claim.sized else 0.0)
+    for part, stated in ((kind, each) for kind in known for each in claim.stated(f"{kind}_bytes")):
+        sizes = [(n, each, total * Interval(each, each, most) * (1 / n)) for n, (each, most) in product(claim.numbers, known[part])]
+        ways = [(f"{total.value:,.4g}B parameters x {each:g} bytes{f' / {n}' if n > 1 else ''}", size) for n, each, size in sizes]
+        way, right = min(ways, key=lambda each: misses(each, stated.value * (1 / GB))), stated.value * (1 / GB)
+        yield Equation((CLAIM,), ("peak_memory_bytes",), stated.printed, (way,), right, f"the {part} in GB", GB_OR_GIB)
+
+
+def states(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
+    """Yield less memory, as stated or of the devices, than their parts of weights, gradients and states (Rajbhandari et al. 2020, section 3)."""
+    optimizers = claim.said("optimizer") or (["any optimizer"] if claim.says("states") else [])
+    one_training = claim.methods == (Method.FULL,) and len(claim.models) == 1 and len(claim.devices) < PAIR
+    if not (one_training and optimizers) or claim.offloads or claim.says("few_states") or claim.misfits:
+        return
+    wide = adam_bytes(mixed=claim.says("mixed"), wide_states=claim.says("wide_states"))
+    # Of several, it is the one with the smallest states.
+    each, optimizer = min((4 if "adam" not in one or "paged" in one else 6 if "8" in one else wide, one) for one in optimizers)
+    total, devices = int(claim.sized) or count_parameters(claim.models[0]).total, max(claim.counts, default=0 if claim.says("many") else 1)
+    largest = sorted((card for variants in claim.devices for card in variants), key=lambda card: card.memory_gib or math.inf)[-1:]
+    held = [(stated.printed, stated.value.high * GIB / GB) for stated in claim.stated("peak_memory_bytes")]
+    if len(held) >= PAIR:
+        return  # any of them may be of something else
+    for printed, memory in held or [(f"{card.memory_gib} GiB", (card.memory_gib or math.inf) * GIB) for card in largest]:
+        needed = each * total / max(devices, 1)
+        if devices and memory < needed:
+            shared = f" / {devices} devices" if devices > 1 else ""
+            why = f"{total:,} parameters x {each} bytes of weights, gradients and states of {optimizer}{shared} = {needed / GB:.1f} GB > {printed}"
+            yield contradiction(IMPOSSIBLE, printed, why, "peak_memory_bytes")
+
+
+def contradiction(verdict: AuditVerdict, claim: str, words: str, *quantities: str) -> Finding:
+    """Return a finding on a claim, with the calculation in words."""
+    return Finding(verdict, (CLAIM,), claim, words, quantities, rule="claim")
+
+
+def near(stated: Stated, share: float, *known: float) -> bool:
+    """Return True if a figure is one of some amounts but for a share."""
+    return any(stated.value.widened(share).overlaps(Interval.exact(amount)) for amount in known)
+
+
+def off(way: tuple[str, Interval], right: Interval) -> float:
+    """Return the distance of a calculation from what is stated, as a logarithm."""
+    return abs(math.log(way[1].value / right.value)) if way[1].value > 0 and right.value > 0 else math.inf
+
+
+def misses(way: tuple[str, Interval], right: Interval, *, usual_first: bool = False) -> tuple[bool, float]:
+    """Return True if a calculation disagrees with the stated figure, and its distance: the first in order is the best reading.
+
+    With `usual_first`, those that disagree stay in their order.
+    """
+    misses = not way[1].widened(SLACK).overlaps(right)
+    return misses, 0.0 if misses and usual_first else off(way, right)
+
+
+def peaks_of(claim: ClaimText, *others: Dtype) -> list[tuple[str, float]]:
     """Return the dense peaks of the named devices with their formats: those that are stated, else of 16 bits and others.
 
     GeForce cards are sold with the peak of 16-bit sums, which is that of their fp8.
@@ -255,17 +465,64 @@ def _peaks(claim: ClaimText, *others: Dtype) -> list[tuple[str, float]]:
     return [(dtype, peak) for peak, dtype in peaks.items()]
 
 
-# Changes -------------------------------------------------------------------------------------------
+def is_peak(claim: ClaimText, stated: Stated, share: float) -> bool:
+    """Return True if FLOP/s are, but for a share, the peak of a card, dense or sparse, of one device or of all, which no text calls achieved."""
+    numbers = claim.numbers if stated.kind == "flop_per_s" else [1]
+    # What a model reaches is none of sparse weights.
+    times = (1, 2) if claim.says("sparse") or not claim.models else (1,)
+    peaks = (each * peak * n for (_, peak), each, n in product(peaks_of(claim, Dtype.FP8), times, numbers))
+    return near(stated, share, *peaks) and not words("achieved").search(claim.text[: stated.place])
+
+
+def products(claim: ClaimText) -> Iterator[Equation]:
+    """Yield the products that the figures of a text must keep."""
+    of_step = any(each.overlaps(rows) for each, rows in product(claim.values("samples"), amounts(claim, "rows")))
+    for row in CLAIMS["products"]:
+        expected = [each for each in claim.stated(row["of"]) if "flop" not in each.kind or not is_peak(claim, each, SLACK / 5)]
+        alternatives = list(products_of(row["is"].split(), lambda kind: [("", value) for value in amounts(claim, kind)]))
+        if not expected or not alternatives or (row.get("without") and claim.says(row["without"])):
+            continue
+        if row["is"].startswith(row["of"]) and not claim.values(f"{row['of']}_each"):
+            continue
+        # Each prompt has several answers, and the samples of a step are not those of a run.
+        if "samples" in row["is"] and (claim.other_work or of_step):
+            continue
+        side = row.get("side", "")
+        # Packed rows are full, and fewer than the samples.
+        if claim.says("packed_rows") and re.match("samples.* seq", row["is"]):
+            side = "rows"
+        elif claim.says("packed") and side == "rows":
+            side = "most"
+        elif claim.says("mean_length") and row["is"].startswith("samples sequence_length"):
+            side = "mean"
+        low, high = CLAIMS["loose"].get(side, (1.0, 1.0))
+        if row["of"] == "global_batch" and not claim.values("gradient_accumulation"):
+            high = math.inf  # rows that are accumulated make the rest of it
+        left = tuple((words, Interval(value.value, value.low * low, value.high * high)) for words, value in alternatives)
+        names = (row["of"], *(each.strip("/?").removesuffix("_each") for each in row["is"].split() if not re.match(r"/?\d", each)))
+        # A text may give several figures of a kind, and any of them may be the product.
+        way, each = min(product(left, expected), key=lambda pair: misses(pair[0], pair[1].value))
+        show = _in_coin(each.printed, QUANTITIES[row["of"]].show if row["of"] in QUANTITIES else number)
+        yield Equation((CLAIM,), names, each.printed, (way,), each.value, label(row["of"]).replace("_", " "), SLACK, show=show)
+
+
+def _in_coin(printed: str, show: Callable[[float], str]) -> Callable[[float], str]:
+    """Return a way to show amounts in the currency of a printed one."""
+    coin = re.match(r"(?:€|£|EUR|GBP) ?", printed, re.IGNORECASE)
+    return (lambda value: show(value).replace("$", coin[0])) if coin else show
 
 
 def changes(claim: ClaimText) -> Iterator[Equation]:
     """Yield speed-ups, reductions and scaling efficiencies against the figures before and after."""
-    pairs = [(kind, values) for kind in CLAIMS["kinds"]["paired"] if len(values := claim.stated(kind)) == PAIR]
+    # Figures of two models differ for other reasons.
+    kinds = CLAIMS["kinds"]["paired"] if len(claim.models) < PAIR else ()
+    every = [(kind, [each for each in claim.stated(kind) if "flop" not in kind or not is_peak(claim, each, SLACK / 5)]) for kind in kinds]
+    pairs = [(kind, values) for kind, values in every if len(values) == PAIR]
     counts = claim.counts if len(claim.counts) == PAIR else ()
     long_first = sorted((*claim.stated("tokens_per_s"), *claim.stated("tokens_per_s_each")), key=lambda each: not LONG.search(each.printed))
     if len(long_first) == PAIR and [bool(LONG.search(each.printed)) for each in long_first] == [True, False]:
         ways = tuple((f"{long_first[1].printed}{f' x {n}' if n > 1 else ''}", long_first[1].value * float(n)) for n in claim.numbers)
-        way = min(ways, key=lambda each: _misses(each, long_first[0].value))
+        way = min(ways, key=lambda each: misses(each, long_first[0].value))
         yield Equation((CLAIM,), ("tokens_per_s",), long_first[0].printed, (way,), long_first[0].value, "the rate in tokens/s", SLACK)
     for kind in ("speedup", "gained", "saved"):
         for stated in claim.stated(kind):
@@ -273,15 +530,22 @@ def changes(claim: ClaimText) -> Iterator[Equation]:
             # `2x` for 2.5 is rounded too far.
             right = Interval(value, max(stated.value.low, value * (1 - ROUNDED)), min(stated.value.high, value * (1 + ROUNDED)))
             about = words("about").search(claim.text[stated.place + len(stated.printed) :])
-            kinds = next((row["kinds"] for row in CLAIMS["about"] if about and re.search(row["words"], about[0], re.IGNORECASE)), None)
+            what = about[0] if about else stated.printed
+            kinds = next((row["kinds"] for row in CLAIMS["about"] if re.search(row["words"], what, re.IGNORECASE)), None)
             # Without a word about what changed, it may be any pair.
             chosen = [pair for pair in pairs if kinds is None or pair[0] in kinds]
+            # It comes after the figures that it compares, or in one sentence with them.
+            chosen = [
+                pair
+                for pair in chosen
+                if stated.place > pair[1][1].place or not SENTENCE.search(claim.text[stated.place : pair[1][1].place])
+            ]
             # In brackets it is of the figures before it.
             before = [each for each in claim.figures if 0 <= stated.place - each.place - len(each.printed) <= 1]
             chosen = [pair for pair in chosen if pair[1][1] in before] if stated.printed[0] == "(" and before else chosen
             left = tuple(way for _, (first, second) in chosen for way in _ratios(kind, stated.printed.lower(), first, second))
             if left:
-                way = next((way for way in left if not _misses(way, right)[0]), left[0])
+                way = next((way for way in left if not misses(way, right)[0]), left[0])
                 yield Equation((CLAIM,), (chosen[0][0],), stated.printed, (way,), right, "the change", SLACK)
     for stated in claim.stated("scaling_efficiency"):
         ratio = counts[1] / counts[0] if counts else float(claim.counts[0]) if claim.counts else 0.0
@@ -306,273 +570,17 @@ def _ratios(kind: str, change: str, first: Stated, second: Stated) -> Iterator[t
 
 
 def orders(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
-    """Yield more than n times the rate on n times the devices, and QLoRA that is faster than LoRA in the same setting."""
+    """Yield more than n times the rate on n times the devices."""
     speedups = [(each.printed, each.value) for each in claim.stated("speedup")]
-    if len(claim.counts) == PAIR and claim.counts[0] < claim.counts[1]:
-        times, rates = claim.counts[1] / claim.counts[0], ("tokens_per_s", "samples_per_s", "steps_per_s")
+    if numbers := claim.growing:
+        times, rates = numbers[-1] / numbers[0], ("tokens_per_s", "samples_per_s", "steps_per_s")
         # The rate of each device does not grow with their number.
-        pairs = [(each, values) for kind in rates for each in (kind, f"{kind}_each") if len(values := claim.stated(each)) == PAIR]
-        ratios = [(f"{b.printed} / {a.printed}", b.value / a.value, 1.0 if kind.endswith("each") else times) for kind, (a, b) in pairs]
+        kinds = [
+            (each, 1.0 if each.endswith("each") else times) for kind in rates for each in (kind, f"{kind}_each")[: 1 if speedups else 2]
+        ]
+        series = [(values, most) for kind, most in kinds if len(values := claim.stated(kind)) == len(numbers)]
+        ratios = [(f"{b.printed} / {a.printed}", b.value / a.value, most) for (a, *_, b), most in series]
         for printed, ratio, most in (*ratios, *((printed, ratio, times) for printed, ratio in speedups)):
             if ratio.low > most * SUPERLINEAR:
                 why = f"{printed} = {ratio.low:.3g} times the rate with {times:g} times the devices: n devices do at most n times the work of one"
-                yield _finding(SUSPICIOUS, printed, why, "tokens_per_s")
-    grown = [each.low for _, each in speedups] + [1 + each.low for each in claim.values("gained")]
-    if max(grown, default=0.0) > SUPERLINEAR and claim.says("same") and (match := claim.said("faster")):
-        why = "both multiply the same matrices, and QLoRA turns its weights into 16 bits before: in the same setting it is slower than LoRA"
-        yield _finding(SUSPICIOUS, match[0], why, "tokens_per_s")
-
-
-# Facts ---------------------------------------------------------------------------------------------
-
-
-def calendar_facts(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
-    """Yield devices and models that did not exist on the day of their use."""
-    existing = [
-        (cards[0].name, date(min(card.launch_year or 1 for card in cards), 1, 1), "was launched in the year of") for cards in claim.devices
-    ]
-    for model in () if claim.sized else claim.models:
-        days = [(len(start), day) for start, day in CLAIMS["released"].items() if model.key.startswith(start)]
-        existing += [(model.name, max(days)[1], "has weights that were released on")] if days else []
-    for name, first, how in existing:
-        if claim.used_on and first > claim.used_on:
-            yield _finding(IMPOSSIBLE, f"{name} in {claim.used_on:%B %Y}", f"{name} {how} {first}")
-
-
-def device_facts(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
-    """Yield formats and peaks that the devices do not have, and formats that they have although a text denies it."""
-    yield from (_finding(INCONSISTENT, printed, why) for printed, why, agrees in _denials(claim) if not agrees)
-    cards, known = [card for variants in claim.devices for card in variants], _peaks(claim)
-    for name in claim.formats:
-        # Apple's GPUs have no matrix units: any format is computed by the same ones.
-        if cards and all(card.vendor != APPLE and card.peak_tflops and Dtype(name) not in card.peak_tflops for card in cards):
-            verdict, ending = (IMPOSSIBLE, "") if claim.says("native") else (SUSPICIOUS, ": another format was used, or it was emulated")
-            formats = ", ".join(dtype.value for dtype in cards[0].peak_tflops)
-            words = f"the matrix units of {cards[0].name} have {formats}, but not {name}{ending}"
-            yield _finding(verdict, f"{name} on {cards[0].name}", words)
-    several = [n * peak * times for n, (_, peak), times in product(claim.numbers, known, (1, 2) if claim.says("sparse") else (1,))]
-    unknown = not known or claim.says("comparison") or (claim.says("machine") and len(claim.numbers) == 1)
-    for stated in () if unknown else claim.stated("peak_flop_per_s"):
-        if not _near(stated, SLACK, *several):
-            peaks = ", ".join(f"{peak / 1e12:g} TFLOP/s in {dtype}" for dtype, peak in known)
-            sparse = "; twice that is for weights of which half are zero" if _near(stated, SLACK, *(2 * peak for _, peak in known)) else ""
-            yield _finding(INCONSISTENT, stated.printed, f"the dense peak is {peaks}{sparse}")
-    for stated in (*claim.stated("bandwidth"), *claim.stated("device_memory")) if claim.says("of_chips") and not claim.says("link") else ():
-        for variants in _owners(claim, stated.place) if len(claim.stated(stated.kind)) == 1 or len(claim.devices) > 1 else ():
-            others = _of_catalogue((variants,), [], stated.kind)
-            if others and not _near(stated, ROUNDED, *(n * amount for n, (_, amount) in product(claim.numbers, others))):
-                yield _finding(INCONSISTENT, stated.printed, f"{', '.join(has for has, _ in others)}, not {stated.printed}")
-    yield from (_finding(INCONSISTENT, printed, why) for printed, why, agrees in _times_of_cards(claim) if not agrees)
-    # Beside figures of a catalogue, power is that of the board.
-    powers = claim.stated("power_w") if len(claim.stated("bandwidth")) == len(claim.devices) == 1 and not claim.models else ()
-    for stated in powers if len(powers) == 1 and not claim.says("held_power") else ():
-        limits, more = [card.tdp_w for card in cards if card.tdp_w], claim.says("machine") and stated.value.low > (cards[0].tdp_w or 0)
-        if limits and not more and not _near(stated, ROUNDED, *(n * limit for n, limit in product(claim.numbers, limits))):
-            board = " or ".join(f"{limit:,.0f} W" for limit in dict.fromkeys(limits))
-            yield _finding(INCONSISTENT, stated.printed, f"the board power of {cards[0].name} is {board}, not {stated.printed}")
-
-
-def _times_of_cards(claim: ClaimText) -> Iterator[tuple[str, str, bool]]:
-    """Yield how many times the memory, the bandwidth, the peak or the power of another device one has, as stated, as the cards have it, and whether they agree."""
-    if len(claim.devices) != PAIR:
-        return
-    for stated in claim.stated("times_of_card"):
-        name, of_card = next((name, of_card) for word, name, of_card in OF_CARDS if re.search(word, stated.printed, re.IGNORECASE))
-        pairs = [(of_card(one) or 0.0, of_card(other) or 0.0) for one, other in product(*claim.devices)]
-        ratios = [max(a, b) / min(a, b) for a, b in pairs if a and b]
-        if ratios:
-            (first, *_), (second, *_) = claim.devices
-            a, b = pairs[0]
-            why = f"the {name} of {first.name} and {second.name} are {a:,g} and {b:,g}: {ratios[0]:.2f} times"
-            yield stated.printed, why, _near(stated, ROUNDED, *ratios)
-
-
-def _denials(claim: ClaimText) -> Iterator[tuple[str, str, bool]]:
-    """Yield what a text says that devices do not have, with what their cards say of it, and True if they agree; software may lack it besides."""
-    for match in words("denied").finditer(claim.text):
-        named = [Dtype(name) for name, pattern in CLAIMS["formats"].items() if re.search(pattern, match[1], re.IGNORECASE)]
-        for cards in _owners(claim, match.start()) if words("denial_ends").match(claim.text[match.end() :]) else ():
-            had = [dtype.value for dtype in named if any(dtype in card.peak_tflops for card in cards)]
-            yield match[0], f"the matrix units of {cards[0].name} have {' and '.join(had) or 'no ' + ' and no '.join(named)}", not had
-
-
-def limits(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
-    """Yield figures below zero, and shares, FLOP/s and memory above all that there is."""
-    known = _peaks(claim, Dtype.FP8)
-    for negative in claim.said("negative"):
-        yield _finding(IMPOSSIBLE, negative, f"{negative} is below zero, as no rate, time or memory is")
-    for stated in claim.stated("saved"):
-        if stated.value.value >= 1 and "slow" not in stated.printed.lower():
-            yield _finding(IMPOSSIBLE, stated.printed, f"{stated.printed}: no more than all can be saved")
-    peak = max((peak for _, peak in known), default=math.inf) * (2 if claim.says("sparse") else 1)
-    count = max((*claim.counts, *claim.other_counts), default=math.inf if claim.says("many", "machine") else 1)
-    memory = math.inf if claim.devices or claim.misfits or not claim.memory_gib else claim.memory_gib * GIB
-    most = {"mfu": 1.0, "flop_per_s_each": peak, "flop_per_s": peak * count, "peak_memory_bytes": memory}
-    for kind, limit in most.items():
-        for stated in claim.stated(kind):
-            share = stated.value / limit
-            needed = kind == "peak_memory_bytes" and words("needs").search(claim.text[max(0, stated.place - 40) : stated.place])
-            if needed or ("flop" in kind and _is_peak(claim, stated, 0.0 if claim.models else SLACK / 5)):
-                continue
-            wide = max((each for _, each in _peaks(claim)), default=peak)
-            narrow = share * (peak / wide) if "flop" in kind and not claim.formats else share
-            if narrow.low > 1 >= share.low:
-                why = f"{stated.printed} is {narrow.value:.2f} times the dense peak in 16 bits: impossible unless it ran in fp8"
-                yield _finding(SUSPICIOUS, stated.printed, why, kind)
-            elif share.low > 1:
-                of = f"the {limit / 1e12:,g} TFLOP/s" if "flop" in kind else "all"
-                yield _finding(IMPOSSIBLE, stated.printed, f"{stated.printed} is {share.value:.2f} times {of} that there is", kind)
-            elif kind != "peak_memory_bytes" and share.low > ATTAINABLE:
-                yield _finding(SUSPICIOUS, stated.printed, f"large matrix products alone reach at most {ATTAINABLE:.0%} of the peak", kind)
-
-
-def shortest(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
-    """Yield a time in which samples of the fewest tokens cannot be trained at the attainable share of the peak."""
-    count = max(claim.numbers) if claim.devices and not claim.says("many", "machine") else math.inf
-    for rows, stated in product(claim.values("samples")[:1], claim.stated("train_time_s")[:1]):
-        least = FEWEST * rows.low * _fewest_seconds(claim) / count
-        if least > stated.value.high:
-            why = f"{rows.value:,.0f} samples of {FEWEST} tokens take {least:,.0f} s at {ATTAINABLE:.0%} of the peak, not {stated.printed}"
-            yield _finding(IMPOSSIBLE, stated.printed, why, "train_time_s")
-
-
-def _is_peak(claim: ClaimText, stated: Stated, share: float) -> bool:
-    """Return True if FLOP/s are, but for a share, the peak of a card, dense or sparse, of one device or of all, and are not said to be achieved."""
-    numbers = claim.numbers if stated.kind == "flop_per_s" else [1]
-    # What a model reaches is none of sparse weights.
-    times = (1, 2) if claim.says("sparse") or not claim.models else (1,)
-    peaks = (each * peak * n for (_, peak), each, n in product(_peaks(claim, Dtype.FP8), times, numbers))
-    return _near(stated, share, *peaks) and not words("achieved").search(claim.text[: stated.place])
-
-
-def prices(facts: FactBase, claim: ClaimText) -> Iterator[Finding]:
-    """Yield a price of an instance or a device far from all known ones, as stated, or as cost and time, or cost per token and rate, lead to."""
-    if len(claim.devices) != 1 or claim.says("owned"):
-        return
-    keys = {card.key for card in claim.devices[0]}
-    rows = [row for row in facts.prices if row.accelerator in keys]
-    named = [row for row in rows if "." in row.instance and row.instance.lower() in claim.text.lower()]
-    known = [(row.usd_per_hour / row.accelerator_count, row.provider) for row in named or rows]
-    enough = (not claim.says("spot") and bool(named)) or len({provider for _, provider in known}) >= PROVIDERS
-    whole = [each for each in claim.stated("price_usd_per_hour") if named and not _near(each, SLACK, *(price for price, _ in known))]
-    times = (count * time * (1 / HOUR_S) for count, time in product(amounts(claim, "devices"), claim.values("train_time_s")))
-    hours, least, most = [*claim.values("device_hours"), *times], min(known, default=(0.0, ""))[0], max(known, default=(math.inf, ""))[0]
-    each_rate = _rates_of_each(claim)
-    if not (hours or each_rate) and (fewest := _fewest_seconds(claim)):
-        # What physics leaves of the time makes the price of an hour the highest that it can be.
-        hours = [tokens * fewest * (1 / HOUR_S) for tokens in claim.values("tokens")]
-        each_rate, most = [Interval.exact(1 / fewest)], math.inf
-    # Beside energy or power, a cost is that of electricity.
-    rents = () if claim.stated("energy_j") or claim.stated("power_w") else claim.stated("cost_usd")
-    by_cost = [(each, each.value / hour) for each, hour in product(rents, hours)]
-    # Of several costs, one may be that of the devices.
-    usual = any(CHEAP * least < price.value < DEAR * most for _, price in by_cost)
-    for stated, price in [
-        *((each, each.value * rate * (HOUR_S / 1e6)) for each, rate in product(claim.stated("cost_per_1m_tokens_usd"), each_rate)),
-        *((each, each.value) for each in claim.stated("price_usd_per_hour_each")),
-        *((each, each.value / max((*claim.counts, 1))) for each in whole),
-        *([] if usual else by_cost),
-    ]:
-        cheap, dear = price.high < (CHEAP if enough else VERY_CHEAP) * least, price.low > DEAR * most
-        if cheap or dear:
-            end = f"{'lowest' if cheap else 'highest'} of {len(known)} known prices is {usd(least if cheap else most)}"
-            words = f"{usd(price.value)} for an hour of {claim.devices[0][0].name}, whose {end}"
-            yield _finding(SUSPICIOUS, stated.printed, words, stated.kind)
-            return
-
-
-def _fewest_seconds(claim: ClaimText) -> float:
-    """Return the least device-seconds of a token at the attainable share of the peak, by the cheapest reading; 0 if it is unknown."""
-    flops = [flop_conventions(model, method, 1)[0] for model, method in product(claim.models, claim.possible_methods)]
-    peaks = [peak for _, peak in _peaks(claim, Dtype.FP8)]
-    return min(flops) / (max(peaks) * ATTAINABLE) if flops and peaks else 0.0
-
-
-def _near(stated: Stated, share: float, *known: float) -> bool:
-    return any(stated.value.widened(share).overlaps(Interval.exact(amount)) for amount in known)
-
-
-def model_facts(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
-    """Yield parameters and vocabularies that the model does not have."""
-    for model in claim.models if len(claim.models) == 1 and not claim.sized else ():
-        count = count_parameters(model)
-        named = [float(size) * 1e9 for size in re.findall(r"(\d+(?:\.\d+)?)b\b", f"{model.key} {model.name}".lower())]
-        whole = (count.total, count.total - count.embedding, count.total - count.embedding - count.head, *named)
-        for stated in claim.stated("parameters"):
-            # A small part of the model is of something else, such as the adapters.
-            if stated.value.value > SMALL_PART * count.total and not _near(stated, NAMED_SHARE, *whole):
-                yield _finding(INCONSISTENT, stated.printed, f"{model.name} has {count.total:,} parameters")
-        owner = re.search(r"([\w.-]+)['\u2019]s vocab", claim.text)
-        known = claim.stated("vocabulary") if owner is None or owner[1].lower() in model.name.lower() else []
-        # Beside that of the model, others are of other models.
-        for stated in () if any(_near(each, NAMED_SHARE, model.vocabulary) for each in known) else known:
-            if not _near(stated, NAMED_SHARE, model.vocabulary):
-                yield _finding(INCONSISTENT, stated.printed, f"{model.name} has a vocabulary of {model.vocabulary:,} tokens")
-
-
-def adapters(claim: ClaimText) -> Iterator[Equation]:
-    """Yield trained parameters, and megabytes of their file, against rank x (inputs + outputs) of each adapted matrix (Hu et al. 2021, section 4)."""
-    ranks, one = [int(value.value) for value in claim.values("lora_r")], claim.models if len(claim.models) == 1 and not claim.sized else ()
-    total, trained = count_parameters(one[0]).total if one else 0, claim.stated("trainable_parameters")
-    for stated, share in product(trained, claim.stated("trainable_share")) if one else ():
-        # Quantised weights are counted two to a byte by some.
-        ways = [(f"{stated.printed} / {total:,}{words}", stated.value / total * by) for words, by in (("", 1.0), (" x 2", 2.0))]
-        way = min(ways, key=lambda each: _misses(each, share.value))
-        yield Equation((CLAIM,), ("trainable_parameters",), share.printed, (way,), share.value, "the share", 3 * SLACK)
-    if len(ranks) != 1 or not one or claim.says("more_trained") or Method.FULL in claim.methods:
-        return
-    named = tuple(each if "_" in each else f"{each}_proj" for each in (claim.targets or "").split(","))
-    targets = [ALL_LINEAR] if claim.targets == "all-linear" else [named] if claim.targets else [("k_proj",), ALL_LINEAR]
-    with suppress(TunemarkError):
-        shapes = [TrainingShape(one[0], Method.LORA, 1, 1, lora_rank=ranks[0], lora_targets=names) for names in targets]
-        sizes = [float(shape.adapter_weights) for shape in shapes]
-        words = f"of adapters of rank {ranks[0]} on {claim.targets or 'all matrices, at the most,'}"
-        weights = Interval(sizes[-1], min(sizes), max(sizes))
-        for stated in trained:
-            yield Equation(
-                (CLAIM,), ("trainable_parameters",), stated.printed, ((stated.printed, stated.value),), weights, f"weights {words}", SLACK
-            )
-        # A file has them in 16 or 32 bits.
-        files = [(f"{sizes[-1]:,.0f} weights x {each} bytes", weights * (each * 1e-6)) for each in (2, 4)]
-        for stated in claim.stated("adapter_bytes"):
-            way, right = min(files, key=lambda each: _misses(each, stated.value * 1e-6)), stated.value * 1e-6
-            yield Equation((CLAIM,), ("trainable_parameters",), stated.printed, (way,), right, f"MB {words}", SLACK)
-
-
-def parts(claim: ClaimText) -> Iterator[Equation]:
-    """Yield the bytes of weights and of optimizer states against those of all parameters, also of experts that are not active, on all devices or on each."""
-    if len(claim.models) != 1 or claim.says("mixed", "few_states") or (claim.says("many") and len(claim.numbers) == 1):
-        return
-    named = [row["bytes"] for row in CLAIMS["weights"] if pattern_of(row["words"]).search(claim.text)]
-    least = WIDE_STATES if claim.says("wide_states") else 0
-    known = {
-        "weights": named or [row["bytes"] for row in CLAIMS["weights"]],
-        "states": [each for each in CLAIMS["states"] if each[0] >= least],
-    }
-    if claim.possible_methods[0] is not Method.FULL:
-        del known["states"]
-    total = Interval.exact((claim.sized or count_parameters(claim.models[0]).total) / GB).widened(ROUNDED / 2 if claim.sized else 0.0)
-    for part, stated in ((kind, each) for kind in known for each in claim.stated(f"{kind}_bytes")):
-        sizes = [(n, each, total * Interval(each, each, most) * (1 / n)) for n, (each, most) in product(claim.numbers, known[part])]
-        ways = [(f"{total.value:,.4g}B parameters x {each:g} bytes{f' / {n}' if n > 1 else ''}", size) for n, each, size in sizes]
-        way, right = min(ways, key=lambda each: _misses(each, stated.value * (1 / GB))), stated.value * (1 / GB)
-        yield Equation((CLAIM,), ("peak_memory_bytes",), stated.printed, (way,), right, f"the {part} in GB", GB_OR_GIB)
-
-
-def states(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
-    """Yield less memory, as stated or of the devices, than their parts of weights, gradients and states (Rajbhandari et al. 2020, section 3)."""
-    optimizer = next(iter(claim.said("optimizer")), "any optimizer" if claim.says("states") else None)
-    one_training = claim.methods == (Method.FULL,) and len(claim.models) == 1 and len(claim.devices) < PAIR
-    if not (one_training and optimizer) or claim.offloads or claim.says("few_states") or claim.misfits:
-        return
-    wide = adam_bytes(mixed=claim.says("mixed"), wide_states=claim.says("wide_states"))
-    each = 4 if "adam" not in optimizer or "paged" in optimizer else 6 if "8" in optimizer else wide
-    total, devices = int(claim.sized) or count_parameters(claim.models[0]).total, max(claim.counts, default=0 if claim.says("many") else 1)
-    largest = sorted((card for variants in claim.devices for card in variants), key=lambda card: card.memory_gib or math.inf)[-1:]
-    held = [(stated.printed, stated.value.high * GIB / GB) for stated in claim.stated("peak_memory_bytes")]
-    for printed, memory in held or [(f"{card.memory_gib} GiB", (card.memory_gib or math.inf) * GIB) for card in largest]:
-        needed = each * total / max(devices, 1)
-        if devices and memory < needed:
-            shared = f" / {devices} devices" if devices > 1 else ""
-            why = f"{total:,} parameters x {each} bytes of weights, gradients and states of {optimizer}{shared} = {needed / GB:.1f} GB > {printed}"
-            yield _finding(IMPOSSIBLE, printed, why, "peak_memory_bytes")
+                yield contradiction(SUSPICIOUS, printed, why, "tokens_per_s")

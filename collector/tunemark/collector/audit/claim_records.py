@@ -7,8 +7,9 @@ from dataclasses import replace
 from itertools import islice, product
 from typing import Any
 
-from tunemark.collector.audit.claim_text import CLAIM, CLAIMS, PAIR, ClaimText, amounts
+from tunemark.collector.audit.claim_text import CLAIM, CLAIMS, PAIR, ClaimText, amounts, words
 from tunemark.collector.audit.printed_figures import WORDS
+from tunemark.collector.audit.rules.catalogue import IDLE, WHOLE_MACHINE
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.facts.names import product_of
 from tunemark.schema.formats import GB, GIB, HOUR_S
@@ -31,7 +32,7 @@ def meanings(claim: ClaimText) -> Iterator[tuple[ClaimText, ClaimText]]:
     # `Per GPU` before a list is of all its rates.
     open_scope = {each.kind for each in claim.figures if each.either and each.kind in rates}
     of_each = tuple(replace(each, kind=f"{each.kind}_each") if each.kind in open_scope else each for each in claim.figures)
-    in_use = tuple(each for each in of_each if not each.either or each.kind != "peak_memory_bytes")
+    in_use = tuple(each for each in of_each if not each.either or each.kind != "peak_memory_bytes" or words("each").search(each.printed))
     cards = claim.devices[0] if len(claim.devices) == 1 else ()
     # A machine full of them has those with a fast link.
     fast = [card for card in cards if not re.search("PCIe|NVL", card.name)] if min(claim.counts[-1:], default=1) >= NODE else []
@@ -45,6 +46,7 @@ def readings(claim: ClaimText) -> Iterator[PublishedResult]:
     counts = claim.counts[-1:] if len(claim.devices) < PAIR else tuple(dict.fromkeys(claim.counts))
     # Several, whose number is not stated, may be those of a machine.
     counts = counts or ((1, NODE, *SEVERAL) if claim.values("device_hours") or claim.says("many", "machine") else (1,))
+    counts = (1,) if any(cards[0].unit == "cpu" for cards in claim.devices) and not claim.counts else counts
     cards: list[AcceleratorCard | None] = [card for variants in claim.devices for card in variants] or [None]
     batches: list[int | None] = []
     batches += [int(value.value) for value in (*claim.values("micro_batch"), *claim.values("batch"))][:1]
@@ -58,7 +60,13 @@ def readings(claim: ClaimText) -> Iterator[PublishedResult]:
         # A step is usually one of the optimizer, but some count micro-steps.
         rows += sorted({int(each.value) for each in amounts(claim, "rows")}, reverse=True)
     choices = product(models, claim.possible_methods, counts, cards, batches or [None], kinds, _lengths(claim), rows or [None])
-    return (_record(claim, choice) for choice in islice(choices, MOST_READINGS))
+    memories, others = (
+        claim.stated("peak_memory_bytes"),
+        tuple(each for each in claim.figures if each.kind != "peak_memory_bytes"),
+    )
+    # Of several memories any may be that of a device, and none where one is its size.
+    meant = [replace(claim, figures=(*others, each)) for each in memories] if len(memories) >= PAIR else [claim]
+    return (_record(one, choice) for choice in islice(choices, MOST_READINGS) for one in meant)
 
 
 Choice = tuple[ModelCard | None, Method, int, AcceleratorCard | None, int | None, float, int | None, int | None]
@@ -88,7 +96,10 @@ def _record(claim: ClaimText, choice: Choice) -> PublishedResult:
         "sequence_parallel": count if split and count > 1 else None,
         "quantisation": "8 bits" if claim.says("eight_bits") else None,
         "data_parallel": count if claim.values("micro_batch") and not split else None,
-        "optimizer": next(iter((*claim.said("few_states"), *claim.said("optimizer"))), None),
+        # Of several, it is the one with the smallest states.
+        "optimizer": next(
+            iter((*claim.said("few_states"), *sorted(claim.said("optimizer"), key=lambda each: not re.search("8|paged", each)))), None
+        ),
         "gradient_checkpointing": claim.says("checkpointing") or None,
         "lora_r": next((int(value.value) for value in claim.values("lora_r")), None),
     }
@@ -136,8 +147,8 @@ def _figures(claim: ClaimText, card: AcceleratorCard | None, count: int, unit: f
     if "steps_per_s" in found and "step_time_s" not in found:
         found["step_time_s"] = Claim(value=1 / found["steps_per_s"].value, printed=found["steps_per_s"].printed)
     # Watts and the energy of a text are judged with its own time; of several devices they may be of one, and those of a machine are not of its devices.
-    for kind in ("power_w", "energy_j") if claim.says("machine") else ("power_w",) if count > 1 else ():
-        found.pop(kind, None)
+    if claim.says("machine") or count > 1:
+        found.pop("power_w", None)
     # What does not fit has no peak: its memory is what it would need.
     # What takes more than a time is not known to be as fast.
     times, memories = (
@@ -147,18 +158,23 @@ def _figures(claim: ClaimText, card: AcceleratorCard | None, count: int, unit: f
     tokens = _tokens(claim, rows)
     hours = claim.stated("device_hours")
     spans = [(each.value.value, each.printed) for each in times] or [(each.value.value * HOUR_S / count, each.printed) for each in hours]
-    # A price may be that of several devices.
-    prices = claim.stated("price_usd_per_hour_each") or (claim.stated("price_usd_per_hour") if count == 1 else [])
+    # A price may be that of all devices, which leaves the most time.
     spans = spans or [
-        (cost.value.value / price.value.value * HOUR_S / count, f"{cost.printed} at {price.printed}")
-        for cost, price in product(claim.stated("cost_usd"), prices)
+        (cost.value.value / price.value.value * HOUR_S / number, f"{cost.printed} at {price.printed}")
+        for kind, number in (("price_usd_per_hour_each", count), ("price_usd_per_hour", 1))
+        for cost, price in product(claim.stated("cost_usd"), claim.stated(kind))
     ]
     if len(spans) == 1 and ("energy_j" in found or (tokens and "tokens_per_s" not in found)):
         found["train_time_s"] = Claim(value=spans[0][0], printed=spans[0][1])
         if tokens and "tokens_per_s" not in found:
             found["tokens"] = Claim(value=tokens[0], printed=tokens[1])
+    power = found["energy_j"].value / found["train_time_s"].value if {"energy_j", "train_time_s"} <= found.keys() else 0.0
+    limit = (card.tdp_w or 0.0) * count if card else 0.0
+    if claim.says("machine") and (not power or IDLE * limit <= power <= WHOLE_MACHINE * limit):
+        found.pop("energy_j", None)
     # Its size in a catalogue is no use of it.
-    sizes = {n * (card.memory_gib or 0) * GB for n in claim.numbers} if card else ()
+    cards = [each for variants in claim.devices for each in variants]
+    sizes = {n * (each.memory_gib or 0) * GB for n, each in product(claim.numbers, cards)}
     memories = [each for each in memories if not any(math.isclose(each.value.value, size, rel_tol=0.01) for size in sizes)]
     if memories:
         last = memories[-1] if alone else min(memories, key=lambda each: each.value.value)

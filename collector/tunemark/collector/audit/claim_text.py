@@ -3,14 +3,12 @@
 The whole text is scanned for each kind of thing in turn, and what one has read is not read again. `claims.toml` holds the words.
 """
 
-import calendar
 import math
 import re
 import tomllib
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import date
 from functools import cache
 from itertools import pairwise, product
 from pathlib import Path
@@ -39,13 +37,25 @@ LONGEST = 6
 """Words of a name at most."""
 PAIR = 2
 """Figures before and after a change, or things that are compared."""
+ITEM = re.compile(r"(?:[-*\N{BULLET}]|\d{1,2}[.)]) +(.*)")
+"""A row of a list."""
+SENTENCE = re.compile(r"[.;!?] ")
+"""The end of a sentence within a text."""
+ENDS = re.compile(r"[ :][~<>]?[\d.,]+[kKM]?$")
+"""The end of a row that is a bare number."""
+RULE = re.compile(r"[|: -]+")
+"""The line between the heading and the rows of a table in Markdown."""
 READ = "\N{BULLET}"
 """Stands in place of what was read."""
 COUNT = rf"(?<![\w.,$€£-])(\d{{1,3}},\d{{3}}|\d{{1,5}}|\d{{1,3}}(?:\.\d)?k|{'|'.join(CLAIMS['numbers'])})"
 MOST_IN_NODE = 16
 """Devices of a machine at most; a larger number is that of all machines."""
+LITTLE_LESS = 0.8
+"""Share of a figure that `just under` it may be."""
 FEWEST = 8
 """Tokens that a sample has at least."""
+FEWEST_OF_JOB = 20_000
+"""Tokens of a training at least: fewer are those of a row."""
 IN_VOCABULARY = 0.05
 """Largest share of parameters in the embedding of the models that a size stands for in a claim: others need more memory than it may be about."""
 Variants = tuple[AcceleratorCard, ...]
@@ -79,7 +89,6 @@ class ClaimText:
     methods: tuple[Method, ...]
     formats: tuple[str, ...]
     targets: str | None
-    used_on: date | None
     memory_gib: float | None
     """Memory of a device without a name."""
     places: tuple[tuple[int, int, Variants], ...] = ()
@@ -119,6 +128,13 @@ class ClaimText:
     def values(self, kind: str) -> list[Interval]:
         """Return the values of a kind, in order."""
         return [each.value for each in self.stated(kind)]
+
+    @property
+    def growing(self) -> tuple[int, ...]:
+        """The numbers of devices if they and the rates grow in the text; else none."""
+        every, rates = [*self.counts, *self.other_counts], [each.value for each in self.values("tokens_per_s")]
+        alone = max(len(self.models), len(self.methods)) < PAIR <= len(every)
+        return tuple(every) if alone and every == sorted(every) and rates == sorted(rates) else ()
 
     @property
     def numbers(self) -> list[int]:
@@ -183,6 +199,35 @@ def pattern_of(text: str) -> re.Pattern[str]:
     return re.compile(text, re.IGNORECASE)
 
 
+def rows_of(text: str) -> list[str]:
+    """Return each row of a table in Markdown, or of a list, in words behind what stands before all of them; without several rows the text alone."""
+    lines = [line.strip() for line in text.strip().splitlines() if line.strip() and not RULE.fullmatch(line.strip())]
+    items = [(place, place + 1, match[1]) for place, line in enumerate(lines) if (match := ITEM.match(line))]
+    tables = [(place, [cell.strip() for cell in line.strip("|").split("|")]) for place, line in enumerate(lines) if line.startswith("|")]
+    if len(tables) > PAIR:
+        (first, heads), *rows = tables
+        items = [(first, place + 1, ", ".join(_cell(*each) for each in zip(heads, row, strict=False) if each[1])) for place, row in rows]
+    if len(items) < PAIR:
+        return [text]
+    before, after = " ".join(lines[: items[0][0]]), " ".join(lines[items[-1][1] :])
+    # `Tokens per second:` before a list is the unit of its numbers.
+    unit = before.rstrip(" :)").rpartition("(" if before.endswith("):") else ",")[2].strip()
+    unit = f" {unit}" if words("unit").search(unit) else ""
+    # Figures that are stated of all rows together are of none alone.
+    after = "" if words("comparison").search(after) or words("result").search(after) else after
+    return [f"{before} {item}{unit if ENDS.search(item) else ''}. {after}".strip() for *_, item in items]
+
+
+def _cell(head: str, cell: str) -> str:
+    """Return a cell of a table in words: a bare number with its heading, which may be a unit or have one in brackets."""
+    name, unit = re.fullmatch(r"(.*?)(?: ?\(([^)]*)\))?", head).groups(default="")  # type: ignore[union-attr]
+    if not re.search(r"\d", cell):
+        return f"{name} {cell}" if re.search(r"\d", name) else cell
+    if not re.fullmatch(r"[~<>]?[\d.,]+[kKM]?", cell):
+        return f"{name} {cell}"
+    return f"{cell} {head}" if words("unit").search(name) else f"{name} {cell} {unit}".rstrip()
+
+
 def read_claim(facts: FactBase, text: str) -> ClaimText:
     """Return the names, figures and words of a text."""
     for row in CLAIMS["cleaned"]:
@@ -197,7 +242,8 @@ def read_claim(facts: FactBase, text: str) -> ClaimText:
         nameless.append(match)
     places, counts, others = _devices(facts, scan)
     counts = (*counts, *(_count(each[1]) for each in nameless[:1] if each[1]))
-    used_on = _date(scan)
+    on_cpu = words("on_cpu").search(text)
+    scan.take(words("date"))
     figures = tuple(sorted(_of_rows(list(_figures(scan, text))), key=lambda each: each.place))
     sized = dict[float, ModelCard]()
     for size in () if models else words("size_of_model").finditer(text):
@@ -212,13 +258,12 @@ def read_claim(facts: FactBase, text: str) -> ClaimText:
         text=text,
         models=models or tuple(sized.values()),
         sizes=tuple(sized),
-        devices=tuple({cards[0].key: cards for *_, cards in places}.values()),
+        devices=tuple({cards[0].key: cards for *_, cards in places if not on_cpu or cards[0].unit == "cpu"}.values()),
         counts=counts,
         other_counts=others,
         methods=tuple(Method(name) for name in ("full", "lora", "qlora", "peft") if name in _named(text, "methods")),
         formats=tuple(_named(words("stored").sub(" ", words("denied").sub(" ", text)), "formats")),
         targets=",".join(dict.fromkeys(re.findall(r"\b(?:[qkvo]|gate|up|down)_proj\b", text))) or next(iter(_named(text, "targets")), None),
-        used_on=used_on,
         memory_gib=max((float(each[2]) for each in nameless), default=None),
         places=places,
         between=text[places[0][1] : places[1][0]] if len(places) >= PAIR else "",
@@ -361,15 +406,6 @@ def _count(word: str) -> int:
     return int(CLAIMS["numbers"].get(word.lower()) or _number(word) or 0)
 
 
-def _date(scan: _Scan) -> date | None:
-    """Return the last day of the month or year in which something was done, or None."""
-    match = scan.take(words("date"))
-    if match is None or words("not_then").search(scan.rest[: match.start()]):
-        return None
-    year, month = int(match["year"]), list(calendar.month_abbr).index(match["month"].capitalize()) if match["month"] else 12
-    return date(year, month, calendar.monthrange(year, month)[1])
-
-
 def _figures(scan: _Scan, text: str) -> Iterator[Stated]:
     """Yield the figures, with the one before a change first."""
     clear = text
@@ -383,7 +419,7 @@ def _figures(scan: _Scan, text: str) -> Iterator[Stated]:
                 if least and (low := (_number(least[1]) or 0.0) * scale) < stated.value.value:
                     begin = least.start(1)
                     stated = replace(stated, value=replace(stated.value, low=low), printed=f"{least[0]}{stated.printed}")
-                elif first and (earlier := _number(first[1])):
+                elif first and (earlier := _number(first[1])) and (first[2] or "")[:3].lower() in match[0].lower():
                     begin = first.start(1)
                     yield replace(stated, value=_interval(first[1], earlier) * scale, printed=first[1], place=begin)
                 yield stated
@@ -393,12 +429,13 @@ def _figures(scan: _Scan, text: str) -> Iterator[Stated]:
 
 
 def _of_rows(figures: list[Stated]) -> Iterator[Stated]:
-    """Yield the figures, with tokens that are too few for all samples of a text as those of each."""
+    """Yield the figures, with tokens that are too few for a training as those of a row, if no others are."""
     kinds = {each.kind for each in figures}
     rows = max((each.value.value for each in figures if each.kind == "samples"), default=0.0)
     for each in figures:
-        alone = each.kind == "tokens" and "sequence_length" not in kinds and each.value.value < FEWEST * rows
-        yield replace(each, kind="sequence_length") if alone else each
+        few = each.kind == "tokens" and each.value.value < max(FEWEST * rows, FEWEST_OF_JOB)
+        if not few or "sequence_length" not in kinds:
+            yield replace(each, kind="sequence_length") if few else each
 
 
 def _stated(kind: str, match: re.Match[str], text: str, clear: str) -> Stated | None:
@@ -435,7 +472,7 @@ def _stated(kind: str, match: re.Match[str], text: str, clear: str) -> Stated | 
     if kind in CLAIMS["kinds"]["changes"] and APPROXIMATE.search(f"{before[-12:]}{match[0]}".rpartition(number)[0]):
         amount = amount.widened(ROUGHLY - 1)
     if kind in {"cost_usd", "train_time_s", "weights_bytes"} and words("at_most").search(ahead):
-        amount = replace(amount, low=0.0)
+        amount = replace(amount, low=LITTLE_LESS * amount.low if words("just").search(ahead) else 0.0)
     if kind in {"cost_usd", "train_time_s", *CLAIMS["kinds"]["rates"]} and words("at_least").search(ahead):
         amount = replace(amount, high=math.inf)
     return Stated(

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tunemark.collector.audit.claim_text import CLAIMS, PAIR, ClaimText, Stated, pattern_of, words
+from tunemark.collector.audit.claim_text import CLAIMS, PAIR, SENTENCE, ClaimText, Stated, pattern_of, words
 from tunemark.collector.audit.interval import GB_OR_GIB, Interval
 from tunemark.collector.audit.published_shape import ENUMS
 from tunemark.schema.facts.cards import AcceleratorCard
@@ -59,9 +59,14 @@ def of_subject(claim: ClaimText) -> ClaimText:
         return claim
     [rate], [(begin, end, _), (start, *_)] = rates, places
     behind, between = rate.place + len(rate.printed), end <= rate.place < start
-    on_first, on_second = (words("on").search(claim.text[behind:each]) for each in (begin, start))
+    on_first, on_second = (words("on").search(SENTENCE.split(claim.text[behind:each])[0]) for each in (begin, start))
     second = (between and on_second) or (claim.says("base_first") and end <= rate.place)
-    if not (second or on_first or (between and words("subject").search(claim.text[:begin]))):
+    if not (
+        second
+        or on_first
+        or (between and words("subject").search(claim.text[:begin]))
+        or (between and words("on_first").search(claim.text[:begin]))
+    ):
         return claim
     counts = claim.counts[bool(second) :][:1] if len(claim.counts) == PAIR else claim.counts
     return replace(claim, devices=(claim.devices[bool(second)],), counts=counts)

@@ -17,6 +17,7 @@ from tunemark.schema.vocabulary import AuditVerdict
 from tunemark.terminal import AsJson, print_json, print_table, say, tell
 
 if TYPE_CHECKING:
+    from tunemark.collector.audit.claim_text import ClaimText
     from tunemark.collector.audit.evidence import Evidence
     from tunemark.collector.audit.rule import Finding
 
@@ -49,7 +50,7 @@ def audit(
 
     Audits published results, statements of documents and measured submissions. A finding names its rule, its verdict,
     the records concerned, the quantities and conditions that the verdict applies to, the claim, and the calculation.
-    No finding does not mean verified.
+    No finding does not mean verified. Of a claim with a table in Markdown or a list, each row is judged, and the worst is shown.
 
     Exit codes: 0 audited, with or without findings; 2 an unknown rule, verdict, source or file; 3 a file is not a record.
 
@@ -131,25 +132,33 @@ def remarks_on(paths: list[Path]) -> list[tuple[Path, str]]:
     return [(path, remark(each)) for each in findings for path in paths if submission_id(path) in each.records]
 
 
+def states_something(claim: "ClaimText") -> bool:
+    """Return True if a claim names or states what can be judged."""
+    from tunemark.collector.audit.claim_ways import sides_of
+
+    named = claim.formats or "attention" in claim.text.lower() or claim.models or claim.says("denied")
+    return bool(claim.figures or claim.methods or sides_of(claim) or ((claim.models or claim.devices or claim.memory_gib) and named))
+
+
 def judge(text: str, *, as_json: bool) -> None:
     """Print the verdict on a claim in words."""
-    from tunemark.collector.audit.claim_text import read_claim
-    from tunemark.collector.audit.claim_verdict import verdict_on
-    from tunemark.collector.audit.claim_ways import sides_of
+    from tunemark.collector.audit.claim_text import read_claim, rows_of
+    from tunemark.collector.audit.claim_verdict import worst_of
     from tunemark.schema.facts.fact_base import FactBase
 
     facts = FactBase.of_project()
-    claim = read_claim(facts, text)
-    named = claim.used_on or claim.formats or "attention" in text.lower() or claim.models or claim.says("denied")
-    if not (claim.figures or claim.methods or sides_of(claim) or ((claim.models or claim.devices or claim.memory_gib) and named)):
+    claims = [claim for row in rows_of(text) if states_something(claim := read_claim(facts, row))]
+    if not claims:
         raise TunemarkError("claim", text, f"states nothing that can be judged; {EXAMPLE}")
-    judged = verdict_on(facts, claim, say)
+    claim, judged = worst_of(facts, claims, say)
     left = list(dict.fromkeys((*judged.left, *claim.left)))
     if as_json:
         shown = [{"rule": each.rule} | asdict(each) for each in judged.findings]
         print_json({"verdict": judged.verdict, "reason": judged.reason, "read": judged.read, "not_judged": left, "findings": shown})
         return
     tell(f"{judged.verdict.capitalize()}: {judged.reason}.")
+    if len(claims) > 1:
+        tell(f"Of {len(claims)} rows this is the worst: {claim.text}")
     read = ", ".join(filter(None, (judged.read, *(each.printed for each in claim.figures if each.printed not in left))))
     unread = "" if claim.models or not claim.devices else " No model was read."
     print_paragraphs(("", f"Read as {read}.{unread}"), *([("", f"Not judged: {', '.join(left)}.")] if left else []))
