@@ -530,13 +530,13 @@
   document.documentElement.dataset.explorer = ""; // hides the plain table before it is laid out
   root.hidden = false;
   root.textContent = "Loading the results.";
+  const inTaskOfItsOwn = (value) => new Promise((go) => setTimeout(go, 0, value)); // a reader's touch comes between
   fetch(root.dataset.explorer)
     .then((answer) => {
       if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);
       return answer.json();
     })
-    .then((data) => {
-      explore(readTable(data));
+    .then(inTaskOfItsOwn).then(readTable).then(inTaskOfItsOwn).then(explore).then(() => {
       root.dataset.ready = "";
       performance.mark("tm-explorer-ready");
     })
