@@ -17,7 +17,7 @@ from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.any_model import any_model
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
-from tunemark.schema.option_rates import rates_for
+from tunemark.schema.option_rates import rates_for, usual_startup_s
 from tunemark.schema.physics.stacks import STACKS
 from tunemark.schema.plan_search import Asked
 from tunemark.schema.recommendation import Answer, Question
@@ -111,7 +111,7 @@ def recommend(
     card = any_model(facts, model)
     length = row_length(card) if sequence_length is None else sequence_length
     size = parse_count("tokens", tokens) if isinstance(tokens, str) else tokens
-    question = Question(method, size, length, **limits)
+    question = Question(method, size, length, **({"startup_s": usual_startup_s(card)} | limits))
     evidence = read_evidence(root, facts)
     offers = read_offers(facts)
     return best_options(question, rates_for(question, card, facts.accelerators, offers, evidence), offers)

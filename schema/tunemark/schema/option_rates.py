@@ -23,7 +23,7 @@ from tunemark.schema.physics.architecture import count_parameters, special_mixer
 from tunemark.schema.physics.families import FAMILIES, Mixer
 from tunemark.schema.physics.stacks import STACKS, on_stack
 from tunemark.schema.physics.work import Missing
-from tunemark.schema.recommendation import LEVELS, NO_ROOM, Offer, Question, Rate, UnusedRate, places_of
+from tunemark.schema.recommendation import LEVELS, NO_ROOM, STARTUP_S, Offer, Question, Rate, UnusedRate, places_of
 from tunemark.schema.throughput import Effects, LogPrediction, architecture_of, interval_of, line_of, predict
 from tunemark.schema.vocabulary import FITS, METHODS, Dtype, Method, SoftwareLevel
 
@@ -282,7 +282,9 @@ def option_rates(
         known = (card.vendor, level) in levels if level != "plain" else devices == 1 or card.vendor in several or asked.any_software
         known = bool(found) if level == "vendor" else known
         missing = no_training(card, devices) or (plans.on(card, devices, method, level)[1] if asked.stack else None)
-        missing = missing or _unknown_software(level, devices, most[level], known=known) or too_long or unsupported(model, card, method)
+        unknown = _unknown_software(level, devices, most[level], known=known)
+        # The memory of a stack that is asked for is known without its speed.
+        missing = missing or ("" if asked.stack else unknown) or too_long or unsupported(model, card, method)
         if missing is None:
             candidates, missing = plans.on(card, devices, method, level)
         if missing is None:
@@ -292,7 +294,7 @@ def option_rates(
                 rate = replace(rate, other_stacks=plan.other_stacks(card))
             if (method, card.vendor) not in reasons:
                 reasons[method, card.vendor] = unmeasured(evidence.results, model, method, card, length)
-            missing = None if direct else reasons[method, card.vendor]
+            missing = unknown or (None if direct else reasons[method, card.vendor])
             if verdict == "no" and not (asked.stack is None and rate.other_stacks):
                 missing = f"{NO_ROOM}each device lacks {gib(plan.needed_bytes - card.usable_bytes)}{_where_it_ran(of_model, rate)}"
         if missing is None:
@@ -316,12 +318,13 @@ def _too_long(length: int, model: ModelCard) -> str | None:
     return f"{model.name} reads sequences of at most {model.context_length:,} tokens" if learned else None
 
 
-LOADED_IN_5_MIN_GB = 300
-"""What a disk that reads 1 GB in a second loads within the assumed start-up."""
+def usual_startup_s(model: ModelCard) -> float:
+    """Return the start-up time that is assumed without another one: five minutes, or that of reading the weights in 16 bits at 1 GB/s."""
+    return max(STARTUP_S, 2 * count_parameters(model).total / 1e9)
 
 
 def cautions(model: ModelCard, length: int, tokens: float = 0.0) -> str:
-    """Return sentences about the software that speeds of a model assume, about as many tokens as train it from nothing, weights that load slowly, and rows longer than its context.
+    """Return sentences about the software that speeds of a model assume, about as many tokens as train it from nothing, and rows longer than its context.
 
     Rotary positions have no end. Empty if there is nothing to say.
 
@@ -336,9 +339,6 @@ def cautions(model: ModelCard, length: int, tokens: float = 0.0) -> str:
     each = tokens / count_parameters(model).total
     if each >= PRE_TRAINING:
         said.append(f"{each:,.0f} tokens for each parameter are pre-training, not fine-tuning.")
-    gigabytes = 2 * count_parameters(model).total / 1e9
-    if tokens and gigabytes > LOADED_IN_5_MIN_GB:
-        said.append(f"Its weights are {gigabytes:,.0f} GB in 16 bits, and take longer to load than the assumed start-up: set another one.")
     if length > model.context_length:
         longer = f"{length:,} tokens are more than the context of {model.name}, {model.context_length:,}"
         said.append(f"{longer}: it needs scaled positions for them, such as YaRN.")

@@ -34,6 +34,7 @@ WORTH_SEVERAL_S = 300.0
 """Several instances are considered only if training takes longer than this on every single one."""
 MEASURED = {"measured", "reproduced"}
 ALL_METHODS = ("full", "lora", "qlora")
+STARTUP_S = 300.0
 ALIKE = 1.1
 """Rates that differ by less than this factor are shown as one, and so are costs: about the noise between two results of one step."""
 PROVEN = {"direct", "near"}
@@ -162,7 +163,7 @@ class Question:
     most_devices: int | None = None
     trust: Trust = "predicted"
     """`measured`: only rates from measured results; `published`: from any result; `predicted`: predictions too."""
-    startup_s: float = 300.0
+    startup_s: float = STARTUP_S
     """Assumed time before training starts, billed: machine, data, weights, compiling."""
     own: tuple[Offer, ...] = ()
     """The reader's own machines, with the cost of an hour of use."""
@@ -213,8 +214,8 @@ class Option:
 
     @property
     def energy_kwh(self) -> float | None:
-        """Energy of the accelerators at their power limit during the longest time; None if the limit is not known."""
-        return None if self.offer.watts is None else self.offer.watts * self.devices * self.seconds_high / HOUR_S / 1000
+        """Energy of the accelerators at their power limit; None if the limit is not known."""
+        return None if self.offer.watts is None else self.offer.watts * self.devices * self.seconds / HOUR_S / 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,8 +332,10 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
     ranked = with_ranks(ordered if question.accelerators else diverse(ordered), question)
     if ranked:
         compared = measure(ranked, question.objective)
-        bound = compared(ranked[0]) * _spread(ranked[0], question.startup_s)
-        near = [option for option in ranked if compared(option) <= bound and option.rank_low == 1]
+        # Without a result on an accelerator its rate is a prediction alone: the first that has one comes before it, unless the reader names or owns it.
+        start = next((option for option in ranked if option.rate.seen or option.offer in question.own or question.accelerators), ranked[0])
+        bound = compared(start) * _spread(start, question.startup_s)
+        near = [option for option in ranked if compared(option) <= bound and option.rank_low <= start.rank_low]
         best = max(near, key=preferred)
         equal = [option for option in near if preferred(option) == preferred(best) and compared(option) <= ALIKE * compared(best)]
         # What costs the same takes less time, and what takes the same costs less.

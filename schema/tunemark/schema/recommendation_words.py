@@ -156,12 +156,15 @@ def amounts(rate: recommendation.Rate) -> str:
 
 
 def energy(option: recommendation.Option) -> str:
-    """Return the most energy that the accelerators can use in a sentence."""
+    """Return the energy that the accelerators use at their power limit in a sentence."""
     if option.energy_kwh is None:
         return f"Energy: the power limit of {option.offer.name} is not known."
     watts = f"{plain(option.offer.watts or 0)} W"
-    power = f"{option.devices} accelerators with at most {watts} each" if option.devices > 1 else f"at most {watts}"
-    return f"Energy: at most {significant(option.energy_kwh)} kWh in {estimated_duration(option.seconds_high)} ({power}; host and cooling not included)."
+    power = f"{option.devices} accelerators of {watts} each" if option.devices > 1 else watts
+    most = significant(option.energy_kwh * option.seconds_high / option.seconds)
+    return (
+        f"Energy: {significant(option.energy_kwh)} kWh at the power limit, {power}, and at most {most} kWh (host and cooling not included)."
+    )
 
 
 def grounds(option: recommendation.Option) -> list[str]:
@@ -203,20 +206,26 @@ def with_stack(
 ) -> str:
     """Return the answer with the software stack with which training fits where it does not with the usual one, if that changes the answer; else empty.
 
-    It does if nothing fits with the usual one, or not on the reader's own machine, or if full fine-tuning of weights in bf16 is better by the
-    objective. `rates_with` returns the rates with the memory and the speed of a stack.
+    It does if nothing fits with the usual one, or not on the reader's own machine, if full fine-tuning of weights in bf16 is better by the
+    objective, or, where the method is open or several machines are needed, if it fits on cheaper hardware. `rates_with` returns the rates with the memory and the speed of a stack.
     """
     fewest_first = sorted(answer.too_large, key=lambda each: each.devices)
     stacks = [*(each.stacks for each in fewest_first), *(each.rate.other_stacks for each in answer.may_exceed)]
     stack = next((names[0] for names in stacks if names), "")
     best, offered_all = answer.best, list(offers)
     if not stack:
-        room = "" if best is not None or answer.may_exceed else with_room(answer, offered_all)
+        room = "" if best is not None or answer.may_exceed else with_room(question, answer, offered_all)
         return f"It fits on {room}, and its speed is not known." if room else ""
     machines = [(offer.accelerator, offer.devices) for offer in question.own]
     own = [each for each in fewest_first if each.stacks and (each.accelerator, each.devices) in machines]
     if not own and best is not None and stack != PURE_BF16:
-        return ""
+        hourly_usd = best.offer.usd_per_hour * best.instances
+        wanted = question.method == recommendation.ANY or best.instances > 1
+        cheaper = [each for each in offered_all if each.usd_per_hour < hourly_usd] if wanted else []
+        rates = rates_with(stack) if cheaper else []
+        answered = recommendation.recommend(replace(question, software=rates[0].software), rates, cheaper) if rates else None
+        room = with_room(question, answered, cheaper) if answered else ""
+        return f"With {stack} it fits on cheaper hardware, but its speed is not known: {room}." if room else ""
     stack = own[0].stacks[0] if own else stack
     rates = rates_with(stack)
     answered = recommendation.recommend(replace(question, software=rates[0].software), rates, offered_all)
@@ -229,22 +238,23 @@ def with_stack(
         return f"With {name} your {hardware(mine[0])} needs about {time}{cost}, with {states(mine[0].rate)}."
     other = answered.best
     if other is None:
-        room = with_room(answered, offered_all)
+        room = with_room(question, answered, offered_all)
         return f"With {name} it fits on {room}, and its speed is not known." if room else ""
     if best is not None and recommendation.in_order([best, other], question.objective)[0] is best:
         return ""
     return f"With {name}: {offered(question, other)}, {time_and_cost(other)}, with {states(other.rate)}."
 
 
-def with_room(answer: recommendation.Answer, offers: Sequence[recommendation.Offer]) -> str:
+def with_room(question: recommendation.Question, answer: recommendation.Answer, offers: Sequence[recommendation.Offer]) -> str:
     """Return the cheapest offers with enough memory whose speed is not known, each with its price by the hour; empty without any."""
-    rooms = {(each.accelerator, each.devices): each.room for each in answer.no_data if each.room}
-    fitting = [each for each in offers if (each.accelerator, each.devices) in rooms and each.kind == LISTED]
+    rooms = {(each.accelerator, each.devices): each for each in answer.no_data if each.room}
+    several = [(each, nodes) for each in offers if each.kind == LISTED for nodes in (recommendation.NODES if each.fabric else (1,))]
+    fitting = [(each.usd_per_hour * nodes, nodes, each) for each, nodes in several if (each.accelerator, each.devices * nodes) in rooms]
     named: dict[str, str] = {}
-    for offer in sorted(fitting, key=lambda each: each.usd_per_hour):
-        name = f"{offer.name} {TIMES} {offer.devices}"
-        room = rooms[offer.accelerator, offer.devices]
-        named.setdefault(name, f"{name} ({room}; {offer.instance} at {offer.provider_name}, {usd(offer.usd_per_hour)}/h)")
+    for price, nodes, offer in sorted(fitting, key=lambda each: each[0]):
+        known, count = rooms[offer.accelerator, offer.devices * nodes], f"{nodes} {TIMES} " if nodes > 1 else ""
+        name = f"{offer.name} {TIMES} {known.devices}{with_method(question, known.method)}"
+        named.setdefault(offer.name, f"{name} ({known.room}; {count}{offer.instance} at {offer.provider_name}, {usd(price)}/h)")
     return ", ".join(list(named.values())[:STACKS_SHOWN])
 
 
@@ -465,8 +475,8 @@ def with_software(
             for option in [other.ranked[number] for number in dict.fromkeys([0, other.picks.get("proven", 0)]) if other.ranked]
             if best is None or option.usd < best.usd or option.seconds < best.seconds
         ]
-        whose = "the vendor's own" if level == "vendor" else level
-        lines += [f"With {whose} software: {'; '.join(parts)}."] if parts else []
+        whose = "the vendor's own software, that of MLPerf entries" if level == "vendor" else f"{level} software"
+        lines += [f"With {whose}: {'; '.join(parts)}."] if parts else []
     return lines
 
 

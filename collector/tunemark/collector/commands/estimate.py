@@ -109,12 +109,13 @@ def estimate(
     in_fp32 = fields_of_step.get("parameters") is Dtype.FP32 and not fields_of_step.get("autocast")
     slow = "weights in fp32 also multiply in fp32: --set autocast=bf16 is mixed precision" if in_fp32 else ""
     warnings = list(filter(None, [cautions(card, length), slow]))
-    for warning in warnings:
-        say(f"tunemark: warning: {warning}")
     runs_on = STACKS[chosen_stack].runs_on if chosen_stack else lambda _: True
     # A step on a CPU uses the host's memory, which its card does not know.
     every_card = [(card, None) for card in facts.accelerators.values() if card.unit != "cpu" and card.memory_gib and runs_on(card.vendor)]
     named = ui.named_accelerators(facts, ui.listed(accelerator)) if accelerator else every_card
+    warnings += [f"{each.name}: {each.remarks}" for each, _ in named if accelerator and each.remarks]
+    for warning in warnings:
+        say(f"tunemark: warning: {warning}")
     size = ui.job_tokens(tokens, samples, length, 1 if epochs is None else epochs)
     evidence = read_evidence(project_root(), facts, say)
     kept = {name: value for name, value in fields_of_step.items() if value is not None}
@@ -151,7 +152,9 @@ def estimate(
         tell(f"`--stack {other}` shows the memory, the speed and with --tokens the time and cost with {other}.")
     speeds = ["{} {} ({})".format(name, *_with_interval(speed, formats.significant)) for name, speed in loops.items()]
     if speeds:
-        tell(f"With a training loop that has results, tokens/s on {_hardware(shown)} (--stack): {', '.join(speeds)}.")
+        tell(
+            f"With the training loop of a stack (--stack), by its results on any devices, tokens/s on {_hardware(shown)}: {', '.join(speeds)}."
+        )
     _print_memory(shown, f"with the plan on {_hardware(shown)} and {answer['assumes']}")
 
 

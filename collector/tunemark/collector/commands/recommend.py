@@ -17,7 +17,7 @@ from tunemark.schema.errors import TunemarkError, bare, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, current_prices
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
-from tunemark.schema.option_rates import cautions, no_evidence, rates_for, rates_on_stack
+from tunemark.schema.option_rates import cautions, no_evidence, rates_for, rates_on_stack, usual_startup_s
 from tunemark.schema.recommendation import (
     ALL_METHODS,
     ANY,
@@ -50,7 +50,7 @@ OPTIONS_OF_QUESTION = {
     "startup_s": "--set start_up",
 }
 """Fields of the question and the options that set them."""
-SETTINGS = {"trust": "predicted", "max_memory": "", "start_up": "5min"}
+SETTINGS = {"trust": "predicted", "max_memory": "", "start_up": ""}
 
 
 @ui.named_as(ui.OPTIONS | OPTIONS_OF_QUESTION)
@@ -82,8 +82,8 @@ def recommend(
     Each rate is a prediction for the plan that is shown, by a model of all accepted results, with a 90% interval. Recommended
     options meet the limits at the pessimistic end of the interval. If nothing similar was measured, the answer is "no data".
 
-    Settings are trust=published for options with results of their own, max_memory=24 (GiB of one accelerator) and start_up=5min, assumed
-    and billed. FIGURES are those of the whole machine, with all of its accelerators: `usd_per_hour=0.20` or 0, `electricity=0.30` for a kWh at
+    Settings are trust=published for options with results of their own, max_memory=24 (GiB of one accelerator) and start_up=20min, which is
+    billed (default: 5min, or what the weights in 16 bits take at 1 GB/s). FIGURES are those of the whole machine, with all of its accelerators: `usd_per_hour=0.20` or 0, `electricity=0.30` for a kWh at
     their board power (`electricity=0.30,watts=60` where that is not known, as of Macs), both, or `purchase=2000,years=3,utilisation=0.5,watts=450,electricity=0.30`.
 
     Exit codes: 0 answered, even if nothing can be recommended; 2 unknown value.
@@ -124,7 +124,7 @@ def recommend(
         _allowed(facts, [each.key for card, _ in named for each in (card, *variants.get(card.key, ()))], more["max_memory"]),
         most_devices,
         ui.chosen("--set trust", more["trust"], TRUSTS),
-        0.0 if more["start_up"] == "0" else ui.parse_seconds("--set start_up", more["start_up"]),
+        _startup_s(card, more["start_up"]),
     )
     offered = places_of(question, offers)
     named += [(each, count) for card, count in named for each in variants.get(card.key, ()) if _is_offered(each, count, offered)]
@@ -172,6 +172,10 @@ def recommend(
     if caution := cautions(card, length, question.tokens):
         typer.echo(f"{caution}\n")
     _print(card, question, answer, (stacked, *with_software), remarks, "$" if money == "USD" else f"{money} ")
+
+
+def _startup_s(model: ModelCard, given: str) -> float:
+    return usual_startup_s(model) if not given else 0.0 if given == "0" else ui.parse_seconds("--set start_up", given)
 
 
 def _allowed(facts: FactBase, keys: Sequence[str], most_memory_gib: str) -> tuple[str, ...]:

@@ -5,7 +5,7 @@
   const { instead_of, key_of_model, model_keys, not_modelled, with_memory } = globalThis.tunemark.names, { CONFIG_FIELDS, metal_bytes, model_contradictions } = globalThis.tunemark.cards;
   const { seconds_of, tokens_in_row, whole_number } = globalThis.tunemark.formats;
   const { OWN, Offer, Question, UnusedRate, places_of, recommend } = globalThis.tunemark.recommendation, { not_used, with_software, with_stack } = globalThis.tunemark.recommendation_words;
-  const { FAMILIES } = globalThis.tunemark.families, { Evidence, KnownRate, cautions, no_evidence, rates_for, rates_on_stack } = globalThis.tunemark.option_rates, { Effects, architecture_of } = globalThis.tunemark.throughput;
+  const { FAMILIES } = globalThis.tunemark.families, { Evidence, KnownRate, cautions, no_evidence, rates_for, rates_on_stack, usual_startup_s } = globalThis.tunemark.option_rates, { Effects, architecture_of } = globalThis.tunemark.throughput;
   // What Python computes with: cards with dictionaries, the fitted model, and its results.
   const prepared = (data) => {
     for (const card of Object.values(data.accelerators)) card.peak_tflops = dict(Object.entries(card.peak_tflops));
@@ -137,7 +137,7 @@
     const mine = { ...with_memory(card, memory), key: card.key, usable_bytes: metal_bytes(memory * 2 ** 30) };
     return dict(Object.entries({ ...index.accelerators, [card.key]: mine }));
   };
-  const questionOf = (index) => {
+  const questionOf = (index, model) => {
     const length = read("length", tokens_in_row);
     const size = read("size", whole_number) * (field("unit").value === "samples" ? length : 1);
     const own = [];
@@ -166,7 +166,7 @@
       kinds: chosen("kind").length ? chosen("kind") : ["on_demand"],
       most_devices: read("devices", optional(whole_number)),
       trust: field("trust").value,
-      startup_s: read("startup", startup),
+      startup_s: read("startup", optional(startup)) ?? usual_startup_s(model),
       own,
     });
   };
@@ -252,7 +252,7 @@
       if (document.activeElement !== box && Object.hasOwn(index.models, box.value)) box.value = index.models[box.value].name;
       const model = asked(index);
       if (!ownMethod) field("method").value = FAMILIES.get(model.family).encoder ? "full" : "lora";
-      show(index, model, questionOf(index));
+      show(index, model, questionOf(index, model));
       if (names) answerBox.prepend(el("p", { role: "status" }, names));
     } catch (error) {
       if (mine === turn) complain(error);
@@ -350,7 +350,7 @@
     } else changed(target);
   });
   // The first question of a form is computed while the reader still enters it: its functions are compiled by then.
-  const warmUp = () => load().then((index) => ratesOf(index, asked(index), questionOf(index))).catch(() => {});
+  const warmUp = () => load().then((index) => ratesOf(index, asked(index), questionOf(index, asked(index)))).catch(() => {});
   if (form.contains(document.activeElement)) warmUp();
   else form.addEventListener("focusin", warmUp, { once: true });
   addEventListener("popstate", () => {
