@@ -155,7 +155,8 @@ def estimate(
         tell(
             f"With the training loop of a stack (--stack), by its results on any devices, tokens/s on {_hardware(shown)}: {', '.join(speeds)}."
         )
-    _print_memory(shown, f"with the plan on {_hardware(shown)} and {answer['assumes']}")
+    assumed, [(on, _), *_] = f"with the plan on {_hardware(shown)} and {answer['assumes']}", shown_on
+    _print_memory(shown, assumed, by_torch=on.vendor in {"NVIDIA", "AMD"})
 
 
 def _speed_by_stack(estimate: Callable[..., Iterator[Estimate]], shown: Estimate, asked: Asked) -> dict[str, Range]:
@@ -220,16 +221,15 @@ def _as_in_transformers(optimizer: str) -> str:
 # Tables for readers ---------------------------------------------------------------------------------
 
 
-def _print_memory(shown: Estimate, assumed: str) -> None:
-    """Print the memory of a plan as it is measured, line by line, and with other software stacks."""
+def _print_memory(shown: Estimate, assumed: str, *, by_torch: bool) -> None:
+    """Print the memory of a plan as it is measured, by torch where it measures it, line by line, and with other software stacks."""
     shape, ledger = shown.memory.shape, shown.memory.ledger
     # Without a chosen stack the intervals are those of all.
     by_need = sorted(shown.memory.ledgers, key=lambda name: shown.memory.ledgers[name].needed_low)
     heaviest_stack = max(by_need, key=lambda name: shown.memory.ledgers[name].fit_limits["fits"])
     leanest, heaviest = (f" (with {name})" if len(by_need) > 1 else "" for name in (by_need[0], heaviest_stack))
-    measured = {"needed: a device must have it": (ledger.needed, *shown.memory.needed_interval)} | shown.memory.measured_as(
-        shown.memory_bytes
-    )
+    measured = {"needed: a device must have it": (ledger.needed, *shown.memory.needed_interval)}
+    measured |= shown.memory.measured_as(shown.memory_bytes) if by_torch else {}
     rows = [(name, gib(value), f"{gib(low)}{leanest} to {gib(high)}{heaviest}") for name, (value, low, high) in measured.items()]
     typer.echo("")
     title = f"Memory of {shape.micro_batch} x {shape.sequence_length} tokens per device, {assumed}. With rows of varied lengths, what is reserved nears the upper ends."

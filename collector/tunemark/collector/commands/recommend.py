@@ -165,7 +165,10 @@ def recommend(
         print_json({"question": {"model": card.key} | asdict(question)} | said | asdict(answer))
         return
     workloads = [(each.key, each.method.value, each.data.sequence_length) for each in facts.workloads.values() if each.model == card.key]
-    remarks = [*changes, words.not_fitting(question, answer), words.unknown(answer), words.fill_gap(question, answer, workloads), not_used]
+    # Who asks about machines of his own does not ask about all others.
+    mine = tuple(each for each in answer.no_data if each.accelerator in {offer.accelerator for offer in question.own})
+    rented = answer if named or not machines else replace(answer, too_large=(), no_data=mine)
+    remarks = [*changes, words.not_fitting(question, rented), words.unknown(rented), words.fill_gap(question, rented, workloads), not_used]
     if answer.best is None and not answer.may_exceed and card.key in facts.models:
         query = f"from results select result_id, method, accelerator, accelerator_count, tokens_per_s where model = '{card.key}'"
         remarks.append(f'Results of this model, if there are any: tunemark query "{query}"')
