@@ -107,7 +107,7 @@ def _holds_with_unread(claim: ClaimText, equation: Equation) -> bool:
     return any(
         abs(abs(math.log(number / each)) - abs(math.log(off))) < SLACK
         for number in unread
-        if not any(known.low <= number <= known.high for known in stated)
+        if number and not any(known.low <= number <= known.high for known in stated)
         for each in figures
         for off in missing
         if each and off > 0

@@ -60,10 +60,8 @@ def readings(claim: ClaimText) -> Iterator[PublishedResult]:
         # A step is usually one of the optimizer, but some count micro-steps.
         rows += sorted({int(each.value) for each in amounts(claim, "rows")}, reverse=True)
     choices = product(models, claim.possible_methods, counts, cards, batches or [None], kinds, _lengths(claim), rows or [None])
-    memories, others = (
-        claim.stated("peak_memory_bytes"),
-        tuple(each for each in claim.figures if each.kind != "peak_memory_bytes"),
-    )
+    memories = claim.stated("peak_memory_bytes")
+    others = tuple(each for each in claim.figures if each not in memories)
     # Of several memories any may be that of a device, and none where one is its size.
     meant = [replace(claim, figures=(*others, each)) for each in memories] if len(memories) >= PAIR else [claim]
     return (_record(one, choice) for choice in islice(choices, MOST_READINGS) for one in meant)

@@ -61,12 +61,8 @@ def of_subject(claim: ClaimText) -> ClaimText:
     behind, between = rate.place + len(rate.printed), end <= rate.place < start
     on_first, on_second = (words("on").search(SENTENCE.split(claim.text[behind:each])[0]) for each in (begin, start))
     second = (between and on_second) or (claim.says("base_first") and end <= rate.place)
-    if not (
-        second
-        or on_first
-        or (between and words("subject").search(claim.text[:begin]))
-        or (between and words("on_first").search(claim.text[:begin]))
-    ):
+    first = on_first or (between and any(words(kind).search(claim.text[:begin]) for kind in ("subject", "on_first")))
+    if not (first or second):
         return claim
     counts = claim.counts[bool(second) :][:1] if len(claim.counts) == PAIR else claim.counts
     return replace(claim, devices=(claim.devices[bool(second)],), counts=counts)

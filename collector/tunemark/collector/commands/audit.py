@@ -154,11 +154,12 @@ def judge(text: str, *, as_json: bool) -> None:
     left = list(dict.fromkeys((*judged.left, *claim.left)))
     if as_json:
         shown = [{"rule": each.rule} | asdict(each) for each in judged.findings]
-        print_json({"verdict": judged.verdict, "reason": judged.reason, "read": judged.read, "not_judged": left, "findings": shown})
+        said = {"claim": claim.text, "verdict": judged.verdict, "reason": judged.reason, "read": judged.read}
+        print_json(said | {"not_judged": left, "findings": shown})
         return
     tell(f"{judged.verdict.capitalize()}: {judged.reason}.")
     if len(claims) > 1:
-        tell(f"Of {len(claims)} rows this is the worst: {claim.text}")
+        tell(f"Of {len(claims)} rows, none is worse than this one: {claim.text}")
     read = ", ".join(filter(None, (judged.read, *(each.printed for each in claim.figures if each.printed not in left))))
     unread = "" if claim.models or not claim.devices else " No model was read."
     print_paragraphs(("", f"Read as {read}.{unread}"), *([("", f"Not judged: {', '.join(left)}.")] if left else []))
