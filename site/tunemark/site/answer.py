@@ -175,7 +175,7 @@ def _row(option: Option, question: Question, ends: dict[str, tuple[float, float]
         (
             "Time",
             estimated_duration(option.seconds) + _bar(ends["time"], option.seconds, option.seconds_low, option.seconds_high),
-            f"{words.times(option)}, {significant(rate.tokens_per_s or 0.0)} tokens/s",
+            f"{words.times(option)}, {significant(rate.tokens_per_s or 0.0)}\u00a0tokens/s",
         ),
         ("Price", f"{usd(offer.usd_per_hour * option.instances)}/h", escape(offer.effective_on or "")),
         ("Memory", escape(rate.memory or MISSING), words.amounts(rate)),
