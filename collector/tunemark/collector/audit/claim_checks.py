@@ -489,7 +489,7 @@ def products(claim: ClaimText) -> Iterator[Equation]:
             continue
         side = row.get("side", "")
         # Packed rows are full, and fewer than the samples.
-        if claim.says("packed_rows") and re.match("samples.* seq", row["is"]):
+        if (claim.says("packed_rows") and re.match("samples.* seq", row["is"])) or (claim.says("packed") and row["of"] == "batch_tokens"):
             side = "rows"
         elif claim.says("packed") and side == "rows":
             side = "most"

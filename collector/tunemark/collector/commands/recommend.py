@@ -166,9 +166,11 @@ def recommend(
         return
     workloads = [(each.key, each.method.value, each.data.sequence_length) for each in facts.workloads.values() if each.model == card.key]
     # Who asks about machines of his own does not ask about all others.
-    mine = tuple(each for each in answer.no_data if each.accelerator in {offer.accelerator for offer in question.own})
-    rented = answer if named or not machines else replace(answer, too_large=(), no_data=mine)
-    remarks = [*changes, words.not_fitting(question, rented), words.unknown(rented), words.fill_gap(question, rented, workloads), not_used]
+    mine = {offer.accelerator for offer in question.own}
+    large, unknown = (tuple(each for each in missing if each.accelerator in mine) for missing in (answer.too_large, answer.no_data))
+    asked_of = answer if named or not mine else replace(answer, too_large=large, no_data=unknown)
+    remarks = [*changes, words.not_fitting(question, asked_of), words.unknown(asked_of), words.fill_gap(question, asked_of, workloads)]
+    remarks.append(not_used)
     if answer.best is None and not answer.may_exceed and card.key in facts.models:
         query = f"from results select result_id, method, accelerator, accelerator_count, tokens_per_s where model = '{card.key}'"
         remarks.append(f'Results of this model, if there are any: tunemark query "{query}"')
