@@ -35,6 +35,7 @@ WORTH_SEVERAL_S = 300.0
 MEASURED = {"measured", "reproduced"}
 ALL_METHODS = ("full", "lora", "qlora")
 STARTUP_S = 300.0
+"""Start-up time that is assumed at least: machine, data, weights, compiling."""
 ALIKE = 1.1
 """Rates that differ by less than this factor are shown as one, and so are costs: about the noise between two results of one step."""
 PROVEN = {"direct", "near"}
@@ -164,7 +165,7 @@ class Question:
     trust: Trust = "predicted"
     """`measured`: only rates from measured results; `published`: from any result; `predicted`: predictions too."""
     startup_s: float = STARTUP_S
-    """Assumed time before training starts, billed: machine, data, weights, compiling."""
+    """Assumed time before training starts, billed."""
     own: tuple[Offer, ...] = ()
     """The reader's own machines, with the cost of an hour of use."""
 

@@ -219,9 +219,8 @@ def with_stack(
     machines = [(offer.accelerator, offer.devices) for offer in question.own]
     own = [each for each in fewest_first if each.stacks and (each.accelerator, each.devices) in machines]
     if not own and best is not None and stack != PURE_BF16:
-        hourly_usd = best.offer.usd_per_hour * best.instances
         wanted = question.method == recommendation.ANY or best.instances > 1
-        cheaper = [each for each in offered_all if each.usd_per_hour < hourly_usd] if wanted else []
+        cheaper = [each for each in offered_all if wanted and each.usd_per_hour < best.offer.usd_per_hour * best.instances]
         rates = rates_with(stack) if cheaper else []
         answered = recommendation.recommend(replace(question, software=rates[0].software), rates, cheaper) if rates else None
         room = with_room(question, answered, cheaper) if answered else ""
