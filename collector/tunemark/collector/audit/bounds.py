@@ -26,6 +26,8 @@ FIRST_LORA_TARGETS: dict[str, tuple[str, ...]] = {
     "bert": ("query", "value"),
     "modernbert": ("Wqkv",),
     "deberta-v2": ("query_proj", "value_proj"),
+    "falcon": ("query_key_value",),
+    "gpt_neox": ("query_key_value",),
 } | dict.fromkeys(LATENT, ("kv_b_proj",))
 """Projections for queries and values, which the first LoRA recipes adapted, where a family names them differently."""
 

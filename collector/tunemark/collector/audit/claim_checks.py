@@ -26,7 +26,7 @@ from tunemark.collector.audit.claim_text import (
 )
 from tunemark.collector.audit.evidence import label
 from tunemark.collector.audit.interval import GB_OR_GIB, Interval
-from tunemark.collector.audit.rule import AMBIGUOUS, IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, WORST_FIRST, Finding
+from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, WORST_FIRST, Finding
 from tunemark.collector.audit.rules.catalogue import IDLE, WHOLE_MACHINE
 from tunemark.collector.audit.rules.identities import Equation, number, products_of
 from tunemark.schema.errors import TunemarkError
@@ -79,20 +79,10 @@ def findings_of_text(facts: FactBase, claim: ClaimText, one: ClaimText) -> tuple
     # A figure that one calculation gives is of that; others have factors of something else.
     explained = {each.printed for each in equations if each.holds() and claim.text.count(each.printed) == 1}
     broken = [each for each in equations if not each.holds() and each.printed not in explained and not _holds_with_unread(claim, each)]
-    found = [_of_one_run(claim, replace(each.finding(), rule="claim")) for each in broken]
+    found = [replace(each.finding(), rule="claim") for each in broken]
     checks = (device_facts, limits, model_facts, orders, shortest, states, prices)
     found += [finding for check in checks for finding in check(facts, claim)]
     return sorted(found, key=lambda each: WORST_FIRST[each.verdict]), next(kept, "") or next(_facts_kept(facts, one), "")
-
-
-def _of_one_run(claim: ClaimText, finding: Finding) -> Finding:
-    """Return a broken product as ambiguous if the text has several figures of a kind in it, which may be of several runs."""
-    several = [
-        kind for kind in finding.quantities if len({each.printed for each in claim.figures if each.kind.removesuffix("_each") == kind}) > 1
-    ]
-    if not several or len(finding.quantities) < PAIR:
-        return finding
-    return replace(finding, verdict=AMBIGUOUS, calculation=f"{finding.calculation}, if these figures are of one run")
 
 
 def _holds_with_unread(claim: ClaimText, equation: Equation) -> bool:
@@ -183,8 +173,10 @@ def products(claim: ClaimText) -> Iterator[Equation]:
             side = "rows"
         elif claim.says("packed") and side == "rows":
             side = "most"
-        elif claim.says("mean_length") and row["is"].startswith("samples sequence_length"):
+        elif row["is"].startswith("samples sequence_length") and claim.says("mean_length"):
             side = "mean"
+        elif side == "filled" and claim.says("full_rows") and not claim.says("longest"):
+            side = "time"
         low, high = CLAIMS["loose"].get(side, (1.0, 1.0))
         if row["of"] == "global_batch" and not claim.values("gradient_accumulation"):
             high = math.inf  # rows that are accumulated make the rest of it
@@ -355,7 +347,7 @@ def orders(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
         for printed, ratio, most in (*ratios, *((printed, ratio, times) for printed, ratio in speedups)):
             if ratio.low > most * SUPERLINEAR:
                 why = f"{printed} = {ratio.low:.3g} times the rate with {times:g} times the devices: n devices do at most n times the work of one"
-                yield _finding(SUSPICIOUS, printed, why, "tokens_per_s")
+                yield replace(_finding(SUSPICIOUS, printed, why, "tokens_per_s"), rule="scaling")
 
 
 # Facts ---------------------------------------------------------------------------------------------
@@ -423,15 +415,19 @@ def limits(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
                 yield _finding(SUSPICIOUS, stated.printed, f"large matrix products alone reach at most {ATTAINABLE:.0%} of the peak", kind)
 
 
-def shortest(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
-    """Yield a time in which the tokens of a text, or samples of the fewest, cannot be trained at the attainable share of the peak."""
-    count = max(claim.numbers) if claim.devices and not claim.says("many", "machine") else math.inf
+def shortest(facts: FactBase, claim: ClaimText) -> Iterator[Finding]:
+    """Yield a time in which the tokens of a text, or samples of the fewest, cannot be trained at the attainable share of the peak.
+
+    Devices that are counted, but not named, are the fastest that are known.
+    """
+    counted = claim.devices or claim.counts or claim.other_counts
+    count = max(claim.numbers) if counted and not claim.says("many", "machine") else math.inf
     tokens = [(f"{rows.value:,.0f} samples of {FEWEST} tokens", FEWEST * rows.low) for rows in claim.values("samples")[:1]]
-    # A rate of more than a number is no limit of the time.
-    more = any(rate.high == math.inf for rate in claim.values("tokens_per_s"))
+    # A rate of more than a number is no limit of the time, and nothing else compares one on unnamed devices.
+    more = not claim.devices or any(rate.high == math.inf for rate in claim.values("tokens_per_s"))
     tokens += [(each.printed, each.value.low) for each in claim.stated("tokens")] if more and len(claim.values("tokens")) == 1 else []
     for (amount, fewest), stated in product(tokens, claim.stated("train_time_s")[:1]):
-        least = fewest * _fewest_seconds(claim) / count
+        least = fewest * _fewest_seconds(facts, claim) / count
         if least > stated.value.high:
             why = f"{amount} take {least:,.0f} s at {ATTAINABLE:.0%} of the peak, not {stated.printed}"
             yield _finding(IMPOSSIBLE, stated.printed, why, "train_time_s")
@@ -459,7 +455,7 @@ def prices(facts: FactBase, claim: ClaimText) -> Iterator[Finding]:
     times = (count * time * (1 / HOUR_S) for count, time in product(amounts(claim, "devices"), claim.values("train_time_s")))
     hours, least, most = [*claim.values("device_hours"), *times], min(known, default=(0.0, ""))[0], max(known, default=(math.inf, ""))[0]
     each_rate = _rates_of_each(claim)
-    if not (hours or each_rate) and (fewest := _fewest_seconds(claim)):
+    if not (hours or each_rate) and (fewest := _fewest_seconds(facts, claim)):
         # What physics leaves of the time makes the price of an hour the highest that it can be.
         hours = [tokens * fewest * (1 / HOUR_S) for tokens in claim.values("tokens")]
         each_rate, most = [Interval.exact(1 / fewest)], math.inf
@@ -482,11 +478,13 @@ def prices(facts: FactBase, claim: ClaimText) -> Iterator[Finding]:
             return
 
 
-def _fewest_seconds(claim: ClaimText) -> float:
-    """Return the least device-seconds of a token at the attainable share of the peak, by the cheapest reading; 0 if it is unknown."""
+def _fewest_seconds(facts: FactBase, claim: ClaimText) -> float:
+    """Return the least device-seconds of a token at the attainable share of the peak, by the cheapest reading; 0 without a model."""
     flops = [flop_conventions(model, method, 1)[0] for model, method in product(claim.models, claim.possible_methods)]
-    peaks = [peak for _, peak in _peaks(claim, Dtype.FP8)]
-    return min(flops) / (max(peaks) * ATTAINABLE) if flops and peaks else 0.0
+    peaks = [peak for _, peak in _peaks(claim, Dtype.FP8)] or [
+        max(card.peak_tflops.values(), default=0.0) * 1e12 for card in facts.accelerators.values()
+    ]
+    return min(flops) / (max(peaks) * ATTAINABLE) if flops else 0.0
 
 
 def _near(stated: Stated, share: float, *known: float) -> bool:
@@ -504,10 +502,7 @@ def model_facts(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
             # A small part of the model is of something else, such as the adapters.
             if stated.value.value > SMALL_PART * count.total and not _near(stated, NAMED_SHARE, *whole):
                 yield _finding(INCONSISTENT, stated.printed, f"{model.name} has {count.total:,} parameters")
-        owner = re.search(r"([\w.-]+)['\u2019]s vocab", claim.text)
-        known = claim.stated("vocabulary") if owner is None or owner[1].lower() in model.name.lower() else []
-        # Beside that of the model, others are of other models.
-        for stated in () if any(_near(each, NAMED_SHARE, model.vocabulary) for each in known) else known:
+        for stated in claim.stated("vocabulary"):
             if not _near(stated, NAMED_SHARE, model.vocabulary):
                 yield _finding(INCONSISTENT, stated.printed, f"{model.name} has a vocabulary of {model.vocabulary:,} tokens")
 
@@ -559,7 +554,7 @@ def parts(claim: ClaimText) -> Iterator[Equation]:
         sizes = [(n, each, total * Interval(each, each, most) * (1 / n)) for n, (each, most) in product(claim.numbers, known[part])]
         ways = [(f"{total.value:,.4g}B parameters x {each:g} bytes{f' / {n}' if n > 1 else ''}", size) for n, each, size in sizes]
         way, right = min(ways, key=lambda each: _misses(each, stated.value * (1 / GB))), stated.value * (1 / GB)
-        yield Equation((CLAIM,), ("peak_memory_bytes",), stated.printed, (way,), right, f"the {part} in GB", GB_OR_GIB)
+        yield Equation((CLAIM,), (), stated.printed, (way,), right, f"the {part} in GB", GB_OR_GIB)
 
 
 def states(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
@@ -574,8 +569,6 @@ def states(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
     total, devices = int(claim.sized) or count_parameters(claim.models[0]).total, max(claim.counts, default=0 if claim.says("many") else 1)
     largest = sorted((card for variants in claim.devices for card in variants), key=lambda card: card.memory_gib or math.inf)[-1:]
     held = [(stated.printed, stated.value.high * GIB / GB) for stated in claim.stated("peak_memory_bytes")]
-    if len(held) >= PAIR:
-        return  # any of them may be of something else
     for printed, memory in held or [(f"{card.memory_gib} GiB", (card.memory_gib or math.inf) * GIB) for card in largest]:
         needed = each * total / max(devices, 1)
         if devices and memory < needed:

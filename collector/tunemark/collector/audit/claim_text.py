@@ -19,7 +19,7 @@ from tunemark.schema.facts.any_model import model_of_size, size_in_words
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.names import sold_with, with_memory, words_of
-from tunemark.schema.formats import GIB, SIZES
+from tunemark.schema.formats import GB, GIB, SIZES
 from tunemark.schema.option_rates import TRAINED
 from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.physics.families import FAMILIES
@@ -52,6 +52,8 @@ MOST_IN_NODE = 16
 """Devices of a machine at most; a larger number is that of all machines."""
 LITTLE_LESS = 0.8
 """Share of a figure that `just under` it may be."""
+SAME_SIZE = 0.03
+"""Share by which the size of a device may be rounded."""
 FEWEST = 8
 """Tokens that a sample has at least."""
 FEWEST_OF_JOB = 20_000
@@ -100,6 +102,8 @@ class ClaimText:
     figures: tuple[Stated, ...] = ()
     left: tuple[str, ...] = ()
     """Numbers that were not understood, with the word after them."""
+    several: frozenset[str] = frozenset()
+    """Kinds of figures of which the whole text has several, and `models`, `methods` or `devices` if it names several of these."""
 
     @property
     def misfits(self) -> bool:
@@ -203,7 +207,7 @@ def rows_of(text: str) -> list[str]:
     """Return each row of a table in Markdown, or of a list, in words behind what stands before all of them; without several rows the text alone."""
     lines = [line.strip() for line in text.strip().splitlines() if line.strip() and not RULE.fullmatch(line.strip())]
     items = [(place, place + 1, match[1]) for place, line in enumerate(lines) if (match := ITEM.match(line))]
-    tables = [(place, [cell.strip() for cell in line.strip("|").split("|")]) for place, line in enumerate(lines) if line.startswith("|")]
+    tables = [(place, [cell.strip() for cell in line.strip("|").split("|")]) for place, line in enumerate(lines) if "|" in line]
     if len(tables) > PAIR:
         (first, heads), *rows = tables
         items = [(first, place + 1, ", ".join(_cell(*each) for each in zip(heads, row, strict=False) if each[1])) for place, row in rows]
@@ -254,7 +258,7 @@ def read_claim(facts: FactBase, text: str) -> ClaimText:
             with suppress(TunemarkError):
                 if found := model_of_size(cards, size[1]):
                     sized[_number(size[1]) or 0.0] = found.model_copy(update={"name": size_in_words(found, size[1])})
-    return ClaimText(
+    claim = ClaimText(
         text=text,
         models=models or tuple(sized.values()),
         sizes=tuple(sized),
@@ -270,6 +274,19 @@ def read_claim(facts: FactBase, text: str) -> ClaimText:
         figures=figures,
         left=tuple(match[0].strip(" ,") for match in words("unread").finditer(words("version").sub(" ", scan.rest))),
     )
+    return replace(claim, several=_several(claim))
+
+
+def _several(claim: ClaimText) -> frozenset[str]:
+    """Return the kinds of which a text has several, beside the sizes of its devices."""
+    sizes = [n * (card.memory_gib or 0) * unit for cards in claim.devices for card in cards for n in claim.numbers for unit in (GB, GIB)]
+    found = dict[str, set[str]]()
+    for each in claim.figures:
+        of_device = each.kind == "peak_memory_bytes" and any(math.isclose(each.value.value, size, rel_tol=SAME_SIZE) for size in sizes)
+        if each.kind not in CLAIMS["kinds"]["by_model"] and not of_device:
+            found.setdefault(each.kind.removesuffix("_each"), set()).add(f"{each.value.value:.3g}")
+    named = {"models": claim.models, "methods": claim.methods, "devices": claim.devices}
+    return frozenset(kind for kind, values in (found | named).items() if len(values) >= PAIR)
 
 
 def _named(text: str, table: str) -> list[str]:

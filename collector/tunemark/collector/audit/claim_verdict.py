@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from tunemark.collector.audit.bounds import dense_peak, flop_conventions, least_flop_per_token, utilisation, weight_bytes
+from tunemark.collector.audit.bounds import dense_peak, flop_conventions, least_flop_per_token, weight_bytes
 from tunemark.collector.audit.claim_checks import CHEAP, DEAR, SLACK, changes, findings_of_text
 from tunemark.collector.audit.claim_comparison import USUAL_DEVICES, against_entries, against_model, compared, is_of_mlperf, usd_per_hour
 from tunemark.collector.audit.claim_records import meanings, readings
@@ -21,7 +21,7 @@ from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.load import audited_record, load_evidence
 from tunemark.collector.audit.printed_figures import WORDS, narrow_format
 from tunemark.collector.audit.rule import AMBIGUOUS, IMPOSSIBLE, SUSPICIOUS, WORST_FIRST, Finding, audit
-from tunemark.collector.audit.token_rates import plain_rate, token_rates
+from tunemark.collector.audit.token_rates import plain_rate
 from tunemark.collector.predict.estimate import range_of, read_evidence
 from tunemark.schema.facts.cards import APPLE, AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
@@ -41,7 +41,7 @@ from tunemark.schema.vocabulary import FITS, AuditVerdict, Dtype, Method, Softwa
 NOT_JUDGED, PLAUSIBLE = "not judged", "plausible"
 NOTHING = len(AuditVerdict)
 """Place of these verdicts, which the audit does not have: behind the mildest."""
-DIVIDED = ("tokens_per_s", "tokens_per_s_each", "peak_memory_bytes")
+DIVIDED = ("tokens_per_s", "tokens_per_s_each")
 """Kinds of figures of which a text states one for each of several devices, methods or models."""
 SLOW = 5
 """Factor below the interval predicted under which no padding, slow link or other work explains a rate."""
@@ -52,8 +52,10 @@ OUTSIDE = {"below": "padding, a slow link or other work in the same time", "abov
 """What leaves a rate possible that is beside the interval predicted, but not beyond what the audit accepts."""
 BY_SHAPE = ("utilisation-and-memory", "memory-needs")
 """Rules that need the length of the rows, the second one on a single device."""
-BY_PHYSICS = ("utilisation", "attainable")
-"""Rules that compare a rate with the peak of its devices."""
+BY_PHYSICS = ("utilisation", "attainable", "memory-needs", "scaling")
+"""Rules that compare figures with what devices can do at the most, or with what a step needs at the least."""
+RUN = frozenset({"models", "methods", "devices"})
+"""What a text names of a run, beside its figures."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,7 @@ def _best(verdicts: Iterable[Judged]) -> Judged:
 def _verdict(facts: FactBase, claim: ClaimText, one: ClaimText, known: Callable[[], KnownRates]) -> Judged:
     """Return the verdict on a claim and on it with one variant of its devices, with all findings on it and on its best reading."""
     own, kept = findings_of_text(facts, claim, one)
+    own = [_of_one_run(claim, each) for each in own]
     if other := claim.other_work:
         names = [*(each.name for each in claim.models), *(each[0].name for each in claim.devices)]
         best, kept = Judged(f"this is a claim about {other}, and only supervised training is judged", read=", ".join(names)), ""
@@ -123,13 +126,26 @@ def _verdict(facts: FactBase, claim: ClaimText, one: ClaimText, known: Callable[
     return replace(best, verdict=verdict, reason="; ".join(filter(None, (*worst, told, "" if worst else kept))), findings=findings)
 
 
+def _of_one_run(claim: ClaimText, finding: Finding) -> Finding:
+    """Return a finding as ambiguous if it rests on one of several figures, models, methods or devices, which may be of several runs.
+
+    What physics excludes is so in each of them, and what compares all figures of a kind needs no choice.
+    """
+    printed, figures = f"{finding.claim} {finding.calculation}", dict[str, list[bool]]()
+    for each in claim.figures:
+        figures.setdefault(each.kind.removesuffix("_each"), []).append(each.printed in printed)
+    kinds = {*finding.quantities, *(kind for kind, used in figures.items() if any(used))}
+    kinds |= {*RUN, "batch", "sequence_length"} if finding.rule == "predicted-rate" else set()
+    kinds -= {kind for kind, used in figures.items() if all(used)}
+    if finding.rule in BY_PHYSICS or not kinds & claim.several:
+        return finding
+    return replace(finding, verdict=AMBIGUOUS, calculation=f"{finding.calculation}, if these figures are of one run")
+
+
 def _best_reading(facts: FactBase, claim: ClaimText, known: Callable[[], KnownRates]) -> Judged:
     """Return the verdict on the reading of a claim that holds up best."""
     judged = ((record.conditions.method, _judged(facts, claim, record, known)) for record in readings(claim))
-    # Another method than those named may explain a memory, but no rate because nothing is known about it.
-    open_rate = not _states_rate(claim) or claim.stated("peak_memory_bytes")
-    open_method = not claim.methods or bool(open_rate and not claim.says("sixteen_bits"))
-    best = _best(each for method, each in judged if open_method or method in claim.methods or each.verdict != NOT_JUDGED)
+    best = _best(each for method, each in judged if method in claim.methods or not claim.methods or each.verdict != NOT_JUDGED)
     if claim.sized:
         model = claim.models[0]
         best = replace(best, read=best.read.replace(facts.models[model.key].name, model.name, 1))
@@ -152,7 +168,7 @@ def _states_rate(claim: ClaimText) -> bool:
 
 
 def _of_each(claim: ClaimText) -> list[ClaimText]:
-    """Return a claim about several devices, methods or models, with a rate or a memory each, as one claim for each, in the order of the text."""
+    """Return a claim about several devices, methods or models, with a rate each, as one claim for each, in the order of the text."""
     several: dict[str, list[dict[str, Any]]] = {
         "devices": [{"devices": (each,)} for each in claim.devices],
         "methods": [{"methods": (way.method,)} for *_, way in methods_of(claim)],
@@ -161,7 +177,7 @@ def _of_each(claim: ClaimText) -> list[ClaimText]:
     }
     pairs = [each for each in several.values() if len(each) >= PAIR]
     count = len(pairs[0]) if len(pairs) == 1 and len(claim.counts) < PAIR else 0
-    # Each has one figure of every kind that has as many; a memory may else be of any.
+    # Each has one figure of every kind that has as many; a memory may be of any.
     of_each = {kind for kind in (*DIVIDED, "step_time_s", "train_time_s", "cost_usd") if len(claim.stated(kind)) == count}
     if not count or of_each.isdisjoint(DIVIDED):
         return [of_subject(claim)]
@@ -196,7 +212,9 @@ def _judged(facts: FactBase, claim: ClaimText, record: PublishedResult, known: C
     if model and predicted.verdict == NOT_JUDGED and not _states_rate(claim):
         predicted = _priced(facts, claim, run, model, [card] if card else [], known) or predicted
     expected = {run.id: predicted.expected} if predicted.expected else {}
-    findings = tuple(audit(Evidence((run,), (), facts, (record,), expected)))
+    findings = tuple(_of_one_run(claim, each) for each in audit(Evidence((run,), (), facts, (record,), expected)))
+    if predicted.verdict == SUSPICIOUS and claim.several & {*RUN, *DIVIDED, "peak_memory_bytes"}:
+        predicted = replace(predicted, verdict=AMBIGUOUS.value)
     memory = run.claims.get("peak_memory_bytes")
     # Of several devices, it is the weights alone that are doubted.
     by_shape = BY_SHAPE if run.devices == 1 else BY_SHAPE[:1]
@@ -206,7 +224,7 @@ def _judged(facts: FactBase, claim: ClaimText, record: PublishedResult, known: C
         findings = tuple(each for each in findings if each not in doubts)
     verdict: str = min((*(each.verdict.value for each in findings), predicted.verdict), key=_place)
     # What physics excludes or questions needs no comparison that does not.
-    excluded = any(each.rule in BY_PHYSICS for each in findings) and predicted.side == "within"
+    excluded = any(each.rule in BY_PHYSICS[:2] for each in findings) and predicted.side == "within"
     reason = "" if excluded else predicted.reason
     if verdict == PLAUSIBLE and predicted.side in OUTSIDE:
         reason += f", which {'offload to the host' if run.offloads_to_host else OUTSIDE[predicted.side]} can explain"
@@ -243,7 +261,6 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
     rates, known = _speeds(claim, run, model, card, fitted, asked)
     share = _of_peak(run, model, card, rate) if rate and not claim.stated("mfu") else ""
     rate = rate or _rate_of_mfu(claim, run, model, card, list(known.values()))
-    above = _above_bf16(run)
     if rate and known:
         # The software is not stated: it is taken to be of the level with the nearest rate.
         software = min(known, key=lambda level: abs(math.log(known[level].value / rate.value)))
@@ -252,11 +269,11 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
         within = likely.low <= rate.value <= likely.high or significant(rate.value) in {low, high}
         side = "within" if within else "below" if rate.value < likely.low else "above"
         predicted = f"the 90% interval predicted for {software} software{', the nearest level' if len(known) > 1 else ''}{share}"
-        reason = "; ".join(filter(None, (above, f"{rate.printed} is {side} {low} to {high} around {middle}, {predicted}")))
-        if (side != "within" or above) and (ran := _ran(claim, run, model, rate.value, fitted, slow=side == "below")):
+        reason = f"{rate.printed} is {side} {low} to {high} around {middle}, {predicted}"
+        if side != "within" and (ran := _ran(claim, run, model, rate.value, fitted, slow=side == "below")):
             return Judged(f"{reason}, but {ran}", PLAUSIBLE)
         if derived is not None and derived.quantity != "tokens" and side != "within":
-            return Judged(reason, SUSPICIOUS if above else NOT_JUDGED)  # rows may be shorter
+            return Judged(reason)  # rows may be shorter
         # Other software may be faster, and a narrower format by as much as its peak is higher; a whole time may hold twice that of training, or be `under 3 hours`.
         narrow = card.peak_tflops.get(narrow_format(stated.precision) or Dtype.BF16, 0.0)
         times = max(1.0, narrow / card.peak_tflops.get(Dtype.BF16, math.inf)) if side == "above" else 1.0
@@ -267,7 +284,7 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
         more = more or not all(each.low for each in claim.values("train_time_s"))
         longer = side == "below" and (more or rate.value > likely.low / SLOW)
         expected = None if within or faster or longer else (rate.value / times, likely)
-        return Judged(reason, SUSPICIOUS if above else PLAUSIBLE, expected=expected, side=side)
+        return Judged(reason, PLAUSIBLE, expected=expected, side=side)
     # The memory model knows plain software, whole rows, NVIDIA's 4-bit weights, and adapters of all experts.
     unlike = {"software", "sequence_parallel", "quantisation"} & settings.keys() or card.vendor == APPLE or model.experts
     modelled = not (known or unlike or run.offloads_to_host or method is not stated.method or claim.says("few_states"))
@@ -296,8 +313,7 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
     )
     host = "it offloads to the host" if run.offloads_to_host else f"the memory of {card.vendor} devices is not predicted"
     why = next((each.reason for each in rates if rate and each.reason), host if memory else unstated)
-    reason = "; ".join(filter(None, (above, f"it is not compared with other results: {why}")))
-    return Judged(reason, SUSPICIOUS if above else NOT_JUDGED)
+    return Judged(f"it is not compared with other results: {why}")
 
 
 def _speeds(
@@ -442,14 +458,3 @@ def _fitting(
         return Judged(f"{MISFIT}{lacking} by the memory model", SUSPICIOUS if run.devices == 1 else AMBIGUOUS)
     ending = "" if fit in FITS else f"; with {others[0]} it fits" if others else ", and may not fit"
     return Judged(f"{reason}{ending}", PLAUSIBLE)
-
-
-def _above_bf16(run: AuditedResult) -> str:
-    """Return the shares of the peaks that a rate in no stated format needs, if it is possible in fp8 alone; "" otherwise."""
-    if run.conditions.precision:
-        return ""
-    bf16_run, fp8_run = (replace(run, conditions=run.conditions.model_copy(update={"precision": each})) for each in ("bf16", "fp8"))
-    for rate in token_rates(run):
-        if (bf16 := utilisation(bf16_run, rate)) and (fp8 := utilisation(fp8_run, rate)) and bf16[0].low > 1 >= fp8[0].low:
-            return f"{bf16[0].low:.0%} of the bf16 peak: impossible unless it ran in fp8 ({fp8[0].low:.0%})"
-    return ""
