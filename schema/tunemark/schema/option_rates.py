@@ -336,6 +336,9 @@ def cautions(model: ModelCard, length: int, tokens: float = 0.0) -> str:
     package, in_triton, _ = _kernels(model)
     own = "; memory is that of transformers' own code, which needs more" if in_triton else ""
     said = [f"Predicted speeds of {model.name} assume that {package} is installed{own}."] if package else []
+    if FAMILIES[model.family].every_expert:
+        each_token = f"transformers multiplies each token with all {model.experts} experts of {model.name}"
+        said.append(f"{each_token}: software that does not, which counts as tuned, is several times as fast.")
     each = tokens / count_parameters(model).total
     if each >= PRE_TRAINING:
         said.append(f"{each:,.0f} tokens for each parameter are pre-training, not fine-tuning.")

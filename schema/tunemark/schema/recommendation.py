@@ -36,6 +36,8 @@ MEASURED = {"measured", "reproduced"}
 ALL_METHODS = ("full", "lora", "qlora")
 STARTUP_S = 300.0
 """Start-up time that is assumed at least: machine, data, weights, compiling."""
+DAY_S = 24 * HOUR_S
+"""Reservations are sold by whole days (Capacity Blocks in docs.aws.amazon.com/AWSEC2/latest/UserGuide/capacity-blocks-purchase), used or not."""
 ALIKE = 1.1
 """Rates that differ by less than this factor are shown as one, and so are costs: about the noise between two results of one step."""
 PROVEN = {"direct", "near"}
@@ -330,7 +332,7 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
     # Several instances that save minutes are no better value than one.
     apart = question.objective == "value" and len(single) > 0
     ordered = in_order(single if apart else recommended, question.objective)
-    ranked = with_ranks(ordered if question.accelerators else diverse(ordered), question)
+    ranked = with_ranks(ordered, question)
     if ranked:
         compared = measure(ranked, question.objective)
         # Without a result on an accelerator its rate is a prediction alone: the first that has one comes before it, unless the reader names or owns it.
@@ -342,6 +344,7 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
         # What costs the same takes less time, and what takes the same costs less.
         first = min(equal, key=lambda option: option.usd if question.objective == "fastest" else option.seconds)
         ranked = [first, *(option for option in ranked if option is not first)]
+        ranked = ranked if question.accelerators else diverse(ranked)
     ranked += [option for option in in_order(recommended, question.objective) if apart and option.instances > 1]
     proven = next((number for number, option in enumerate(ranked) if option.rate.evidence in PROVEN), None)
     alone = [option for option in ranked if option.instances == 1] or ranked
@@ -463,12 +466,13 @@ def _option(question: Question, rate: Rate, offer: Offer, instances: int, fittin
     speeds = (rate.tokens_per_s, rate.tokens_per_s_high, rate.tokens_per_s_low)
     middle, low, high = (question.startup_s + question.tokens / speed for speed in speeds)
     usd_per_s = offer.usd_per_hour * instances / HOUR_S
-    limited = (("deadline", question.deadline_s, middle, high), ("budget", question.budget_usd, middle * usd_per_s, high * usd_per_s))
+    paid = (math.ceil(each / DAY_S) * DAY_S if offer.kind == "reserved" else each for each in (middle, low, high))
+    usd, usd_low, usd_high = (each * usd_per_s for each in paid)
+    limited = (("deadline", question.deadline_s, middle, high), ("budget", question.budget_usd, usd, usd_high))
     limits = [name for name, limit, _, pessimistic in limited if limit is not None and pessimistic > limit]
     exceeds = [name for name, limit, likely, _ in limited if limit is not None and likely > limit]
     if rate.memory == "unsure":
         limits.append("memory")
-    usd, usd_low, usd_high = (each * usd_per_s for each in (middle, low, high))
     return Option(rate, offer, instances, middle, low, high, usd, usd_low, usd_high, tuple(limits), tuple(exceeds), fitting=fitting)
 
 
@@ -539,5 +543,9 @@ def _spread(option: Option, startup_s: float) -> float:
 
 
 def preferred(option: Option) -> tuple[bool, bool, bool, bool]:
-    """Return the properties that put one of several options within error first: sure memory, an accelerator with results, a single instance, results of the step."""
-    return option.rate.memory == "fits", option.rate.seen, option.instances == 1, option.rate.evidence in PROVEN
+    """Return the properties that put one of several options within error first: sure memory, an accelerator with results, a single instance, results of the step.
+
+    The reader's own hardware is at hand, and needs no results to be tried first.
+    """
+    own = option.offer.kind == "owned"
+    return option.rate.memory == "fits", option.rate.seen or own, option.instances == 1, option.rate.evidence in PROVEN or own

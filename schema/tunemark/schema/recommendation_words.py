@@ -78,7 +78,8 @@ def times(option: recommendation.Option) -> str:
 
 def costs(option: recommendation.Option) -> str:
     """Return the interval of the cost; empty for what costs nothing."""
-    return f"{estimated_usd(option.usd_low)} to {estimated_usd(option.usd_high)}" if option.usd else ""
+    ends = dict.fromkeys((estimated_usd(option.usd_low), estimated_usd(option.usd_high)))
+    return " to ".join(ends) if option.usd else ""
 
 
 def evidence(option: recommendation.Option) -> str:
@@ -239,6 +240,10 @@ def with_stack(
     if other is None:
         room = with_room(question, answered, offered_all)
         return f"With {name} it fits on {room}, and its speed is not known." if room else ""
+    if best is not None and hardware(best) == hardware(other):
+        # It changes the answer if fewer of them are enough, for less.
+        fewer = [each for each in answered.ranked if each.offer.accelerator == best.offer.accelerator and each.devices < best.devices]
+        other = min(fewer, key=lambda each: each.usd, default=other)
     if best is not None and recommendation.in_order([best, other], question.objective)[0] is best:
         return ""
     return f"With {name}: {offered(question, other)}, {time_and_cost(other)}, with {states(other.rate)}."
@@ -441,7 +446,10 @@ def alternatives(question: recommendation.Question, answer: recommendation.Answe
         if number:
             picks = ", ".join(PICKS[pick] for pick, place in answer.picks.items() if place == number)
             why = why_later(option, answer.ranked[0]) if number == answer.picks[question.objective] else ""
-            lines.append(f"{picks[0]}{picks[1:].lower()}: {offered(question, option)}, {time_and_cost(option)}{f'; {why}' if why else ''}.")
+            needed = f" {option.offer.caution}" if option.offer.caution else ""
+            lines.append(
+                f"{picks[0]}{picks[1:].lower()}: {offered(question, option)}, {time_and_cost(option)}{f'; {why}' if why else ''}.{needed}"
+            )
     return lines
 
 
@@ -582,6 +590,7 @@ def _listed(names: list[str], most: int = SHOWN) -> str:
 def startup(question: recommendation.Question) -> str:
     """Return the time that is assumed until training runs, and that spot instances may not last."""
     withdrawn = " Spot instances can be withdrawn while a job runs." if "spot" in question.kinds else ""
+    withdrawn += " Reservations are paid for whole days, used or not." if "reserved" in question.kinds else ""
     assumed = (
         f"Includes an assumed {estimated_duration(question.startup_s)} of start-up." if question.startup_s else "Start-up is not included."
     )

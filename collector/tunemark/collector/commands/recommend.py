@@ -233,7 +233,7 @@ def _not_offered(
             have = f" (they have {', '.join(map(str, numbers))})" if numbers else ""
             kinds = "" if numbers or not others else f" (--kind {' or '.join(others)} has some)"
             why = f"no offer that the question allows has {f'{count} x ' if count else ''}{card.name}{have}{kinds}"
-        say(f"tunemark: {ui.ACCELERATOR}: {why}; its time is given as your own")
+        say(f"tunemark: {ui.ACCELERATOR}: {why}; its time is given as if it were yours")
         yield card, count
 
 
@@ -277,7 +277,9 @@ def _own(card: AcceleratorCard, devices: int, figures: str | None) -> Offer:
             usd = {name: _usd(figures, cost) for name, cost in given.items()}
             watts = usd["watts"] / devices if "watts" in usd else card.tdp_w
             if usd.get("electricity") and not watts:
-                raise TunemarkError("--owned", figures, f"the power of {card.name} is not known; give it too: {figures.strip()},watts=60")
+                raise TunemarkError(
+                    "--owned", figures, f"the power of {card.name} is not known; give its watts too: {figures.strip()},watts=W"
+                )
             hourly = usd.get("usd_per_hour", 0.0) + devices * (watts or 0.0) / 1000 * usd.get("electricity", 0.0)
         else:
             owned = parse_owned(figures, f"usd_per_hour=0.20, or {EXAMPLE}")
