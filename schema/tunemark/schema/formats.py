@@ -2,6 +2,7 @@
 
 import math
 import re
+from functools import partial
 
 GIB = 2**30
 MIB = 2**20
@@ -73,11 +74,6 @@ def binary(value_bytes: float) -> str:
     return gib(value_bytes) if value_bytes >= GIB / 10 else f"{significant(value_bytes / MIB)} MiB"
 
 
-def gb(value_bytes: float) -> str:
-    """Return bytes as GB (10^9)."""
-    return f"{significant(value_bytes / GB)} GB"
-
-
 def duration(value_s: float) -> str:
     """Return seconds as `83 ms`, `4.7 s`, `12 min 05 s` or `2 h 15 min`."""
     if value_s < 1:
@@ -118,24 +114,19 @@ def flop(value: float) -> str:
     return with_prefix(value, "FLOP")
 
 
-def flop_per_s(value: float) -> str:
-    """Return floating-point operations per second."""
-    return with_prefix(value, "FLOP/s")
+flop_per_s, joules = (partial(with_prefix, unit=unit) for unit in ("FLOP/s", "J"))
+"""Return floating-point operations per second, and an energy in joules."""
 
 
-def joules(value: float) -> str:
-    """Return an energy in joules."""
-    return with_prefix(value, "J")
+def with_unit(value: float, unit: str, size: float = 1) -> str:
+    """Return a value in a unit of this size: 48e9 -> `48 GB`."""
+    return f"{significant(value / size)}{unit}"
 
 
-def watts(value: float) -> str:
-    """Return a power in watts."""
-    return f"{significant(value)} W"
-
-
-def gb_per_s(value: float) -> str:
-    """Return bytes per second in GB/s."""
-    return f"{significant(value / 1e9)} GB/s"
+watts, ratio = (partial(with_unit, unit=unit) for unit in (" W", "x"))
+"""Return a power in watts, and a ratio: `3.95x`."""
+gb, gb_per_s = (partial(with_unit, unit=unit, size=GB) for unit in (" GB", " GB/s"))
+"""Return bytes as GB (10^9), and bytes per second."""
 
 
 def percent(value: float) -> str:
@@ -151,11 +142,6 @@ def usd(value: float) -> str:
 def estimated_usd(value: float) -> str:
     """Return an estimated cost: with cents below 100 dollars, with three significant digits above."""
     return usd(value) if value < 100 else f"${significant(value)}"  # noqa: PLR2004 - three digits show whole dollars
-
-
-def ratio(value: float) -> str:
-    """Return a ratio: `3.95x`."""
-    return f"{significant(value)}x"
 
 
 def counted(number: int, what: str) -> str:

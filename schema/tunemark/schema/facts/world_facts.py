@@ -15,7 +15,7 @@ from pydantic import Field
 
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.cards import ModelFamily
-from tunemark.schema.records.base import Day, Frozen, Key, PackageVersion, Pattern, PositiveCount, ResultId, Source, Text, consistency
+from tunemark.schema.records.base import Day, Frozen, Key, PackageVersion, PositiveCount, ResultId, Source, Text, consistency
 from tunemark.schema.vocabulary import Dtype, SoftwareLevel
 
 
@@ -189,15 +189,15 @@ class SharedName(Sourced):
     variants: tuple[Variant, ...] = Field(min_length=2)
 
 
-def applies(when: Mapping[str, str], value_of: Callable[[str], object]) -> bool:
+def applies(when: Mapping[str, re.Pattern[str]], value_of: Callable[[str], object]) -> bool:
     """Return True if each value named in `when` matches its regular expression as a whole."""
-    return all(re.fullmatch(pattern, str(value_of(name))) for name, pattern in when.items())
+    return all(pattern.fullmatch(str(value_of(name))) for name, pattern in when.items())
 
 
 class MemoryLever(Frozen):
     """Fields of `TrainingShape` for the results whose conditions match."""
 
-    when: dict[str, Pattern] = Field(default_factory=dict)
+    when: dict[str, re.Pattern[str]] = Field(default_factory=dict)
     """Condition or setting -> regular expression that its value matches as a whole. Without any: all results of the document."""
     shape: dict[str, bool | int | float | Text | tuple[Text, ...]]
     """Field of `TrainingShape` -> value."""
@@ -225,7 +225,7 @@ class Software(Frozen):
 
     source: Text
     """The document, or the harness of converted results."""
-    when: dict[str, Pattern] = Field(default_factory=dict)
+    when: dict[str, re.Pattern[str]] = Field(default_factory=dict)
     """Condition, setting or `section` -> regular expression that its value matches as a whole. Without any: all results."""
     name: Text | None = None
     """Name of this software, where a document has more than one; by default the document."""
