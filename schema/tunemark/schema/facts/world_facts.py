@@ -64,13 +64,6 @@ class VersionSeries(Frozen):
     versions: tuple[Text, ...]
     source: Source
 
-    @consistency
-    def _of_the_prefix(self) -> Iterator[str]:
-        number = re.search(r"\d+(?:\.\d+)*$", self.prefix)
-        strange = [each for each in self.versions if number and each != number[0] and not each.startswith(f"{number[0]}.")]
-        if strange:
-            yield f"versions has {strange[0]!r}, no version of {self.prefix}; correct it or the prefix"
-
 
 class TokenLengths(Sourced):
     """Lengths of the rows of a dataset in tokens, before truncation and padding."""
