@@ -26,10 +26,11 @@ TIME = r"(\d+(?:\.\d+)?)(seconds?|minutes?|min|hours?|days?|weeks?|s|m|h|d|w)"
 def whole_number(text: str) -> int:
     """Return a whole number of 1 or more from text such as `10000`, `82k`, `10M` or `1.5 billion`. Raises ValueError with the fix."""
     match = re.fullmatch(r"(\d+(?:_\d+|,\d{3})*(?:\.\d+)?(?:e\d{1,2})?|\.\d+)\s*([a-z]*)", text.strip().lower())
-    value = whole_product(match[1], SIZES[match[2]]) if match and match[2] in SIZES else None
-    if value is None:
+    value = float(match[1].replace(",", "").replace("_", "")) * SIZES[match[2]] if match and match[2] in SIZES else 0.0
+    # 1.1 x 10^9 is not exact.
+    if value < 1 or not math.isclose(value, round(value)):
         raise ValueError("must be a whole number of 1 or more, such as 500, 2k or 10M")
-    return value
+    return round(value)
 
 
 def tokens_in_row(text: str) -> int:
@@ -46,13 +47,6 @@ def seconds_of(text: str) -> float:
     if not value or "".join(part[0] for part in parts) != compact:
         raise ValueError("must be a time above 0 with its unit, such as 90min, 2h or 1.5d")
     return value
-
-
-def whole_product(number: str, size: float) -> int | None:
-    """Return a written number times a size, or None if that is not a whole number of 1 or more."""
-    value = float(number.replace(",", "").replace("_", "")) * size
-    # 1.1 x 10^9 is not exact.
-    return round(value) if value >= 1 and math.isclose(value, round(value)) else None
 
 
 def significant(value: float, digits: int = 3) -> str:

@@ -4,7 +4,6 @@ One file per kind in data/known, each fact with its source.
 """
 
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from itertools import pairwise
@@ -271,15 +270,8 @@ class WorldFacts(Frozen):
 
     def requirements_of(self, library: str, version: Version) -> dict[str, Requirement]:
         """Return the requirements of a version of a library: `python` or a library -> requirement. Empty where they are unknown."""
-        return {entry.needs: entry for since, entry in self._requirements_by_library.get(library, ()) if since <= version}
-
-    @cached_property
-    def _requirements_by_library(self) -> dict[str, list[tuple[Version, Requirement]]]:
-        """Requirements with their first version, oldest first, by library."""
-        found: dict[str, list[tuple[Version, Requirement]]] = defaultdict(list)
-        for entry in sorted(self.requirements, key=lambda entry: Version(entry.since)):
-            found[entry.library].append((Version(entry.since), entry))
-        return found
+        oldest_first = sorted((Version(entry.since), place) for place, entry in enumerate(self.requirements) if entry.library == library)
+        return {self.requirements[place].needs: self.requirements[place] for since, place in oldest_first if since <= version}
 
     def memory_reading(self, source: str) -> MemoryConvention:
         """Return the convention by which the memory figures of a document are read. By default they are taken as printed."""

@@ -182,10 +182,13 @@ def physics(submission: Submission, derived: Derived, model: ModelCard | None, a
     ledger = step_flops(submission, model, work)
     step_s = work.seconds / work.steps
     peak, hardware_peak = (peak_flop_per_s(submission, accelerator, ledger, recomputed=recomputed) for recomputed in (False, True))
+    # PaLM's count is that of rows of the mean width.
+    width = max(1, round(work.slot_tokens / work.rows)) if work.rows else submission.plan.data.sequence_length
+    row = replace(shape_of_plan(submission.plan, model), micro_batch=1, sequence_length=width)
     figures = {"model_flop_per_s": Known(ledger.model_flops / step_s, UTILISATION["model_flop_per_s"])}
     for name, flops, rate in (
         ("mfu", ledger.model_flops, peak),
-        ("mfu_palm", _palm(submission, model, work) / work.steps, peak),
+        ("mfu_palm", palm_flops(row) / width * work.slot_tokens / work.steps, peak),
         ("hfu", ledger.hardware_flops, hardware_peak),
         ("mafu", ledger.model_flops, probed_flop_per_s(submission)),
     ):
@@ -209,13 +212,6 @@ def _no_ledger(submission: Submission, work: Work | None, model: ModelCard | Non
     if model is None:
         return f"there is no card of the model {submission.plan.model.key}"
     return shape_problem(submission.plan, model)
-
-
-def _palm(submission: Submission, model: ModelCard, work: Work) -> float:
-    """Return the FLOPs of the window by PaLM's count, for rows of the mean width."""
-    width = max(1, round(work.slot_tokens / work.rows)) if work.rows else submission.plan.data.sequence_length
-    row = replace(shape_of_plan(submission.plan, model), micro_batch=1, sequence_length=width)
-    return palm_flops(row) / width * work.slot_tokens
 
 
 def _energy(submission: Submission, work: Work | None) -> dict[str, Known]:
