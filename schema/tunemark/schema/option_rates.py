@@ -51,7 +51,7 @@ EVIDENCE_TABLES = ("known_rates", "throughput_model", "throughput_covariances", 
 MOST_CITED = 6
 """Most result ids of a rate."""
 BEST_FIRST = ("reproduced", "measured", "converted", "published")
-"""Trust levels."""
+"""Trust levels: the evidence behind a result."""
 
 Place = tuple[AcceleratorCard, int]
 """Accelerator and device count."""

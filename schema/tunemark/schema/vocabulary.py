@@ -141,32 +141,12 @@ class Phase(StrEnum):
     TEARDOWN = "teardown"
 
 
-class TrainPhase(StrEnum):
-    """Parts of the phase `train`, once its steps are known."""
-
-    FIRST_STEP = "first_step"
-    COMPILE = "compile"
-    WARMUP = "warmup"
-    STEADY = "steady"
-    UNFINISHED = "unfinished"
-    """After the last completed step of a run that ended during training: a step that hung, failed or was stopped."""
-
-
 class Division(StrEnum):
     """`standard`: the workload card unchanged. `tuned`: only free settings changed (records/plan.py). `open`: any other override."""
 
     STANDARD = "standard"
     TUNED = "tuned"
     OPEN = "open"
-
-
-class Trust(StrEnum):
-    """The evidence behind a result, weakest first."""
-
-    PUBLISHED = "published"
-    CONVERTED = "converted"
-    MEASURED = "measured"
-    REPRODUCED = "reproduced"
 
 
 class AuditVerdict(StrEnum):
