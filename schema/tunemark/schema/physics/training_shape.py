@@ -338,7 +338,7 @@ def shape_of_plan(plan: Plan, card: ModelCard) -> TrainingShape:
         master_weights=plan.optimizer.master_weights or (deepspeed and plan.precision.parameters in {Dtype.BF16, Dtype.FP16}),
         cast_at_once=max(MASTER_CHUNK, card.vocabulary * card.hidden_size) if plan.optimizer.master_weights else 0,
         rounded_at_once=_rounded_at_once(plan),
-        sharding=plan.device.strategy.value,
+        sharding=cast("Sharding", plan.device.strategy.value),
         world_size=plan.batch.data_parallel,
         tensor_parallel=plan.device.tensor_parallel,
         offload=plan.device.offload == "all",
