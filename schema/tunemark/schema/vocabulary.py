@@ -49,22 +49,8 @@ class Dtype(StrEnum):
     NF4 = "nf4"
 
 
-class Backend(StrEnum):
-    """A family of devices behind one implementation of the device protocol."""
-
-    CPU = "cpu"
-    CUDA = "cuda"
-    ROCM = "rocm"
-    NEURON = "neuron"
-    NEURON_XLA = "neuron_xla"
-    """AWS' cores through PyTorch/XLA, which trains with Neuron SDKs before 2.30."""
-    XPU = "xpu"
-    MPS = "mps"
-    TPU = "tpu"
-    HPU = "hpu"
-    """Intel's Gaudi."""
-    FAKE = "fake"
-
+Backend = StrEnum("Backend", "CPU CUDA ROCM NEURON NEURON_XLA XPU MPS TPU HPU FAKE")
+Backend.__doc__ = "A family of devices behind one implementation of the device protocol."
 
 Strategy = StrEnum("Strategy", "SINGLE DDP FSDP2 ZERO1 ZERO2 ZERO3")
 Strategy.__doc__ = "How one model is distributed over several devices."
@@ -84,30 +70,14 @@ Division.__doc__ = (
     "`standard`: the workload card unchanged. `tuned`: only free settings changed (records/plan.py). `open`: any other override."
 )
 
+AuditVerdict = StrEnum("AuditVerdict", "IMPOSSIBLE INCONSISTENT SUSPICIOUS AMBIGUOUS")
+AuditVerdict.__doc__ = """The verdict of a finding, worst first. No finding does not mean verified.
 
-class AuditVerdict(StrEnum):
-    """The verdict of a finding, worst first. No finding does not mean verified."""
+`impossible`: ruled out by physics, by a catalogue or by the calendar. `inconsistent`: contradicts another figure of the same source, or
+arithmetic. `suspicious`: possible, but unlikely or unsupported. `ambiguous`: has several readings."""
 
-    IMPOSSIBLE = "impossible"
-    """Ruled out by physics, by a catalogue or by the calendar."""
-    INCONSISTENT = "inconsistent"
-    """Contradicts another figure of the same source, or arithmetic."""
-    SUSPICIOUS = "suspicious"
-    """Possible, but unlikely or unsupported."""
-    AMBIGUOUS = "ambiguous"
-    """Has several readings."""
-
-
-class PriceKind(StrEnum):
-    """The terms on which an instance is paid for."""
-
-    ON_DEMAND = "on_demand"
-    SPOT = "spot"
-    RESERVED = "reserved"
-    MARKETPLACE = "marketplace"
-    """The ask of a single host; it varies by host and hour."""
-    OWNED = "owned"
-
+PriceKind = StrEnum("PriceKind", "ON_DEMAND SPOT RESERVED MARKETPLACE OWNED")
+PriceKind.__doc__ = "The terms on which an instance is paid for. `marketplace`: the ask of a single host, which varies by host and hour."
 
 WarningKind = StrEnum(
     "WarningKind",
