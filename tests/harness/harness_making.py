@@ -22,7 +22,6 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.plan.capabilities import Machine
 from tunemark.schema.plan.resolve import WHY
 from tunemark.schema.records.base import flattened
-from tunemark.schema.records.plan import needless_rounding
 from tunemark.schema.records.reading import read_record
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend
@@ -199,7 +198,7 @@ def changed_settings(plan, card):
     places |= {field: field for field in stated if field.split(".")[0] in {"lora", "quantisation", "data", "batch", "optimizer"}}
     places |= {f"devices.{name}": f"device.{name}" for name in ("strategy", "offload")}
     places |= {"devices.count": "device.count"} if card.devices.count > 1 else {}
-    if needless_rounding(plan.precision.parameters, plan.device.strategy, master_weights=plan.optimizer.master_weights):
+    if plan.needless_rounding:
         # What is not needed is left out, which is no change.
         planned["optimizer.stochastic_rounding"] = planned["optimizer.stochastic_rounding"] or stated["optimizer.stochastic_rounding"]
     if planned["model.attention"] not in WHY["packed_attention"]:

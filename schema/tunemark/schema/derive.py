@@ -19,7 +19,7 @@ from tunemark.schema.records.submission import MeasurementWarning, MemoryReading
 from tunemark.schema.records.trace import DeviceUse, Gate, Probe, StepTrace, compared
 from tunemark.schema.statistics.intervals import Interval, Spread, ratio_interval, share_error, spread
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS, SteadyWindow, settled_after, steady_window
-from tunemark.schema.vocabulary import COMPILED_UPDATE, EAGER_UPDATE, Phase, Status, TrainPhase, WarningKind, Weights
+from tunemark.schema.vocabulary import COMPILED_UPDATE, EAGER_UPDATE, Phase, Status, WarningKind, Weights
 
 LOSS_WINDOW = 5
 
@@ -191,7 +191,7 @@ def phases(submission: Submission, window: SteadyWindow | None, median_s: float 
                 seconds[name] = seconds.get(name, 0.0) + share
         else:
             # Without a completed step, all of `train` is the first step.
-            name = TrainPhase.FIRST_STEP.value if mark.phase is Phase.TRAIN else mark.phase.value
+            name = "first_step" if mark.phase is Phase.TRAIN else mark.phase.value
             seconds[name] = seconds.get(name, 0.0) + end - mark.at_s
     return seconds
 
@@ -202,23 +202,23 @@ def _train_phases(
     completed, (start_s, end_s) = submission.trace.completed_at_s, stretch
     first = completed[0]
     steady_from = completed[window.first - 1] if window.first else first
-    # If no later phase began, the run ended during an unfinished step.
+    # If no later phase began, the run ended during an unfinished step: one that hung, failed or was stopped.
     ended_here = submission.timeline[-1].phase is Phase.TRAIN
     steady_to = completed[-1] if ended_here else end_s
     in_first, all_of_it = overhead.get(1, 0.0), sum(overhead.values())
-    compiling = {TrainPhase.COMPILE.value: all_of_it} if overhead else {}
+    compiling = {"compile": all_of_it} if overhead else {}
     return {
-        TrainPhase.FIRST_STEP.value: first - start_s - in_first,
+        "first_step": first - start_s - in_first,
         **compiling,
-        TrainPhase.WARMUP.value: steady_from - first - (all_of_it - in_first),
-        TrainPhase.STEADY.value: steady_to - steady_from,
-        **({TrainPhase.UNFINISHED.value: end_s - steady_to} if ended_here else {}),
+        "warmup": steady_from - first - (all_of_it - in_first),
+        "steady": steady_to - steady_from,
+        **({"unfinished": end_s - steady_to} if ended_here else {}),
     }
 
 
 def step_labels(window: SteadyWindow, steps: int) -> list[str]:
     """Return `warmup` or `steady` for each step."""
-    return [TrainPhase.STEADY.value if window.first <= step < window.stop else TrainPhase.WARMUP.value for step in range(steps)]
+    return ["steady" if window.first <= step < window.stop else "warmup" for step in range(steps)]
 
 
 # Reasons to trust a measurement less, each a typed warning that is stored with the result

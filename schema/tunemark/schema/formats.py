@@ -2,6 +2,7 @@
 
 import math
 import re
+from functools import partial
 
 GIB = 2**30
 MIB = 2**20
@@ -25,10 +26,11 @@ TIME = r"(\d+(?:\.\d+)?)(seconds?|minutes?|min|hours?|days?|weeks?|s|m|h|d|w)"
 def whole_number(text: str) -> int:
     """Return a whole number of 1 or more from text such as `10000`, `82k`, `10M` or `1.5 billion`. Raises ValueError with the fix."""
     match = re.fullmatch(r"(\d+(?:_\d+|,\d{3})*(?:\.\d+)?(?:e\d{1,2})?|\.\d+)\s*([a-z]*)", text.strip().lower())
-    value = whole_product(match[1], SIZES[match[2]]) if match and match[2] in SIZES else None
-    if value is None:
+    value = float(match[1].replace(",", "").replace("_", "")) * SIZES[match[2]] if match and match[2] in SIZES else 0.0
+    # 1.1 x 10^9 is not exact.
+    if value < 1 or not math.isclose(value, round(value)):
         raise ValueError("must be a whole number of 1 or more, such as 500, 2k or 10M")
-    return value
+    return round(value)
 
 
 def tokens_in_row(text: str) -> int:
@@ -45,13 +47,6 @@ def seconds_of(text: str) -> float:
     if not value or "".join(part[0] for part in parts) != compact:
         raise ValueError("must be a time above 0 with its unit, such as 90min, 2h or 1.5d")
     return value
-
-
-def whole_product(number: str, size: float) -> int | None:
-    """Return a written number times a size, or None if that is not a whole number of 1 or more."""
-    value = float(number.replace(",", "").replace("_", "")) * size
-    # 1.1 x 10^9 is not exact.
-    return round(value) if value >= 1 and math.isclose(value, round(value)) else None
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -71,11 +66,6 @@ def gib(value_bytes: float) -> str:
 def binary(value_bytes: float) -> str:
     """Return bytes as GiB, or as MiB (2^20) below a tenth of a GiB."""
     return gib(value_bytes) if value_bytes >= GIB / 10 else f"{significant(value_bytes / MIB)} MiB"
-
-
-def gb(value_bytes: float) -> str:
-    """Return bytes as GB (10^9)."""
-    return f"{significant(value_bytes / GB)} GB"
 
 
 def duration(value_s: float) -> str:
@@ -118,24 +108,19 @@ def flop(value: float) -> str:
     return with_prefix(value, "FLOP")
 
 
-def flop_per_s(value: float) -> str:
-    """Return floating-point operations per second."""
-    return with_prefix(value, "FLOP/s")
+flop_per_s, joules = (partial(with_prefix, unit=unit) for unit in ("FLOP/s", "J"))
+"""Return floating-point operations per second, and an energy in joules."""
 
 
-def joules(value: float) -> str:
-    """Return an energy in joules."""
-    return with_prefix(value, "J")
+def with_unit(value: float, unit: str, size: float = 1) -> str:
+    """Return a value in a unit of this size: 48e9 -> `48 GB`."""
+    return f"{significant(value / size)}{unit}"
 
 
-def watts(value: float) -> str:
-    """Return a power in watts."""
-    return f"{significant(value)} W"
-
-
-def gb_per_s(value: float) -> str:
-    """Return bytes per second in GB/s."""
-    return f"{significant(value / 1e9)} GB/s"
+watts, ratio = (partial(with_unit, unit=unit) for unit in (" W", "x"))
+"""Return a power in watts, and a ratio: `3.95x`."""
+gb, gb_per_s = (partial(with_unit, unit=unit, size=GB) for unit in (" GB", " GB/s"))
+"""Return bytes as GB (10^9), and bytes per second."""
 
 
 def percent(value: float) -> str:
@@ -151,11 +136,6 @@ def usd(value: float) -> str:
 def estimated_usd(value: float) -> str:
     """Return an estimated cost: with cents below 100 dollars, with three significant digits above."""
     return usd(value) if value < 100 else f"${significant(value)}"  # noqa: PLR2004 - three digits show whole dollars
-
-
-def ratio(value: float) -> str:
-    """Return a ratio: `3.95x`."""
-    return f"{significant(value)}x"
 
 
 def counted(number: int, what: str) -> str:

@@ -51,7 +51,7 @@ EVIDENCE_TABLES = ("known_rates", "throughput_model", "throughput_covariances", 
 MOST_CITED = 6
 """Most result ids of a rate."""
 BEST_FIRST = ("reproduced", "measured", "converted", "published")
-"""Trust levels."""
+"""Trust levels: the evidence behind a result."""
 
 Place = tuple[AcceleratorCard, int]
 """Accelerator and device count."""
@@ -458,11 +458,7 @@ def _with_speed(
         return replace(rate, reason=estimate.reason)
     speed = interval_of(estimate, rate.devices)
     rate = replace(rate, tokens_per_s=speed.value, tokens_per_s_low=speed.low, tokens_per_s_high=speed.high, own_spread=estimate.own_spread)
-    return _cited(rate, direct, near, vocabulary)
-
-
-def _cited(rate: Rate, direct: Sequence[KnownRate], near: Sequence[KnownRate], vocabulary: int) -> Rate:
-    """Return a rate with the results that it rests on, the direct ones if there are any, the most trusted first, and what those of its devices had."""
+    # The direct ones if there are any, the most trusted first, and what those of its devices had.
     rows = sorted(direct or near, key=lambda row: BEST_FIRST.index(row.trust))
     if not rows:
         return replace(rate, evidence="predicted")

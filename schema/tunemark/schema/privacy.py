@@ -6,8 +6,7 @@ import re
 import socket
 import tomllib
 import unicodedata
-from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -28,20 +27,6 @@ def _patterns() -> dict[str, re.Pattern[str]]:
 
 
 PATTERNS = _patterns()
-
-
-def _is_bank_account(text: str) -> bool:
-    """Return True if a text begins with an international bank account number: its check digits make it 1 modulo 97 (ISO 13616)."""
-    compact = text.replace(" ", "")
-    for length in range(15, min(34, len(compact)) + 1):
-        moved = compact[4:length] + compact[:4]
-        if int("".join(str(int(character, 36)) for character in moved)) % 97 == 1:
-            return True
-    return False
-
-
-CHECKS: dict[str, Callable[[str], bool]] = {"a bank account": _is_bank_account}
-"""Kinds whose matches are only meant if they pass a check."""
 VERSIONS = re.compile(r"environment\.(?:packages|runtime)\.|environment\.devices\.\d+\.driver$")
 """Fields with versions. Some versions have four parts, like an IPv4 address."""
 SCANNED = 2_000
@@ -62,17 +47,13 @@ def scrub(text: str) -> str:
     names = machine_names()
     for _ in range(ROUNDS):
         before = text
-        for what, pattern in PATTERNS.items():
-            text = pattern.sub(partial(_removed, CHECKS.get(what, bool)), text)
+        for pattern in PATTERNS.values():
+            text = pattern.sub(REMOVED, text)
         for name in names:
             text = _whole(name).sub(REMOVED, text)
         if text == before:
             break
     return text
-
-
-def _removed(is_meant: Callable[[str], bool], match: re.Match[str]) -> str:
-    return REMOVED if is_meant(match[0]) else match[0]
 
 
 def machine_names() -> frozenset[str]:
@@ -111,11 +92,7 @@ def _matches(text: str) -> tuple[tuple[str, str], ...]:
     """Return (match, kind) for each kind of identity in a text; records share most of their texts."""
     # Full-width letters are those of ASCII to a reader.
     plain = (text if text.isascii() else unicodedata.normalize("NFKC", text))[:SCANNED]
-    found = (
-        (next(filter(CHECKS.get(what, bool), (match[0] for match in pattern.finditer(plain))), None), what)
-        for what, pattern in PATTERNS.items()
-    )
-    return tuple((match, what) for match, what in found if match is not None)
+    return tuple((found[0], what) for what, pattern in PATTERNS.items() if (found := pattern.search(plain)))
 
 
 def _whole(name: str) -> re.Pattern[str]:

@@ -144,12 +144,6 @@ def configuration(option: recommendation.Option) -> str:
     return ", ".join([*parts, *([SHARDINGS.get(rate.sharding, rate.sharding)] if rate.sharding and rate.sharding != "single" else [])])
 
 
-def memory(option: recommendation.Option) -> str:
-    """Return the verdict on memory with the amounts."""
-    known = amounts(option.rate)
-    return f"{option.rate.memory}: {known}" if known else ""
-
-
 def amounts(rate: recommendation.Rate) -> str:
     """Return the memory that a plan needs beside that of the device; empty if it is not known."""
     known = rate.needed_bytes is not None and rate.memory_bytes is not None
@@ -188,7 +182,7 @@ def not_separated(rate: recommendation.Rate) -> str:
 def needs(option: recommendation.Option) -> list[str]:
     """Return the memory and the energy that an option needs, and what it needs besides, a sentence each."""
     fitting = f" {methods_fit(option.fitting)}." if option.fitting else ""
-    memory_line = f"Memory {memory(option)} (the fastest plan: {configuration(option)}).{with_stacks(option.rate.other_stacks)}{fitting}"
+    memory_line = f"Memory {option.rate.memory}: {amounts(option.rate)} (the fastest plan: {configuration(option)}).{with_stacks(option.rate.other_stacks)}{fitting}"
     return [line for line in (memory_line, energy(option), option.offer.caution) if line]
 
 
@@ -526,7 +520,8 @@ def unknown(answer: recommendation.Answer) -> str:
     """Return the accelerators without a rate by reason. The first six reasons and all others name at most six each."""
     reasons: dict[str, list[str]] = {}
     # Of several numbers of devices, the reason is that of the smallest.
-    fewest_last = sorted(_without_option(answer, answer.no_data), key=lambda each: -each.devices)
+    answered = {option.offer.accelerator for option in (*answer.ranked, *answer.may_exceed)}
+    fewest_last = sorted((each for each in answer.no_data if each.accelerator not in answered), key=lambda each: -each.devices)
     for name, reason in {each.name: _reason(each) for each in fewest_last}.items():
         reasons.setdefault(reason, []).append(name)
     parts = [f"{_listed(names)} ({reason})" for reason, names in list(reasons.items())[:REASONS]]
@@ -551,19 +546,13 @@ def not_used(question: recommendation.Question, model: str, unused: Iterable[rec
     return f"{count:,} {verb} not used: {'; '.join(parts)}." if parts else ""
 
 
-def workload_for(cards: Iterable[tuple[str, str, int]], question: recommendation.Question) -> str | None:
-    """Return the workload card with the method of a question whose rows have the nearest length; None if no card has the method.
-
-    Cards are name, method and tokens per row.
-    """
-    alike = ((abs(math.log(length / question.sequence_length)), name) for name, method, length in cards if method == question.method)
-    return min(alike, default=(0.0, None))[1]
-
-
 def fill_gap(question: recommendation.Question, answer: recommendation.Answer, cards: Iterable[tuple[str, str, int]]) -> str:
-    """Return the command that measures what is not known; empty if all is known or there is no workload card."""
-    workload = workload_for(cards, question) if unknown(answer) else None
-    return f"To measure one of these: tunemark run {workload}" if workload else ""
+    """Return the command that measures what is not known; empty if all is known or no workload card has the method.
+
+    Cards are name, method and tokens per row, of which the nearest length counts.
+    """
+    alike = [(abs(math.log(length / question.sequence_length)), name) for name, method, length in cards if method == question.method]
+    return f"To measure one of these: tunemark run {min(alike)[1]}" if alike and unknown(answer) else ""
 
 
 def not_fitting(question: recommendation.Question, answer: recommendation.Answer) -> str:
@@ -576,11 +565,6 @@ def not_fitting(question: recommendation.Question, answer: recommendation.Answer
         for name, each in most.items()
     ]
     return f"Does not fit: {_listed(names, 2 * SHOWN)}." if names else ""
-
-
-def _without_option(answer: recommendation.Answer, missing: Iterable[recommendation.Without]) -> list[recommendation.Without]:
-    answered = {option.offer.accelerator for option in (*answer.ranked, *answer.may_exceed)}
-    return [each for each in missing if each.accelerator not in answered]
 
 
 def _listed(names: list[str], most: int = SHOWN) -> str:

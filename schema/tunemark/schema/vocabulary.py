@@ -1,4 +1,4 @@
-"""Closed vocabularies. An unknown word is an error that lists the known words."""
+"""Closed vocabularies. An unknown word is an error that lists the known words. Each word is that of its name in lower case."""
 
 import tomllib
 from enum import StrEnum
@@ -18,35 +18,14 @@ class Method(StrEnum):
 
 METHODS = {"full": "full fine-tuning", "lora": "LoRA", "qlora": "QLoRA"}
 
-
-class Task(StrEnum):
-    """The task that the model is trained for."""
-
-    CAUSAL_LM = "causal_lm"
-    SEQUENCE_CLASSIFICATION = "sequence_classification"
-
-
-class Weights(StrEnum):
-    """Where the initial weights come from."""
-
-    RANDOM = "random"
-    PRETRAINED = "pretrained"
-
-
-class DataSource(StrEnum):
-    """Where the samples come from."""
-
-    SYNTHETIC = "synthetic"
-    FILE = "file"
-    HUB = "hub"
-
-
-class Padding(StrEnum):
-    """How documents of different lengths are combined into one batch."""
-
-    NONE = "none"
-    STATIC = "static"
-    DYNAMIC = "dynamic"
+Task = StrEnum("Task", "CAUSAL_LM SEQUENCE_CLASSIFICATION")
+Task.__doc__ = "The task that the model is trained for."
+Weights = StrEnum("Weights", "RANDOM PRETRAINED")
+Weights.__doc__ = "Where the initial weights come from."
+DataSource = StrEnum("DataSource", "SYNTHETIC FILE HUB")
+DataSource.__doc__ = "Where the samples come from."
+Padding = StrEnum("Padding", "NONE STATIC DYNAMIC")
+Padding.__doc__ = "How documents of different lengths are combined into one batch."
 
 
 class Checkpointing(StrEnum):
@@ -70,153 +49,42 @@ class Dtype(StrEnum):
     NF4 = "nf4"
 
 
-class Backend(StrEnum):
-    """A family of devices behind one implementation of the device protocol."""
+Backend = StrEnum("Backend", "CPU CUDA ROCM NEURON NEURON_XLA XPU MPS TPU HPU FAKE")
+Backend.__doc__ = "A family of devices behind one implementation of the device protocol."
 
-    CPU = "cpu"
-    CUDA = "cuda"
-    ROCM = "rocm"
-    NEURON = "neuron"
-    NEURON_XLA = "neuron_xla"
-    """AWS' cores through PyTorch/XLA, which trains with Neuron SDKs before 2.30."""
-    XPU = "xpu"
-    MPS = "mps"
-    TPU = "tpu"
-    HPU = "hpu"
-    """Intel's Gaudi."""
-    FAKE = "fake"
-
-
-class Strategy(StrEnum):
-    """How one model is distributed over several devices."""
-
-    SINGLE = "single"
-    DDP = "ddp"
-    FSDP2 = "fsdp2"
-    ZERO1 = "zero1"
-    ZERO2 = "zero2"
-    ZERO3 = "zero3"
-
-
+Strategy = StrEnum("Strategy", "SINGLE DDP FSDP2 ZERO1 ZERO2 ZERO3")
+Strategy.__doc__ = "How one model is distributed over several devices."
 DEEPSPEED = (Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3)
 SHARDED_WEIGHTS = (Strategy.FSDP2, Strategy.ZERO3)
 SHARDED_STATES = (Strategy.FSDP2, *DEEPSPEED)
 """Strategies that divide the weights, and the optimizer states, among the data-parallel devices."""
 
+Status = StrEnum("Status", "OK OOM_DEVICE OOM_HOST NAN TIMEOUT CRASH UNSUPPORTED INTERRUPTED")
+Status.__doc__ = "How a run of the harness ended. Each status is a result."
+PublishedStatus = StrEnum("PublishedStatus", "OK CLAIMED PARTIAL FAILED OOM")
+PublishedStatus.__doc__ = "Status of a published result."
+Phase = StrEnum("Phase", "IMPORT LOAD DATA CHECK PROBE TRAIN EVAL SAVE TEARDOWN")
+Phase.__doc__ = "A phase of the wall time of a run. All phases sum to the wall time."
+Division = StrEnum("Division", "STANDARD TUNED OPEN")
+Division.__doc__ = (
+    "`standard`: the workload card unchanged. `tuned`: only free settings changed (records/plan.py). `open`: any other override."
+)
 
-class Status(StrEnum):
-    """How a run of the harness ended. Each status is a result."""
+AuditVerdict = StrEnum("AuditVerdict", "IMPOSSIBLE INCONSISTENT SUSPICIOUS AMBIGUOUS")
+AuditVerdict.__doc__ = """The verdict of a finding, worst first. No finding does not mean verified.
 
-    OK = "ok"
-    OOM_DEVICE = "oom_device"
-    OOM_HOST = "oom_host"
-    NAN = "nan"
-    TIMEOUT = "timeout"
-    CRASH = "crash"
-    UNSUPPORTED = "unsupported"
-    INTERRUPTED = "interrupted"
+`impossible`: ruled out by physics, by a catalogue or by the calendar. `inconsistent`: contradicts another figure of the same source, or
+arithmetic. `suspicious`: possible, but unlikely or unsupported. `ambiguous`: has several readings."""
 
+PriceKind = StrEnum("PriceKind", "ON_DEMAND SPOT RESERVED MARKETPLACE OWNED")
+PriceKind.__doc__ = "The terms on which an instance is paid for. `marketplace`: the ask of a single host, which varies by host and hour."
 
-class PublishedStatus(StrEnum):
-    """Status of a published result."""
-
-    OK = "ok"
-    CLAIMED = "claimed"
-    PARTIAL = "partial"
-    FAILED = "failed"
-    OOM = "oom"
-
-
-class Phase(StrEnum):
-    """A phase of the wall time of a run. All phases sum to the wall time."""
-
-    IMPORT = "import"
-    LOAD = "load"
-    DATA = "data"
-    CHECK = "check"
-    PROBE = "probe"
-    TRAIN = "train"
-    EVAL = "eval"
-    SAVE = "save"
-    TEARDOWN = "teardown"
-
-
-class TrainPhase(StrEnum):
-    """Parts of the phase `train`, once its steps are known."""
-
-    FIRST_STEP = "first_step"
-    COMPILE = "compile"
-    WARMUP = "warmup"
-    STEADY = "steady"
-    UNFINISHED = "unfinished"
-    """After the last completed step of a run that ended during training: a step that hung, failed or was stopped."""
-
-
-class Division(StrEnum):
-    """`standard`: the workload card unchanged. `tuned`: only free settings changed (records/plan.py). `open`: any other override."""
-
-    STANDARD = "standard"
-    TUNED = "tuned"
-    OPEN = "open"
-
-
-class Trust(StrEnum):
-    """The evidence behind a result, weakest first."""
-
-    PUBLISHED = "published"
-    CONVERTED = "converted"
-    MEASURED = "measured"
-    REPRODUCED = "reproduced"
-
-
-class AuditVerdict(StrEnum):
-    """The verdict of a finding, worst first. No finding does not mean verified."""
-
-    IMPOSSIBLE = "impossible"
-    """Ruled out by physics, by a catalogue or by the calendar."""
-    INCONSISTENT = "inconsistent"
-    """Contradicts another figure of the same source, or arithmetic."""
-    SUSPICIOUS = "suspicious"
-    """Possible, but unlikely or unsupported."""
-    AMBIGUOUS = "ambiguous"
-    """Has several readings."""
-
-
-class PriceKind(StrEnum):
-    """The terms on which an instance is paid for."""
-
-    ON_DEMAND = "on_demand"
-    SPOT = "spot"
-    RESERVED = "reserved"
-    MARKETPLACE = "marketplace"
-    """The ask of a single host; it varies by host and hour."""
-    OWNED = "owned"
-
-
-class WarningKind(StrEnum):
-    """A reason to trust a measurement less. It is stored with the result, which is kept."""
-
-    NOT_STABLE = "not_stable"
-    FEW_STEPS = "few_steps"
-    WIDE_INTERVAL = "wide_interval"
-    BUSY_HOST = "busy_host"
-    UNKNOWN_ACCELERATOR = "unknown_accelerator"
-    RANDOM_WEIGHTS = "random_weights"
-    DIRTY_SOURCE = "dirty_source"
-    LOW_DISK = "low_disk"
-    BUSY_DEVICE = "busy_device"
-    THROTTLED = "throttled"
-    PEAK_FELL = "peak_fell"
-    PEAK_ROSE = "peak_rose"
-    FALLBACK = "fallback"
-    GATE_FAILED = "gate_failed"
-    STRAGGLER = "straggler"
-    TRUNCATED_LOG = "truncated_log"
-    PARTIAL_TELEMETRY = "partial_telemetry"
-    DATA_WAIT = "data_wait"
-    ALLOCATOR_RETRIES = "allocator_retries"
-
-
+WarningKind = StrEnum(
+    "WarningKind",
+    "NOT_STABLE FEW_STEPS WIDE_INTERVAL BUSY_HOST UNKNOWN_ACCELERATOR RANDOM_WEIGHTS DIRTY_SOURCE LOW_DISK BUSY_DEVICE THROTTLED PEAK_FELL "
+    "PEAK_ROSE FALLBACK GATE_FAILED STRAGGLER TRUNCATED_LOG PARTIAL_TELEMETRY DATA_WAIT ALLOCATOR_RETRIES",
+)
+WarningKind.__doc__ = "A reason to trust a measurement less. It is stored with the result, which is kept."
 SoftwareLevel = Literal["plain", "tuned", "vendor"]
 """How far a training loop is tuned: a general one, one with fused kernels or torch.compile, the device vendor's own."""
 Loss = Literal["plain", "upcast", "inplace", "shifted", "chunked", "fused", "streamed"]

@@ -29,7 +29,7 @@ from tunemark.collector.store.database import price_id
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import VERSION as DATED
 from tunemark.schema.facts.cards import PriceRow
-from tunemark.schema.facts.fact_base import FactBase, read_prices
+from tunemark.schema.facts.fact_base import FactBase, price_lines, price_of
 from tunemark.schema.facts.names import AWS, agrees, suggest_accelerator
 from tunemark.schema.formats import counted
 from tunemark.schema.vocabulary import PriceKind
@@ -270,7 +270,7 @@ def add_prices(out: Path, rows: Sequence[PriceRow]) -> None:
     if not out.exists():
         write_out(out, price_book_text(rows).encode())
         return
-    known = {price_id(row).lower(): line for line, row in read_prices(out)}
+    known = {price_id(price_of(cells, f"{out}:{line}")).lower(): line for line, cells in price_lines(out)}
     for row in rows:
         line = known.get(price_id(row).lower())
         if line is not None:

@@ -39,7 +39,6 @@ from tunemark.schema.records.published import SourceDocument, published_results
 from tunemark.schema.records.reading import Problem
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.statistics.intervals import one_more_run
-from tunemark.schema.vocabulary import Trust
 
 SECOND_RUN = "second_run"
 """Kind of the warnings of results that need a second run, which follow from other results too."""
@@ -257,7 +256,7 @@ def _pooled(name: str, rows: Sequence[Row], submitters: Mapping[str, str]) -> Ro
     reproduced = any(abs(one - other) <= log1p(AGREEMENT) for one, other in combinations(means, 2))
     if reproduced:
         for row in rows:
-            row["trust"] = Trust.REPRODUCED.value
+            row["trust"] = "reproduced"
     return {
         "configuration": name,
         "runs": len(rows),

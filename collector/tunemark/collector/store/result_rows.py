@@ -23,7 +23,7 @@ from tunemark.schema.records.published import Claim, Conditions, PublishedResult
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.trace import compared
 from tunemark.schema.statistics.intervals import Interval
-from tunemark.schema.vocabulary import Task, Trust
+from tunemark.schema.vocabulary import Task
 
 TRAINING_LIBRARIES = ("torch", "transformers", "peft", "accelerate", "deepspeed", "bitsandbytes", "liger-kernel", "optimum-neuron")
 ORDERED = ("phases", "effective", "flops", "memory_lines")
@@ -36,7 +36,7 @@ def measured_rows(submission: Submission, derived: Derived, facts: FactBase, res
     accelerator = facts.accelerators.get(submission.plan.device.accelerator or "")
     headline = {
         "source": "measured",
-        "trust": Trust.MEASURED.value,
+        "trust": "measured",
         "file": file,
         "sha256": sha256,
         **_headline(submission, derived),
@@ -244,14 +244,14 @@ def _claims(record_id: str, claims: Mapping[str, Claim], labels: Mapping[str, st
 
 
 def _stated_columns(
-    result: PublishedResult | ConvertedResult, compared: Row, *, source: str, trust: Trust, rankable_group: bool = True
+    result: PublishedResult | ConvertedResult, compared: Row, *, source: str, trust: str, rankable_group: bool = True
 ) -> Row:
     """Return the columns of a result that published and converted results state in the same way."""
     compared = columns_of("conditions", result.conditions) | compared
     return {
         "result_id": result.id,
         "source": source,
-        "trust": trust.value,
+        "trust": trust,
         **compared,
         "comparability_group": comparability_group(compared) if rankable_group else None,
         "rankable": False,
@@ -290,7 +290,7 @@ def _published_headline(result: PublishedResult, figures: Mapping[str, Figure], 
         "optimizer": None if optimizer is None else str(optimizer).rsplit(".", 1)[-1].lower(),
         "step_definition": "ambiguous" if ambiguous else "optimizer_step" if "step_time_s" in figures else None,
     }
-    row = _stated_columns(result, compared, source=result.source, trust=Trust.PUBLISHED, rankable_group=not ambiguous)
+    row = _stated_columns(result, compared, source=result.source, trust="published", rankable_group=not ambiguous)
     # Memory printed in GiB or GB differs by 7%: the printed reading is kept here, all readings in `readings`.
     row |= columns_of("published", result)
     row |= {name: figures[name].value for name in OF_FIGURES if name in figures}
@@ -400,7 +400,7 @@ def _converted_headline(result: ConvertedResult, times: TimeToTarget, rate: Inte
     notes = [f"{result.label}."]
     if times.reached < times.runs:
         notes.append(f"{times.reached} of {times.runs} runs reached the target; the others count as longer than any of them.")
-    return _stated_columns(result, compared, source=f"{result.harness}-{result.round}", trust=Trust.CONVERTED) | {
+    return _stated_columns(result, compared, source=f"{result.harness}-{result.round}", trust="converted") | {
         "section": f"{result.submitter}: {result.system.name}",
         **columns_of("converted", result),
         "status": "ok" if times.score_s is not None else "partial",

@@ -12,7 +12,7 @@ from tunemark.schema import formats
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.records.submission import Submission
-from tunemark.schema.statistics.comparison import ARMS, ArmRun, Change, break_even_steps, loss_after, paired_change
+from tunemark.schema.statistics.comparison import ARMS, ArmRun, Change, loss_after, paired_change
 from tunemark.schema.statistics.intervals import ShareDifference, share_difference
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.schema.vocabulary import Status
@@ -168,4 +168,4 @@ def _accuracy(pairs: Sequence[tuple[Submission, Submission]]) -> ShareDifference
 def _pays_after(derived: Sequence[tuple[Derived, Derived]]) -> float | None:
     gain_s = median(a.step_time.p50 - b.step_time.p50 for a, b in derived if a.step_time and b.step_time)
     overhead_s = median((b.compile_overhead_s or 0.0) - (a.compile_overhead_s or 0.0) for a, b in derived)
-    return break_even_steps(overhead_s, gain_s) if overhead_s > 0 else None
+    return overhead_s / gain_s if overhead_s > 0 and gain_s > 0 else None

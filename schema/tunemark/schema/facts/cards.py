@@ -440,12 +440,6 @@ class AwsSizes(Frozen):
     read_on: Day
     families: dict[Text, Annotated[tuple[AwsSize, ...], Field(min_length=1)]]
 
-    @consistency
-    def _listed_once(self) -> Iterator[str]:
-        for family, sizes in self.families.items():
-            if len(set(sizes)) < len(sizes):
-                yield f"a size of {family} is listed twice"
-
 
 def current_prices(prices: Iterable[PriceRow], on: date | None = None) -> list[PriceRow]:
     """Return the newest price per provider, instance, region and kind in force on a day, by default of all, as the view `current_prices`."""
@@ -498,13 +492,6 @@ class PriceBasis(Frozen):
     """Why these providers."""
     fabric: tuple[TrainingFabric, ...] = ()
     """Instances whose nodes are connected by a training fabric."""
-
-    @consistency
-    def _no_repeats(self) -> Iterator[str]:
-        named = [*self.providers, *(f"{entry.provider} {entry.instance}" for entry in self.fabric)]
-        twice = next((name for name in named if named.count(name) > 1), None)
-        if twice is not None:
-            yield f"{twice} is listed twice; list each provider and each instance once"
 
     def rank(self, provider: str) -> int | None:
         """Return the place of a provider in the list, from 1, or None if it is not listed."""

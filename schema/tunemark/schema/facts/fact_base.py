@@ -83,7 +83,8 @@ class FactBase:
     @cached_property
     def prices(self) -> tuple[PriceRow, ...]:
         """The price book."""
-        return tuple(row for _, row in read_prices(self.root / "prices" / "prices.csv"))
+        path = self.root / "prices" / "prices.csv"
+        return tuple(price_of(cells_of_row, f"{path}:{line}") for line, cells_of_row in price_lines(path))
 
     @cached_property
     def by_instance(self) -> dict[str, PriceRow]:
@@ -310,12 +311,6 @@ def read_card(path: Path, kind: type[Keyed]) -> Keyed:
     if card.key != path.stem:
         raise _misnamed(path, card.key)
     return card
-
-
-def read_prices(path: Path) -> Iterator[tuple[int, PriceRow]]:
-    """Yield the rows of a price book with their line numbers. Raise TunemarkError for the first invalid row."""
-    for line, cells_of_row in price_lines(path):
-        yield line, price_of(cells_of_row, f"{path}:{line}")
 
 
 def price_lines(path: Path) -> Iterator[tuple[int, dict[Any, Any]]]:

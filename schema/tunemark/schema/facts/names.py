@@ -148,22 +148,19 @@ def _other_sizes(cards: Iterable[ModelCard], name: str) -> list[str]:
 
 def suggest_accelerator(name: str, cards: Mapping[str, AcceleratorCard], instances: Collection[str] = ()) -> str:
     """Return a sentence that suggests accelerators and instances, or corrects the memory size in a known name."""
-    memory = memory_in(name)
-    card = _card_of(MEMORY.sub("", name.lower()), cards)
-    if memory is not None and card is not None and not agrees(memory, card):
-        return _other_memory(card, int(memory), cards)
     if instances and AWS.fullmatch(name.strip().lower()):
         return suggest_instance(name, instances)
+    known = (card for card in cards.values() if bare(MEMORY.sub("", name.lower())) in map(bare, (card.key, card.name, *card.aliases)))
+    if (memory := memory_in(name)) is not None and (card := next(known, None)) and not agrees(memory, card):
+        return f"the {card.name} has {card.memory_gib:g} GB, not {memory:g}; {suggested([min((card.name, *card.aliases), key=len)])}"
     near = nearest(name, spellings(cards.values()) | {instance: (instance,) for instance in instances})
     return suggested(near) if near else f"none of the {len(cards)} known accelerators is similar; {LIST_HINT}"
 
 
 def suggest_instance(name: str, instances: Collection[str]) -> str:
-    """Return a sentence that suggests instances: of the same family first, nearest size first."""
-    parts = AWS.fullmatch(name.strip().lower())
-    same_family = {instance for instance in instances if parts and instance.startswith(f"{parts['family']}.")}
-    family = sorted(same_family, key=lambda instance: _size_distance(instance, name))
-    near = family[:2] or nearest(name, {instance: (instance,) for instance in instances})
+    """Return a sentence that suggests instances, of the same family if it has any."""
+    family = [instance for instance in instances if instance.startswith(f"{name.lower().partition('.')[0]}.")]
+    near = nearest(name, {instance: (instance,) for instance in family or instances}, most=2)
     return suggested(near) if near else f"none of the {len(set(instances))} known instances is similar"
 
 
@@ -201,24 +198,3 @@ def cpu_name(reported: str) -> str:
 def names_cpu_model(reported: str) -> bool:
     """Return True if a CPU's reported name contains a model, and False for one such as "Intel(R) Xeon(R) Processor"."""
     return any(character.isdigit() for character in cpu_name(reported))
-
-
-def _size_distance(instance: str, other: str) -> tuple[int, str]:
-    first, second = (int(size[1]) if (size := re.search(r"\.(\d{1,6})", text)) else 1 for text in (instance, other))
-    return abs(first - second), instance
-
-
-def _card_of(name: str, cards: Mapping[str, AcceleratorCard]) -> AcceleratorCard | None:
-    wanted = bare(name)
-    return next((card for card in cards.values() if wanted in map(bare, (card.key, card.name, *card.aliases))), None)
-
-
-def _other_memory(card: AcceleratorCard, memory: int, cards: Mapping[str, AcceleratorCard]) -> str:
-    others = [
-        other.name
-        for other in cards.values()
-        if (other.vendor, other.architecture) == (card.vendor, card.architecture) and other.memory_gib is not None and agrees(memory, other)
-    ]
-    also = f", or one with {memory} GB: {' or '.join(repr(other) for other in others)}" if others else ""
-    short = min((card.name, *card.aliases), key=len)
-    return f"the {card.name} has {card.memory_gib:g} GB, not {memory}; did you mean {short!r}{also}?"

@@ -4,7 +4,6 @@ One file per kind in data/known, each fact with its source.
 """
 
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from itertools import pairwise
@@ -15,7 +14,7 @@ from pydantic import Field
 
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.cards import ModelFamily
-from tunemark.schema.records.base import Day, Frozen, Key, PackageVersion, Pattern, PositiveCount, ResultId, Source, Text, consistency
+from tunemark.schema.records.base import Day, Frozen, Key, PackageVersion, PositiveCount, ResultId, Source, Text, consistency
 from tunemark.schema.vocabulary import Dtype, SoftwareLevel
 
 
@@ -63,13 +62,6 @@ class VersionSeries(Frozen):
     """Text before the version as documents print it, such as `Ubuntu 22.04`."""
     versions: tuple[Text, ...]
     source: Source
-
-    @consistency
-    def _of_the_prefix(self) -> Iterator[str]:
-        number = re.search(r"\d+(?:\.\d+)*$", self.prefix)
-        strange = [each for each in self.versions if number and each != number[0] and not each.startswith(f"{number[0]}.")]
-        if strange:
-            yield f"versions has {strange[0]!r}, no version of {self.prefix}; correct it or the prefix"
 
 
 class TokenLengths(Sourced):
@@ -189,15 +181,15 @@ class SharedName(Sourced):
     variants: tuple[Variant, ...] = Field(min_length=2)
 
 
-def applies(when: Mapping[str, str], value_of: Callable[[str], object]) -> bool:
+def applies(when: Mapping[str, re.Pattern[str]], value_of: Callable[[str], object]) -> bool:
     """Return True if each value named in `when` matches its regular expression as a whole."""
-    return all(re.fullmatch(pattern, str(value_of(name))) for name, pattern in when.items())
+    return all(pattern.fullmatch(str(value_of(name))) for name, pattern in when.items())
 
 
 class MemoryLever(Frozen):
     """Fields of `TrainingShape` for the results whose conditions match."""
 
-    when: dict[str, Pattern] = Field(default_factory=dict)
+    when: dict[str, re.Pattern[str]] = Field(default_factory=dict)
     """Condition or setting -> regular expression that its value matches as a whole. Without any: all results of the document."""
     shape: dict[str, bool | int | float | Text | tuple[Text, ...]]
     """Field of `TrainingShape` -> value."""
@@ -225,7 +217,7 @@ class Software(Frozen):
 
     source: Text
     """The document, or the harness of converted results."""
-    when: dict[str, Pattern] = Field(default_factory=dict)
+    when: dict[str, re.Pattern[str]] = Field(default_factory=dict)
     """Condition, setting or `section` -> regular expression that its value matches as a whole. Without any: all results."""
     name: Text | None = None
     """Name of this software, where a document has more than one; by default the document."""
@@ -278,15 +270,8 @@ class WorldFacts(Frozen):
 
     def requirements_of(self, library: str, version: Version) -> dict[str, Requirement]:
         """Return the requirements of a version of a library: `python` or a library -> requirement. Empty where they are unknown."""
-        return {entry.needs: entry for since, entry in self._requirements_by_library.get(library, ()) if since <= version}
-
-    @cached_property
-    def _requirements_by_library(self) -> dict[str, list[tuple[Version, Requirement]]]:
-        """Requirements with their first version, oldest first, by library."""
-        found: dict[str, list[tuple[Version, Requirement]]] = defaultdict(list)
-        for entry in sorted(self.requirements, key=lambda entry: Version(entry.since)):
-            found[entry.library].append((Version(entry.since), entry))
-        return found
+        oldest_first = sorted((Version(entry.since), place) for place, entry in enumerate(self.requirements) if entry.library == library)
+        return {self.requirements[place].needs: self.requirements[place] for since, place in oldest_first if since <= version}
 
     def memory_reading(self, source: str) -> MemoryConvention:
         """Return the convention by which the memory figures of a document are read. By default they are taken as printed."""

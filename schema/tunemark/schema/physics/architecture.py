@@ -419,8 +419,7 @@ def _projections(
     )
 
 
-Group = Literal["all-linear", "attention"]
-GROUPS: tuple[Group, ...] = ("all-linear", "attention")
+GROUPS = ("all-linear", "attention")
 """Names of groups of layers: all linear layers of a block, or only those of attention."""
 DEFAULT = LoraSettings().target_modules
 """All linear layers of a block in Llama's names. For other families it stands for their own names."""
@@ -436,16 +435,15 @@ def targets_in(card: ModelCard, asked: tuple[str, ...]) -> tuple[str, ...]:
     known = layer_names(card)
     names: list[str] = []
     for name in asked:
-        of_group = next((group(card, candidate) for candidate in GROUPS if candidate == name), None)
-        if of_group is None and name not in known:
+        if name not in (*GROUPS, *known):
             layers = ", ".join((*group(card, "all-linear"), *NAMES[card.family].outside))
             fix = f"{card.key} has no layer of this name that can have an adapter; use {layers}, or a group: {' or '.join(GROUPS)}"
             raise TunemarkError("lora.target_modules", name, fix)
-        names.extend(of_group or (name,))
+        names.extend(group(card, name) if name in GROUPS else (name,))
     return tuple(dict.fromkeys(names))
 
 
-def group(card: ModelCard, which: Group) -> tuple[str, ...]:
+def group(card: ModelCard, which: str) -> tuple[str, ...]:
     """Return the names of a group of layers, each as short as is unique in a block."""
     return tuple(dict.fromkeys(_short(card, linear) for linear in _adaptable(card) if which == "all-linear" or linear.part == "attention"))
 

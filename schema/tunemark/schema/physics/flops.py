@@ -15,7 +15,6 @@ from tunemark.schema.physics.families import FAMILIES, SCAN_CHUNK, STATE_CHUNK
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.vocabulary import Checkpointing, Method
 
-VERSION: Literal["flops/1"] = "flops/1"
 RECOMPUTED = {
     Checkpointing.NONE: "nothing is recomputed",
     Checkpointing.SELECTIVE: "selective checkpointing keeps the results of matrix products and of attention",

@@ -4,10 +4,19 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tunemark.schema.formats import MIB
-from tunemark.schema.physics import memory_states as states
 from tunemark.schema.physics.activations import FP32, activations_by_kind, head_line, stored_per_block
 from tunemark.schema.physics.architecture import block_linears, count_parameters
-from tunemark.schema.physics.memory_states import kept
+from tunemark.schema.physics.memory_states import (
+    BACKWARD,
+    Group,
+    MemoryLedger,
+    MemoryLine,
+    Moment,
+    block_weights,
+    count_weights,
+    divided,
+    state_lines,
+)
 from tunemark.schema.physics.stacks import STACKS, USUAL_STACK, on_stack
 from tunemark.schema.physics.training_shape import BYTES, TrainingShape
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method, SoftwareLevel
@@ -24,26 +33,26 @@ COLLECTIVES = 512 * MIB
 RECORD_STREAM = 1 / 0.93
 """Peak of FSDP 1 over that of FSDP 2, which does not delay the reuse of memory by `recordStream` (torchtitan, docs/fsdp.md: 7% less)."""
 
-ALL_BUT_UPDATE: tuple[states.Moment, ...] = ("loss", "backward begins", "backward ends")
-BEFORE: tuple[states.Moment, ...] = ("loss", "backward begins")
+ALL_BUT_UPDATE: tuple[Moment, ...] = ("loss", "backward begins", "backward ends")
+BEFORE: tuple[Moment, ...] = ("loss", "backward begins")
 
 
 @lru_cache(maxsize=256)
-def estimate_memory(shape: TrainingShape) -> states.MemoryLedger:
+def estimate_memory(shape: TrainingShape) -> MemoryLedger:
     """Return the predicted memory of a training step on one device."""
     outside = CONTEXT + (COLLECTIVES if shape.world_size * shape.tensor_parallel > 1 else 0)
-    library = states.MemoryLine("matrix library", "framework", WORKSPACE, "workspaces of cuBLAS, 32 + 8 MiB")
-    lines = (*states.state_lines(shape), *_activations(shape), head_line(shape), *_gathered(shape), library)
+    library = MemoryLine("matrix library", "framework", WORKSPACE, "workspaces of cuBLAS, 32 + 8 MiB")
+    lines = (*state_lines(shape), *_activations(shape), head_line(shape), *_gathered(shape), library)
     # DeepSpeed creates its states before the first step.
     settling = {"optimizer states", "fp32 master weights"} if shape.sharding.startswith("fsdp") else set()
     settled = sum(line.bytes for line in lines if line.key in settling)
-    sharded = states.divided(shape, "parameters") != 1
+    sharded = divided(shape, "parameters") != 1
     # Copies from the host make the streams wait for each other, so that nothing is delayed.
     delayed = RECORD_STREAM if sharded and shape.sharding == "fsdp1" and not shape.offload else 1.0
-    return states.MemoryLedger(kept(*lines), outside, sharded, settled, delayed)
+    return MemoryLedger(tuple(line for line in lines if line.bytes), outside, sharded, settled, delayed)
 
 
-def _activations(shape: TrainingShape) -> tuple[states.MemoryLine, ...]:
+def _activations(shape: TrainingShape) -> tuple[MemoryLine, ...]:
     kinds = activations_by_kind(shape)
     block = max((each for _, each in kinds), key=lambda each: each.saved)
     # Offloaded inputs are on the device while they are copied: one leaves while the next is computed.
@@ -62,30 +71,24 @@ def _activations(shape: TrainingShape) -> tuple[states.MemoryLine, ...]:
     norm = f"{shape.slots:,} tokens x {shape.model.hidden_size:,} x (4 + 2 x {size:g}) bytes{by}"
     hooks = f"{shape.model.layers} blocks x input: the gradients of their inputs, kept by the hooks of frozen FSDP 1 units"
     return (
-        states.MemoryLine(
-            name, "activations", sum(waiting * each for waiting, each, _ in stored), formula, ALL_BUT_UPDATE if held else BEFORE
-        ),
-        states.MemoryLine("one block's input", "activations", block.input, "input of the last block", ("backward ends",)),
-        states.MemoryLine("one block, recomputed", "activations", recomputed, block.formula, states.BACKWARD),
-        states.MemoryLine(
-            "one block's gradients", "activations", block.backward, "gradients of its widest tensors, while needed", states.BACKWARD
-        ),
-        states.MemoryLine("final norm", "activations", int(numbers * (4 + 2 * size) / shape.residual_share), norm, ("loss",)),
-        states.MemoryLine("held by hooks", "activations", shape.model.layers * block.input if held else 0, hooks, ("backward ends",)),
-        states.MemoryLine(
-            "unpacked matrix", "activations", unpacked, f"{widest:,} x 2 bytes: the largest packed matrix in bf16", states.BACKWARD
-        ),
+        MemoryLine(name, "activations", sum(waiting * each for waiting, each, _ in stored), formula, ALL_BUT_UPDATE if held else BEFORE),
+        MemoryLine("one block's input", "activations", block.input, "input of the last block", ("backward ends",)),
+        MemoryLine("one block, recomputed", "activations", recomputed, block.formula, BACKWARD),
+        MemoryLine("one block's gradients", "activations", block.backward, "gradients of its widest tensors, while needed", BACKWARD),
+        MemoryLine("final norm", "activations", int(numbers * (4 + 2 * size) / shape.residual_share), norm, ("loss",)),
+        MemoryLine("held by hooks", "activations", shape.model.layers * block.input if held else 0, hooks, ("backward ends",)),
+        MemoryLine("unpacked matrix", "activations", unpacked, f"{widest:,} x 2 bytes: the largest packed matrix in bf16", BACKWARD),
         *_cast_weights(shape),
     )
 
 
-def _cast_weights(shape: TrainingShape) -> tuple[states.MemoryLine, ...]:
+def _cast_weights(shape: TrainingShape) -> tuple[MemoryLine, ...]:
     """Return the bytes of the 16-bit copies that autocast makes of fp32 weights.
 
     The backward pass needs the copies that gradients pass through. Those of trained weights are also cached until the forward pass ends,
     when the gradients of the logits are not there yet. Sharded weights are gathered in 16 bits and need no copy.
     """
-    if shape.autocast is None or BYTES[shape.parameters] != FP32 or states.divided(shape, "parameters") > 1:
+    if shape.autocast is None or BYTES[shape.parameters] != FP32 or divided(shape, "parameters") > 1:
         return ()
     count, ranks, kept = count_parameters(shape.model), shape.tensor_parallel, shape.checkpointing is Checkpointing.NONE
     head, matrices = count.head // ranks, 0 if shape.packed else (count.attention + count.feed_forward) // ranks
@@ -93,28 +96,28 @@ def _cast_weights(shape: TrainingShape) -> tuple[states.MemoryLine, ...]:
     gradients = FP32 * shape.slots * shape.model.vocabulary // ranks if shape.loss == "upcast" and not kept else 0
     formula = f"{copied:,} x 2 bytes: copies made by autocast" + (", less the gradients of the logits" if gradients else "")
     return (
-        states.MemoryLine("head in 16 bits", "activations", 2 * head, f"{head:,} x 2 bytes: a copy made by autocast", ("loss",)),
-        states.MemoryLine("weights in 16 bits", "activations", max(0, 2 * copied - gradients), formula, BEFORE if kept else ("loss",)),
+        MemoryLine("head in 16 bits", "activations", 2 * head, f"{head:,} x 2 bytes: a copy made by autocast", ("loss",)),
+        MemoryLine("weights in 16 bits", "activations", max(0, 2 * copied - gradients), formula, BEFORE if kept else ("loss",)),
     )
 
 
-def _gathered(shape: TrainingShape) -> tuple[states.MemoryLine, ...]:
+def _gathered(shape: TrainingShape) -> tuple[MemoryLine, ...]:
     """Return the bytes gathered from other shards: the block in use and the prefetched one, the head while logits are computed.
 
     FSDP 1 never frees its outermost unit, which holds head and embeddings, before the backward pass ends (`_post_forward_reshard`), and
     has the head's gradients whole until then. FSDP 2 keeps the joined buffer of a collective beside the weights copied from it until the next
     one (`all_gather_state`). A block's gradients are whole twice: as computed, and joined for their reduction; DeepSpeed joins them in its bucket.
     """
-    share = states.divided(shape, "parameters")
+    share = divided(shape, "parameters")
     if share == 1:
         return ()
     count, size = count_parameters(shape.model), BYTES[shape.logits]
     outermost = shape.sharding == "fsdp1" and not shape.matrix_units
     head, table = count.head // shape.tensor_parallel, 0 if count.tied_head or not outermost else count.embedding // shape.tensor_parallel
-    block = max(each.inputs * each.outputs for each in block_linears(shape.model)) if shape.matrix_units else states.block_weights(shape)
-    held: tuple[states.Moment, ...] = ALL_BUT_UPDATE if outermost else ("loss",)
-    alive: tuple[states.Moment, ...] = BEFORE if outermost else ("loss",)
-    fetched: tuple[states.Moment, ...] = BEFORE if shape.sharding == "fsdp-grad-op" else ("backward begins",)
+    block = max(each.inputs * each.outputs for each in block_linears(shape.model)) if shape.matrix_units else block_weights(shape)
+    held: tuple[Moment, ...] = ALL_BUT_UPDATE if outermost else ("loss",)
+    alive: tuple[Moment, ...] = BEFORE if outermost else ("loss",)
+    fetched: tuple[Moment, ...] = BEFORE if shape.sharding == "fsdp-grad-op" else ("backward begins",)
     each = BYTES[shape.packed] if shape.packed and shape.packs_experts else size
     # DeepSpeed keeps gathered parameters up to this number, and FSDP without resharding all.
     most = {"zero3": LIVE_PARAMETERS, "fsdp-grad-op": (count.attention + count.feed_forward) // shape.tensor_parallel}
@@ -124,28 +127,24 @@ def _gathered(shape: TrainingShape) -> tuple[states.MemoryLine, ...]:
     joined = 1 if shape.sharding in {"fsdp2", "fsdp-grad-op"} else 0
     copies, by = 1 + joined + shards / share, f" x ({1 + joined} + {shards}/{share})" if shards or joined else ""
     # Copies from the host make the streams wait for each other.
-    stream: states.Group = "framework" if shape.offload else "gathered"
+    stream: Group = "framework" if shape.offload else "gathered"
     trained = 1 if shape.method is Method.FULL else 0
     whole, reduced = 0 if shape.loss in {"chunked", "streamed", "fused"} else 1, 0 if outermost or shape.sharding == "zero3" else 1
     of_block = block if shape.sharding == "zero3" else 2 * block
     of_head = f"{head:,} x {size:g} bytes x ({whole} + {reduced}/{share}): whole, and reduced"
     ahead = f"{blocks - block:,} x {each:g} bytes" + (f" x (1 + {shards}/{share})" if shards else "")
-    waiting = states.count_weights(shape).trained * BYTES[shape.parameters] / share if shape.offload and shape.sharding == "fsdp1" else 0
-    unreduced = states.count_weights(shape).trained if shape.keeps_whole_gradients else 0
+    waiting = count_weights(shape).trained * BYTES[shape.parameters] / share if shape.offload and shape.sharding == "fsdp1" else 0
+    unreduced = count_weights(shape).trained if shape.keeps_whole_gradients else 0
     until_last = f"{unreduced:,} x {size:g} bytes: not reduced before the last micro-step"
     late = "the device's share of all gradients: copies to the host are slower than the backward pass"
     return (
-        states.MemoryLine("gathered head", stream, int((head + table) * size * copies), f"{head + table:,} x {size:g} bytes{by}", held),
-        states.MemoryLine("gradients of the head", "training", int(head * size * (whole + reduced / share) * trained), of_head, alive),
-        states.MemoryLine(
-            "gradients of a block", "training", int(of_block * size * trained), f"{of_block:,} x {size:g} bytes", states.BACKWARD
-        ),
-        states.MemoryLine(
-            "gathered blocks", stream, int(block * each * copies), f"the block in use: {block:,} x {each:g} bytes{by}", states.BACKWARD
-        ),
-        states.MemoryLine("prefetched blocks", stream, int((blocks - block) * each * (copies - joined)), ahead, fetched),
-        states.MemoryLine("unreduced gradients", "training", int(unreduced * size), until_last, ALL_BUT_UPDATE),
-        states.MemoryLine("gradients on their way to the host", "training", int(waiting), late, BEFORE),
+        MemoryLine("gathered head", stream, int((head + table) * size * copies), f"{head + table:,} x {size:g} bytes{by}", held),
+        MemoryLine("gradients of the head", "training", int(head * size * (whole + reduced / share) * trained), of_head, alive),
+        MemoryLine("gradients of a block", "training", int(of_block * size * trained), f"{of_block:,} x {size:g} bytes", BACKWARD),
+        MemoryLine("gathered blocks", stream, int(block * each * copies), f"the block in use: {block:,} x {each:g} bytes{by}", BACKWARD),
+        MemoryLine("prefetched blocks", stream, int((blocks - block) * each * (copies - joined)), ahead, fetched),
+        MemoryLine("unreduced gradients", "training", int(unreduced * size), until_last, ALL_BUT_UPDATE),
+        MemoryLine("gradients on their way to the host", "training", int(waiting), late, BEFORE),
     )
 
 
@@ -159,11 +158,11 @@ class StackedMemory:
     stack: str
     shape: TrainingShape
     """The step on this stack."""
-    ledgers: dict[str, states.MemoryLedger]
+    ledgers: dict[str, MemoryLedger]
     """Its memory on every stack that could be meant: only this one if it was chosen."""
 
     @property
-    def ledger(self) -> states.MemoryLedger:
+    def ledger(self) -> MemoryLedger:
         """Its memory on this stack."""
         return self.ledgers[self.stack]
 

@@ -159,11 +159,6 @@ sizes, segments of 2 and 20 MiB, best fit, splits), applied to the tensors of 9 
 """
 
 
-def kept(*lines: MemoryLine) -> tuple[MemoryLine, ...]:
-    """Return the lines with a non-zero number of bytes."""
-    return tuple(line for line in lines if line.bytes)
-
-
 MXFP4 = "; the hub's experts are in MXFP4, which is not trainable (transformers 5.23)"
 WHOLE_EXPERTS = "; bitsandbytes does not quantise the experts of transformers 5 (its issue 1849), Unsloth and axolotl do"
 NF4_BLOCK = 64
@@ -212,7 +207,7 @@ def count_weights(shape: TrainingShape) -> Weights:
 def state_lines(shape: TrainingShape) -> tuple[MemoryLine, ...]:
     """Return weights, quantisation constants, adapters, gradients, master weights and optimizer states."""
     weights = count_weights(shape)
-    return kept(*_model(shape, weights), *_gradients(shape, weights), *_optimizer(shape, weights))
+    return (*_model(shape, weights), *_gradients(shape, weights), *_optimizer(shape, weights))
 
 
 def block_weights(shape: TrainingShape) -> int:

@@ -8,11 +8,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Literal, cast, get_args
 
-from tunemark.schema import vocabulary
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.physics.architecture import Linear, adapted_linears, adapts_tokens, all_linears
 from tunemark.schema.records.plan import Plan
+from tunemark.schema.vocabulary import (
+    COMPILED_UPDATE,
+    DEEPSPEED,
+    DEVICE_ROUNDING_CHUNK,
+    MASTER_CHUNK,
+    ROUNDING_CHUNK,
+    VARLEN,
+    Backend,
+    Checkpointing,
+    Dtype,
+    Loss,
+    Method,
+    Task,
+)
 
 if TYPE_CHECKING:
     from tunemark.schema.records.trace import StepTrace
@@ -25,12 +38,7 @@ Attention = Literal["sdpa", "flash", "eager"]
 Sharding = Literal["single", "ddp", "zero1", "zero2", "zero3", "fsdp1", "fsdp2", "fsdp-grad-op"]
 """`fsdp-grad-op` is FSDP that keeps gathered weights until their backward pass: SHARD_GRAD_OP, or `reshard_after_forward=False`."""
 OptimizerKind = Literal["adamw", "adamw-fused", "adamw-8bit", "paged-adamw", "paged-adamw-8bit", "sgd", "adafactor"]
-CHOICES = {
-    "attention": get_args(Attention),
-    "loss": get_args(vocabulary.Loss),
-    "sharding": get_args(Sharding),
-    "optimizer": get_args(OptimizerKind),
-}
+CHOICES = {"attention": get_args(Attention), "loss": get_args(Loss), "sharding": get_args(Sharding), "optimizer": get_args(OptimizerKind)}
 """Field -> its values."""
 ALL_LINEAR = ("all-linear",)
 
@@ -43,7 +51,7 @@ class TrainingShape:
     """
 
     model: ModelCard
-    method: vocabulary.Method
+    method: Method
     sequence_length: int
     """Tokens per row."""
     micro_batch: int = 1
@@ -61,7 +69,7 @@ class TrainingShape:
     lora_dropout: float = 0.0
     """Dropout of the adapters; above zero each adapter keeps a copy of its input."""
 
-    checkpointing: vocabulary.Checkpointing = vocabulary.Checkpointing.NONE
+    checkpointing: Checkpointing = Checkpointing.NONE
     """Which activations are recomputed. `selective` keeps the results of matrix products and attention."""
     kept_products: float = 1.0
     """Share of the matrix products that selective checkpointing keeps; torchtitan keeps every second one."""
@@ -84,20 +92,20 @@ class TrainingShape:
     """torch.compile: element-wise results are recomputed in fused kernels instead of kept."""
     fused_blocks: bool = False
     """Liger's kernels in the blocks: norms keep their input in its format, gated activations both of their inputs and no result."""
-    loss: vocabulary.Loss = "upcast"
-    """Tensors that the loss keeps; see `vocabulary.Loss`."""
+    loss: Loss = "upcast"
+    """Tensors that the loss keeps; see `Loss`."""
 
-    parameters: vocabulary.Dtype = vocabulary.Dtype.BF16
+    parameters: Dtype = Dtype.BF16
     """Stored format of weights that are not quantised."""
-    activations: vocabulary.Dtype = vocabulary.Dtype.BF16
+    activations: Dtype = Dtype.BF16
     """Format of the residual stream, and of everything else without autocast."""
-    autocast: vocabulary.Dtype | None = None
+    autocast: Dtype | None = None
     """Format in which autocast runs matrix products, attention and the head; None without autocast."""
-    adapters: vocabulary.Dtype = vocabulary.Dtype.FP32
+    adapters: Dtype = Dtype.FP32
     """Stored format of the adapters; peft converts bf16 adapters to fp32 by default."""
     double_quantisation: bool = True
     """QLoRA: the block scales are quantised too."""
-    block_format: vocabulary.Dtype | None = None
+    block_format: Dtype | None = None
     """Format below 16 bits in which the matrices of the blocks multiply: fp8, fp4 or int8, which is bitsandbytes' `load_in_8bit`. Frozen ones
     (LoRA) are also stored in it, with a scale per output and per 16 weights in fp4; trained ones keep their format."""
     optimizer: OptimizerKind = "adamw"
@@ -138,7 +146,7 @@ class TrainingShape:
         for field in ("sequence_length", "micro_batch", "gradient_accumulation", "lora_rank", "world_size", "tensor_parallel"):
             if getattr(self, field) < 1:
                 yield field, "must be 1 or more"
-        if self.method is vocabulary.Method.PEFT:
+        if self.method is Method.PEFT:
             yield "method", "the trained weights of other methods are unknown; use full, lora or qlora"
         for field, known in CHOICES.items():
             if getattr(self, field) not in known:
@@ -149,20 +157,13 @@ class TrainingShape:
     def _of_formats(self) -> Iterator[tuple[str, str]]:
         """Yield number formats that are not used in training for activations, autocast or weights."""
         for field, value in (("parameters", self.parameters), ("activations", self.activations), ("autocast", self.autocast)):
-            if value in {vocabulary.Dtype.NF4, vocabulary.Dtype.INT8, vocabulary.Dtype.FP4} or (
-                value is vocabulary.Dtype.FP8 and field != "parameters"
-            ):
+            if value in {Dtype.NF4, Dtype.INT8, Dtype.FP4} or (value is Dtype.FP8 and field != "parameters"):
                 yield field, "must be fp32, bf16 or fp16; for 4-bit weights use qlora"
-        if self.block_format not in {
-            None,
-            vocabulary.Dtype.FP8,
-            vocabulary.Dtype.FP4,
-            *((vocabulary.Dtype.INT8,) if self.method is vocabulary.Method.LORA else ()),
-        }:
+        if self.block_format not in {None, Dtype.FP8, Dtype.FP4, *((Dtype.INT8,) if self.method is Method.LORA else ())}:
             yield "block_format", "must be fp8 or fp4, or with lora int8; wider products have the format of the activations"
-        if self.block_format is not None and self.method is vocabulary.Method.QLORA:
+        if self.block_format is not None and self.method is Method.QLORA:
             yield "block_format", "has no effect with qlora: its frozen weights are in 4 bits already"
-        if self.autocast in {vocabulary.Dtype.FP32, vocabulary.Dtype.TF32}:
+        if self.autocast in {Dtype.FP32, Dtype.TF32}:
             yield "autocast", "must be bf16 or fp16, the format that matrix products are cast to"
         if self.autocast is not None and BYTES[self.activations] < BYTES[self.autocast]:
             yield "autocast", f"activations are in {self.activations.value} already; leave autocast out"
@@ -178,51 +179,45 @@ class TrainingShape:
             yield "gradient_accumulation", "must be 1: an optimizer in the backward pass cannot accumulate gradients"
         if self.optimizer_in_backward and self.sharding in {"ddp", "zero1", "zero2"}:
             yield "optimizer_in_backward", f"{self.sharding} reduces whole gradients first; choose fsdp1, fsdp2 or one device"
-        if self.activation_offload and self.checkpointing is not vocabulary.Checkpointing.FULL:
+        if self.activation_offload and self.checkpointing is not Checkpointing.FULL:
             yield "activation_offload", "offloads the inputs of checkpointed blocks; set checkpointing to full"
         lengths = self.document_lengths or ()
         if any(not 0 < length <= self.sequence_length for length in lengths) or sum(lengths) > self.slots:
             yield "document_lengths", f"documents are 1 to {self.sequence_length} tokens long and fit into {self.slots} slots"
 
     @property
-    def packed(self) -> vocabulary.Dtype | None:
+    def packed(self) -> Dtype | None:
         """Format of the frozen matrices of the blocks, where it is narrower than that of other weights."""
-        return (
-            vocabulary.Dtype.NF4
-            if self.method is vocabulary.Method.QLORA
-            else self.block_format
-            if self.method is vocabulary.Method.LORA
-            else None
-        )
+        return Dtype.NF4 if self.method is Method.QLORA else self.block_format if self.method is Method.LORA else None
 
     @property
     def packs_experts(self) -> bool:
         """False if experts of QLoRA stay as they are loaded: bitsandbytes quantises matrices of linear layers, no other parameters."""
-        return not (self.method is vocabulary.Method.QLORA and self.fused_experts and self.model.experts)
+        return not (self.method is Method.QLORA and self.fused_experts and self.model.experts)
 
     @property
     def keeps_whole_gradients(self) -> bool:
         """True if the gradients of FSDP are whole until the last micro-step."""
         several = self.gradient_accumulation > 1 and self.world_size > 1
-        return self.defers_reduction and several and self.method is vocabulary.Method.FULL and self.sharding.startswith("fsdp")
+        return self.defers_reduction and several and self.method is Method.FULL and self.sharding.startswith("fsdp")
 
     @property
-    def products(self) -> vocabulary.Dtype:
+    def products(self) -> Dtype:
         """Format of the results of matrix products; those of 4-bit matrices have the format of their input."""
-        return self.activations if self.autocast is None or self.method is vocabulary.Method.QLORA else self.autocast
+        return self.activations if self.autocast is None or self.method is Method.QLORA else self.autocast
 
     @property
-    def adapters_at_work(self) -> vocabulary.Dtype:
+    def adapters_at_work(self) -> Dtype:
         """Format of the adapters while they multiply, before autocast: shards are gathered, and DeepSpeed converts them, to the format of the activations."""
         return self.adapters if self.sharding in {"single", "ddp"} else self.activations
 
     @property
-    def adapter_products(self) -> vocabulary.Dtype:
+    def adapter_products(self) -> Dtype:
         """Format in which adapters multiply, and in which their inputs are kept."""
         return self.autocast or self.adapters_at_work
 
     @property
-    def logits(self) -> vocabulary.Dtype:
+    def logits(self) -> Dtype:
         """Format of the results of the head, which is never in 4 bits."""
         return self.autocast or self.activations
 
@@ -249,14 +244,14 @@ class TrainingShape:
     @property
     def adapted(self) -> tuple[Linear, ...]:
         """Linear layers of the blocks with an adapter; empty for full fine-tuning."""
-        if self.method is vocabulary.Method.FULL:
+        if self.method is Method.FULL:
             return ()
         return all_linears(self.model) if self.lora_targets == ALL_LINEAR else adapted_linears(self.model, self.lora_targets)
 
     @property
     def tokens_adapted(self) -> bool:
         """True if the token embedding has an adapter."""
-        return self.method is not vocabulary.Method.FULL and adapts_tokens(self.model, self.lora_targets)
+        return self.method is not Method.FULL and adapts_tokens(self.model, self.lora_targets)
 
     @property
     def adapter_weights(self) -> int:
@@ -270,7 +265,7 @@ class TrainingShape:
         return ranks * self.lora_rank * (linear.inputs + linear.outputs) * linear.copies * linear.times()
 
 
-FUSED_ADAMW = frozenset(vocabulary.Backend) - {vocabulary.Backend.NEURON, vocabulary.Backend.NEURON_XLA, vocabulary.Backend.TPU}
+FUSED_ADAMW = frozenset(Backend) - {Backend.NEURON, Backend.NEURON_XLA, Backend.TPU}
 """Backends for which torch has a kernel that updates many weights at once, without a workspace. The harness asks torch."""
 MOST_DOCUMENTS = 65_536
 """Larger micro-batches are represented by this many documents."""
@@ -316,24 +311,20 @@ def shape_of_plan(plan: Plan, card: ModelCard) -> TrainingShape:
 
     Raises TunemarkError if an adapter is requested on a layer that the model's family does not have.
     """
-    lora, settings, deepspeed = plan.lora, plan.model, plan.device.strategy in vocabulary.DEEPSPEED
+    lora, settings, deepspeed = plan.lora, plan.model, plan.device.strategy in DEEPSPEED
     return TrainingShape(
         card,
         plan.method,
         plan.data.sequence_length,
         plan.batch.micro_batch,
-        labels=settings.labels if settings.task is vocabulary.Task.SEQUENCE_CLASSIFICATION else None,
+        labels=settings.labels if settings.task is Task.SEQUENCE_CLASSIFICATION else None,
         gradient_accumulation=plan.batch.gradient_accumulation,
         lora_rank=lora.rank if lora else 8,
         lora_targets=lora.target_modules if lora else (),
         lora_dropout=lora.dropout if lora else 0.0,
         checkpointing=settings.gradient_checkpointing,
-        attention="eager"
-        if settings.attention == "eager"
-        else "flash"
-        if settings.attention.startswith(("flash", vocabulary.VARLEN))
-        else "sdpa",
-        fused_experts=plan.method is vocabulary.Method.QLORA,
+        attention="eager" if settings.attention == "eager" else "flash" if settings.attention.startswith(("flash", VARLEN)) else "sdpa",
+        fused_experts=plan.method is Method.QLORA,
         compiled=settings.compile != "none",
         fused_blocks=settings.fused_kernels == "liger",
         loss="fused" if settings.fused_kernels == "liger" else "streamed" if settings.loss == "chunked" else "upcast",
@@ -342,13 +333,12 @@ def shape_of_plan(plan: Plan, card: ModelCard) -> TrainingShape:
         autocast=plan.precision.compute if plan.autocast else None,
         adapters=plan.trained,
         double_quantisation=plan.quantisation.double if plan.quantisation else True,
-        block_format=vocabulary.Dtype.FP8 if settings.fp8_products else None,
+        block_format=Dtype.FP8 if settings.fp8_products else None,
         optimizer=_optimizer(plan),
-        master_weights=plan.optimizer.master_weights
-        or (deepspeed and plan.precision.parameters in {vocabulary.Dtype.BF16, vocabulary.Dtype.FP16}),
-        cast_at_once=max(vocabulary.MASTER_CHUNK, card.vocabulary * card.hidden_size) if plan.optimizer.master_weights else 0,
+        master_weights=plan.optimizer.master_weights or (deepspeed and plan.precision.parameters in {Dtype.BF16, Dtype.FP16}),
+        cast_at_once=max(MASTER_CHUNK, card.vocabulary * card.hidden_size) if plan.optimizer.master_weights else 0,
         rounded_at_once=_rounded_at_once(plan),
-        sharding=plan.device.strategy.value,
+        sharding=cast("Sharding", plan.device.strategy.value),
         world_size=plan.batch.data_parallel,
         tensor_parallel=plan.device.tensor_parallel,
         offload=plan.device.offload == "all",
@@ -380,7 +370,7 @@ def shape_problem(plan: Plan, card: ModelCard) -> str | None:
         shape_of_plan(plan, card)
     except TunemarkError as error:
         return str(error)
-    unlike_its_card = plan.data.tokenizer == "word-level" and plan.model.task is vocabulary.Task.CAUSAL_LM
+    unlike_its_card = plan.data.tokenizer == "word-level" and plan.model.task is Task.CAUSAL_LM
     return "its vocabulary was made of the training rows, and the record does not hold its size" if unlike_its_card else None
 
 
@@ -391,10 +381,6 @@ def _optimizer(plan: Plan) -> OptimizerKind:
 
 
 def _rounded_at_once(plan: Plan) -> int:
-    if not plan.optimizer_rounds_stochastically or plan.device.backend in vocabulary.COMPILED_UPDATE:
+    if not plan.optimizer_rounds_stochastically or plan.device.backend in COMPILED_UPDATE:
         return 0
-    return (
-        vocabulary.ROUNDING_CHUNK
-        if plan.device.backend in {vocabulary.Backend.CPU, vocabulary.Backend.FAKE}
-        else vocabulary.DEVICE_ROUNDING_CHUNK
-    )
+    return ROUNDING_CHUNK if plan.device.backend in {Backend.CPU, Backend.FAKE} else DEVICE_ROUNDING_CHUNK

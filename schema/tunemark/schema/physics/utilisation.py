@@ -5,7 +5,6 @@ See definitions#mfu, definitions#hfu and definitions#energy.
 """
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +12,11 @@ from numpy.typing import NDArray
 from tunemark.schema import formats
 from tunemark.schema.derive import Derived
 from tunemark.schema.facts.cards import AcceleratorCard, CpuFacts, ModelCard
+from tunemark.schema.physics.flops import FlopsLedger, FlopsLine, flops_ledger, palm_flops
 from tunemark.schema.physics.training_shape import Work, measured_shape, shape_of_plan, shape_problem, work_in
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.statistics.steady_state import SteadyWindow
 from tunemark.schema.vocabulary import Backend, Dtype
-
-if TYPE_CHECKING:
-    from tunemark.schema.physics.flops import FlopsLedger
 
 TERA = 1e12
 PARTS = (Backend.ROCM, Backend.NEURON, Backend.NEURON_XLA, Backend.TPU)
@@ -36,7 +33,7 @@ class Known:
 
 
 def peak_flop_per_s(
-    submission: Submission, card: AcceleratorCard | None, ledger: "FlopsLedger | None" = None, *, recomputed: bool = False
+    submission: Submission, card: AcceleratorCard | None, ledger: FlopsLedger | None = None, *, recomputed: bool = False
 ) -> Known:
     """Return the sum of the dense peaks of the devices, FLOP/s: in the compute format, or for products in two formats.
 
@@ -87,7 +84,7 @@ def flops_of_steps(submission: Submission, model: ModelCard) -> NDArray[np.float
     return ledger.executed / max(1, ledger.tokens) * tokens
 
 
-def mean_step(submission: Submission, model: ModelCard) -> "FlopsLedger":
+def mean_step(submission: Submission, model: ModelCard) -> FlopsLedger:
     """Return the FLOPs ledger of the mean step. Some step must have tokens."""
     whole = SteadyWindow(0, len(submission.trace), stable=True, verdict="all steps")
     return step_flops(submission, model, work_in(submission.trace, whole))
@@ -164,7 +161,7 @@ ENERGY = {"energy_per_step_j": "steps", "energy_per_sample_j": "samples", "energ
 class Physics:
     """FLOPs, utilisation and energy of the steady window."""
 
-    flops: "FlopsLedger | None"
+    flops: FlopsLedger | None
     """The ledger of the mean step, over all replicas."""
     reason: str | None
     """Why there is none."""
@@ -185,10 +182,13 @@ def physics(submission: Submission, derived: Derived, model: ModelCard | None, a
     ledger = step_flops(submission, model, work)
     step_s = work.seconds / work.steps
     peak, hardware_peak = (peak_flop_per_s(submission, accelerator, ledger, recomputed=recomputed) for recomputed in (False, True))
+    # PaLM's count is that of rows of the mean width.
+    width = max(1, round(work.slot_tokens / work.rows)) if work.rows else submission.plan.data.sequence_length
+    row = replace(shape_of_plan(submission.plan, model), micro_batch=1, sequence_length=width)
     figures = {"model_flop_per_s": Known(ledger.model_flops / step_s, UTILISATION["model_flop_per_s"])}
     for name, flops, rate in (
         ("mfu", ledger.model_flops, peak),
-        ("mfu_palm", _palm(submission, model, work) / work.steps, peak),
+        ("mfu_palm", palm_flops(row) / width * work.slot_tokens / work.steps, peak),
         ("hfu", ledger.hardware_flops, hardware_peak),
         ("mafu", ledger.model_flops, probed_flop_per_s(submission)),
     ):
@@ -196,10 +196,8 @@ def physics(submission: Submission, derived: Derived, model: ModelCard | None, a
     return Physics(ledger, None, figures | energy)
 
 
-def step_flops(submission: Submission, model: ModelCard, work: Work) -> "FlopsLedger":
+def step_flops(submission: Submission, model: ModelCard, work: Work) -> FlopsLedger:
     """Return the ledger of the mean step of a window, scaled to its real tokens."""
-    from tunemark.schema.physics.flops import FlopsLedger, FlopsLine, flops_ledger  # noqa: PLC0415 - only for steps that count
-
     ledger = flops_ledger(measured_shape(submission.plan, model, work))
     factor = work.real_tokens / work.steps / ledger.tokens
     lines = tuple(FlopsLine(line.key, round(line.flops * factor), line.formula) for line in ledger.lines)
@@ -214,15 +212,6 @@ def _no_ledger(submission: Submission, work: Work | None, model: ModelCard | Non
     if model is None:
         return f"there is no card of the model {submission.plan.model.key}"
     return shape_problem(submission.plan, model)
-
-
-def _palm(submission: Submission, model: ModelCard, work: Work) -> float:
-    """Return the FLOPs of the window by PaLM's count, for rows of the mean width."""
-    from tunemark.schema.physics.flops import palm_flops  # noqa: PLC0415 - as above
-
-    width = max(1, round(work.slot_tokens / work.rows)) if work.rows else submission.plan.data.sequence_length
-    row = replace(shape_of_plan(submission.plan, model), micro_batch=1, sequence_length=width)
-    return palm_flops(row) / width * work.slot_tokens
 
 
 def _energy(submission: Submission, work: Work | None) -> dict[str, Known]:

@@ -19,7 +19,7 @@ from pydantic import Field
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.physics.architecture import block_linears, heads_of
 from tunemark.schema.physics.families import FAMILIES
-from tunemark.schema.records.base import Bytes, Frozen, Pattern
+from tunemark.schema.records.base import Bytes, Frozen
 from tunemark.schema.records.plan import DeviceChoice, Plan
 from tunemark.schema.records.submission import Environment
 from tunemark.schema.vocabulary import FP8_LAYER_MULTIPLE, VARLEN, Backend, Checkpointing, Dtype, Method, Strategy
@@ -114,7 +114,7 @@ class Family(Frozen):
     """Generations that lack more than the family does."""
     on_host: bool = False
     """True where all processes of a machine share the CPU."""
-    cards: Pattern | None = None
+    cards: str | None = None
     """Pattern of maker and architecture on its accelerator cards, for plans of other machines."""
 
     def generation(self, target: str | None, architecture: str | None) -> Generation | None:

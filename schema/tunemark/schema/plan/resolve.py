@@ -81,12 +81,16 @@ def resolve(requested: record.Requested, facts: FactBase, machine: Machine) -> R
         model=model,
         data=data,
         batch=batch_choice(card, device, reasons),
-        optimizer=optimizer_choice(card, precision, device, requested, reasons),
+        optimizer=card.optimizer,
         precision=precision,
         device=device,
         measurement=measurement_choice(card, requested, reasons),
         reasons=reasons,
     )
+    if card.optimizer.stochastic_rounding and plan.needless_rounding and not requested.sets("optimizer.stochastic_rounding"):
+        optimizer = card.optimizer.model_copy(update={"stochastic_rounding": False})
+        why = plan.reasons | {"optimizer.stochastic_rounding": plan.needless_rounding}
+        plan = plan.model_copy(update={"optimizer": optimizer, "reasons": why})
     problem = partial(unsupported_reason, model=facts.model(model.key), machine=machine, generation=generation)
     if card.loss == "auto":
         plan = first_possible(plan, "loss", {"chunked": WHY["in_chunks"]}, problem)
@@ -210,17 +214,6 @@ def precision_choice(
     elif compute is Dtype.FP16:
         parameters, why = compute, "frozen weights are stored in the compute format; adapters in fp32, as fp16 updates underflow"
     return record.Precision(parameters=reasons.give("precision.parameters", parameters, why), compute=compute)
-
-
-def optimizer_choice(
-    card: WorkloadCard, precision: record.Precision, device: record.DeviceChoice, requested: record.Requested, reasons: Reasons
-) -> record.Optimizer:
-    """Return the card's optimizer, without stochastic rounding where no updated weight is rounded to bf16."""
-    chosen, name = card.optimizer, "optimizer.stochastic_rounding"
-    why = record.needless_rounding(precision.parameters, device.strategy, master_weights=chosen.master_weights)
-    if not chosen.stochastic_rounding or requested.sets(name) or why is None:
-        return chosen
-    return chosen.model_copy(update={"stochastic_rounding": reasons.give(name, value=False, why=why)})
 
 
 # Data

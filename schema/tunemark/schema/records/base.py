@@ -37,14 +37,6 @@ def _says_something(source: str) -> str:
     return source
 
 
-def _is_pattern(pattern: str) -> str:
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise ValueError(f"is no regular expression: {error}") from error
-    return pattern
-
-
 def one_of(known: Collection[str], what: str) -> AfterValidator:
     """Return the validator of a word that must be known; `what` names all of them."""
 
@@ -62,7 +54,6 @@ Day = Annotated[
     date, Field(ge=FIRST_DAY, description="A day that has come: the validator of facts checks that, since readers' clocks can be wrong.")
 ]
 Source = Annotated[Text, AfterValidator(_says_something)]
-Pattern = Annotated[Text, AfterValidator(_is_pattern)]
 PackageVersion = Annotated[str, Field(pattern=r"^\d+(\.\d+)*((a|b|rc|\.post|\.dev)\d+)*$")]
 
 

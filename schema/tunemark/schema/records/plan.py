@@ -422,8 +422,13 @@ class Plan(Frozen):
 
     @property
     def needless_rounding(self) -> str | None:
-        """Why no updated weight is rounded to bf16; None if weights are."""
-        return needless_rounding(self.precision.parameters, self.device.strategy, master_weights=self.optimizer.master_weights)
+        """Why no updated weight is rounded to bf16, so that it needs no stochastic rounding; None if weights are."""
+        kept, strategy, copies = self.precision.parameters, self.device.strategy, "keeps fp32 copies of the weights and updates those"
+        if strategy in vocabulary.DEEPSPEED and kept in {vocabulary.Dtype.BF16, vocabulary.Dtype.FP16}:
+            return f"{strategy.value} {copies}"
+        if kept is not vocabulary.Dtype.BF16:
+            return "fp32 weights keep small updates"
+        return f"optimizer.master_weights {copies}" if self.optimizer.master_weights else None
 
     @property
     def product_formats(self) -> str:
@@ -434,16 +439,6 @@ class Plan(Frozen):
     def software_level(self) -> vocabulary.SoftwareLevel:
         """How far the training loop is tuned: `tuned` with fused kernels or torch.compile."""
         return "plain" if self.model.compile == self.model.fused_kernels == "none" else "tuned"
-
-
-def needless_rounding(parameters: vocabulary.Dtype, strategy: vocabulary.Strategy, *, master_weights: bool) -> str | None:
-    """Return the reason why no updated weight is rounded to bf16, so that it needs no stochastic rounding; None if weights are."""
-    copies = "keeps fp32 copies of the weights and updates those"
-    if strategy in vocabulary.DEEPSPEED and parameters in {vocabulary.Dtype.BF16, vocabulary.Dtype.FP16}:
-        return f"{strategy.value} {copies}"
-    if parameters is not vocabulary.Dtype.BF16:
-        return "fp32 weights keep small updates"
-    return f"optimizer.master_weights {copies}" if master_weights else None
 
 
 # The division of a run, a function of its overrides. A run of the tuned division trains what its card says: the same mathematics, data,

@@ -3,7 +3,6 @@
 import json
 from dataclasses import dataclass
 from itertools import islice
-from types import NoneType
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -23,9 +22,6 @@ MODELS: dict[str, type[BaseModel]] = {
     converted.FORMAT: converted.ConvertedResult,
 }
 """The format of each kind of record."""
-
-JSON_KINDS = {list: "a list", str: "text", int: "a number", float: "a number", bool: "true or false", NoneType: "null"}
-"""Python type of a JSON value that is not an object -> its kind in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,29 +56,16 @@ def read_record(content: bytes) -> BaseModel:
     Raises InvalidRecord with one problem per invalid field.
     """
     try:
-        raw = json.loads(content, parse_constant=_refuse_constant)
+        raw = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise InvalidRecord([Problem("file", "", f"not valid JSON: {error}; write it with `tunemark run`")]) from error
     if not isinstance(raw, dict):
-        raise InvalidRecord([Problem("file", "", f"is {JSON_KINDS[type(raw)]}; a record is a JSON object")])
-    return validate_record(raw)
-
-
-def validate_record(raw: dict[str, Any]) -> BaseModel:
-    """Return the validated record. Raise InvalidRecord with all problems."""
+        raise InvalidRecord([Problem("file", "", "is no JSON object, as each record is")])
     name = raw.get("format")
     if not isinstance(name, str) or name not in MODELS:
         known = did_you_mean(str(name), MODELS)
         raise InvalidRecord([Problem("format", *(("", f"is missing; {known}") if name is None else (shown_value(name), known)))])
     model = MODELS[name]
-    try:
-        # As JSON, so that dates, enums and tuples are parsed as in files.
-        content = json.dumps(raw, allow_nan=False)
-    except (ValueError, RecursionError) as error:
-        # 1e999 is valid JSON and parses as infinity.
-        raise InvalidRecord(
-            [Problem("file", "", f"contains an invalid value: {error}; use null for a value that is not a finite number")]
-        ) from error
     try:
         return model.model_validate_json(content)
     except ValidationError as error:
@@ -100,11 +83,6 @@ def shown_value(value: object) -> str:
 def _problem(field: str, value: object, fix: str) -> Problem:
     shown = "" if not field or value == "" else shown_value(value)
     return Problem(field or "record", shown if len(shown) <= 80 else f"{shown[:77]}...", fix)  # noqa: PLR2004 - one line of a terminal
-
-
-def _refuse_constant(name: str) -> float:
-    msg = f"{name} is not JSON; use null for a value that is not a finite number"
-    raise ValueError(msg)
 
 
 # The JSON Schema and the field reference

@@ -316,6 +316,7 @@ class Compared(NamedTuple):
 def compared(plan: Plan, effective: Effective, trace: StepTrace) -> Iterator[Compared]:
     """Yield each setting of a run. Null fields are left out. A CPU has one place for parameters and states."""
     model, four_bit, device = plan.model, plan.quantisation, DEVICE_TYPES.get(plan.device.backend)
+    used = effective.optimizer.split()[-1]
     stored, trained = plan.trained.value, [short(name) for name in effective.trainable_dtypes]
     quantised = f"{four_bit.format}{', double' if four_bit.double else ''}" if four_bit else "none"
     offload, rounded, several = plan.device.offload, effective.stochastic_rounding, plan.device.count > 1
@@ -331,7 +332,10 @@ def compared(plan: Plan, effective: Effective, trace: StepTrace) -> Iterator[Com
         Compared("trained_format", stored, ", ".join(trained) or "none", trained == [stored]),
         _same("quantisation", "fp8" if model.frozen_weights == "fp8" else quantised, effective.quantisation),
         _same("fp8_training", model.fp8_training, effective.fp8_training),
-        Compared("optimizer", plan.optimizer.name, effective.optimizer, _optimizer_agrees(plan, effective)),
+        # A wrapper class, such as one that shards states, says nothing.
+        Compared(
+            "optimizer", plan.optimizer.name, effective.optimizer, used == optimizer_class(plan) if used in OPTIMIZER_LIBRARIES else None
+        ),
         _packing(plan, trace),
         _same("parameters_on", "cpu" if offload == "all" else str(device), parameters),
         _same("optimizer_states_on", str(device) if offload == "none" else "cpu", states),
@@ -367,12 +371,6 @@ def _attention(plan: Plan, effective: Effective) -> Compared:
         requested_text += f", with the kernel {kernel} only"
     agrees = meant == effective.attention and (chosen is None or kernel in {"auto", chosen})
     return Compared("attention", requested_text, effective_text, agrees)
-
-
-def _optimizer_agrees(plan: Plan, effective: Effective) -> bool | None:
-    """Return True if the class is the requested one; None for a wrapper class, such as one that shards states."""
-    name = effective.optimizer.split()[-1]
-    return name == optimizer_class(plan) if name in OPTIMIZER_LIBRARIES else None
 
 
 def optimizer_class(plan: Plan) -> str:

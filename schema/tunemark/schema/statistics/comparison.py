@@ -96,17 +96,6 @@ def _verdict(interval: Interval, pairs: int) -> Verdict:
     return "lower" if interval.high < 0 else "no significant difference"
 
 
-def break_even_steps(overhead_s: float, gain_s: float) -> float | None:
-    """Return the number of steps after which a one-time overhead pays off. See definitions#compile-overhead.
-
-    `overhead_s` is the additional one-time cost of B, such as for compiling; 0 or less pays off immediately. `gain_s` are the seconds
-    by which a steady step of B is faster; if it is not, the result is None.
-    """
-    if gain_s <= 0:
-        return None
-    return max(0.0, overhead_s) / gain_s
-
-
 def loss_after(trace: StepTrace, real_tokens: int, steps: int = 5) -> float | None:
     """Return the mean loss of the last `steps` steps within the first `real_tokens` tokens, to compare runs after equal work.
 
