@@ -456,5 +456,6 @@ def _fitting(
         # Shards of several devices may wait in host memory, which is slow but usual.
         lacking = f"each device lacks {gib(plan.needed_bytes - card.usable_bytes)}"
         return Judged(f"{MISFIT}{lacking} by the memory model", SUSPICIOUS if run.devices == 1 else AMBIGUOUS)
-    ending = "" if fit in FITS else f"; with {others[0]} it fits" if others else ", and may not fit"
-    return Judged(f"{reason}{ending}", PLAUSIBLE)
+    if others and fit not in FITS:
+        return Judged(f"with {others[0]} it fits; {reason}", PLAUSIBLE)
+    return Judged(f"{reason}{'' if fit in FITS else ', and may not fit'}", PLAUSIBLE)
