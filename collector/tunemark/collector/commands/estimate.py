@@ -271,7 +271,7 @@ def _print_answer(found: Sequence[Estimate], level: str) -> None:
         job = (*_with_interval(each.seconds, formats.estimated_duration), *_with_interval(each.usd, formats.estimated_usd))
         row = (
             _hardware(each),
-            f"{each.fit}{f', fits with {each.with_stack}' if each.with_stack else ''}{f'; {methods_fit(each.fitting)}' if each.fitting else ''}",
+            f"{f'only with {each.with_stack}' if each.with_stack else each.fit}{f'; {methods_fit(each.fitting)}' if each.fitting else ''}",
             f"{_needed(each)} of {gib(each.memory_bytes)}",
             *_with_interval(each.tokens_per_s, formats.significant),
             _faster(each),
