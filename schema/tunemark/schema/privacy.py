@@ -109,23 +109,19 @@ HOLDERS = (str, dict, list, tuple)
 """Types of JSON content that may hold a text; most values of a record are numbers."""
 
 
-def texts(content: Any) -> list[tuple[str, str]]:  # noqa: ANN401 - any JSON value
-    """Return (dotted path, text) for each text in JSON content, keys included."""
-    found: list[tuple[str, str]] = []
-    _add_texts(content, "", found)
-    return found
-
-
-def _add_texts(node: Any, path: str, found: list[tuple[str, str]]) -> None:  # noqa: ANN401 - any JSON value
+def texts(node: Any, path: str = "", known: list[tuple[str, str]] | None = None) -> list[tuple[str, str]]:  # noqa: ANN401 - any JSON value
+    """Return (dotted path, text) for each text in JSON content, keys included, after those that are known."""
+    found = [] if known is None else known
     if isinstance(node, str):
         found.append((path, node))
     elif isinstance(node, dict):
         for key, value in node.items():
             field = f"{path}.{key}" if path else key
             if isinstance(value, HOLDERS):
-                _add_texts(value, field, found)
+                texts(value, field, found)
             found.append((field, key))
     elif isinstance(node, list | tuple):
         for index, value in enumerate(node):
             if isinstance(value, HOLDERS):
-                _add_texts(value, f"{path}.{index}", found)
+                texts(value, f"{path}.{index}", found)
+    return found

@@ -106,20 +106,16 @@ def content_id(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:12]
 
 
-def flattened(node: Any, path: str = "") -> list[tuple[str, Any]]:  # noqa: ANN401 - any JSON value
-    """Return (dotted path, value) for each leaf; a list of plain values is a leaf."""
-    leaves: list[tuple[str, Any]] = []
-    _add_leaves(node, path, leaves)
-    return leaves
-
-
-def _add_leaves(node: Any, path: str, leaves: list[tuple[str, Any]]) -> None:  # noqa: ANN401 - any JSON value
+def flattened(node: Any, path: str = "", known: list[tuple[str, Any]] | None = None) -> list[tuple[str, Any]]:  # noqa: ANN401 - any JSON value
+    """Return (dotted path, value) for each leaf, after those that are known; a list of plain values is a leaf."""
     # Generators within generators took twice the time.
+    leaves = [] if known is None else known
     if isinstance(node, dict):
         for key, value in node.items():
-            _add_leaves(value, f"{path}.{key}" if path else str(key), leaves)
+            flattened(value, f"{path}.{key}" if path else str(key), leaves)
     elif isinstance(node, list) and any(isinstance(value, dict) for value in node):
         for index, value in enumerate(node):
-            _add_leaves(value, f"{path}.{index}", leaves)
+            flattened(value, f"{path}.{index}", leaves)
     else:
         leaves.append((path, node))
+    return leaves
