@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -288,14 +287,12 @@ def fresh(folder: Path) -> dict[str, str]:
     }
 
 
-@dataclass(frozen=True)
-class _Stop:
-    """A handler of signals that sets an event."""
+STOPPED = threading.Event()
+"""Set by a signal within `stop_signals`."""
 
-    stopped: threading.Event
 
-    def __call__(self, *_: object) -> None:
-        self.stopped.set()
+def _stop(*_: object) -> None:
+    STOPPED.set()
 
 
 @contextmanager
@@ -304,17 +301,16 @@ def stop_signals() -> Iterator[threading.Event]:
 
     A nested call returns the same event: a request that arrives as a series starts its next run ends that run too.
     """
-    current = signal.getsignal(signal.SIGINT)
-    stop = current if isinstance(current, _Stop) else _Stop(threading.Event())
-    if threading.current_thread() is not threading.main_thread():
-        yield stop.stopped
+    if signal.getsignal(signal.SIGINT) is _stop or threading.current_thread() is not threading.main_thread():
+        yield STOPPED
         return
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.signal(number, _stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
-        yield stop.stopped
+        yield STOPPED
     finally:
         for number, previous in before.items():
             signal.signal(number, previous)
+        STOPPED.clear()
 
 
 # Start a worker and wait for its end

@@ -223,14 +223,10 @@ def open_sampler(backend: Backend, indexes: Sequence[int]) -> Sampler:
 # Summarise the samples
 
 
-def window_times(trace: StepTrace, window: SteadyWindow) -> tuple[float, float]:
-    """Return start and end of the steady window; of all of training where it has no step."""
+def utilisation(telemetry: Telemetry, trace: StepTrace, window: SteadyWindow) -> Utilisation | None:
+    """Return the use of host and devices over the steady window, or over all of training where it has no step; None without a sample."""
     times = (trace.started_at_s, *trace.completed_at_s)
-    return times[window.first if window.steps else 0], times[-1]
-
-
-def utilisation(telemetry: Telemetry, start_s: float, end_s: float) -> Utilisation | None:
-    """Return the use of host and devices over an interval of the run; None without a sample in it."""
+    start_s, end_s = times[window.first if window.steps else 0], times[-1]
     # A sample covers the time since the one before it.
     samples = [sample for sample in telemetry.samples if start_s + HOST_INTERVAL_S <= sample.at_s <= end_s]
     if not samples:

@@ -116,7 +116,6 @@ class NvmlMonitor(protocol.LibraryMonitor):
     }
     link = staticmethod(_link)
     processes_on = staticmethod(lambda nvml, gpu: [int(process.pid) for process in nvml.nvmlDeviceGetComputeRunningProcesses(gpu)])
-    never_answers = staticmethod(lambda nvml, error: bool(getattr(error, "value", None) == nvml.NVML_ERROR_NOT_SUPPORTED))
 
     def __init__(self, nvml: Any, indexes: Sequence[int]) -> None:  # noqa: ANN401 - the module, imported late
         super().__init__(nvml, [nvml.nvmlDeviceGetHandleByIndex(index) for index in indexes], nvml.NVMLError, nvml.nvmlShutdown)
@@ -147,15 +146,11 @@ class NvmlMonitor(protocol.LibraryMonitor):
                 found.add(f"Xid {nvml.nvmlEventSetWait_v2(self._events[place], 0).eventData}")
         return frozenset(found)
 
-    def driver(self) -> str | None:
-        """Return the version of the driver."""
-        return text_of(self._library.nvmlSystemGetDriverVersion())
-
     def devices(self) -> list[protocol.FoundDevice]:
         """Return the visible GPUs of all that the monitor was opened for."""
         uuids = [self.ask(place, lambda nvml, gpu: nvml.nvmlDeviceGetUUID(gpu)) or "" for place in range(len(self._handles))]
-        places = visible_indexes(len(uuids), names=uuids)
-        return [protocol.FoundDevice(place, DeviceFacts(driver=self.driver(), **self.described(place, places))) for place in places]
+        places, driver = visible_indexes(len(uuids), names=uuids), text_of(self._library.nvmlSystemGetDriverVersion())
+        return [protocol.FoundDevice(place, DeviceFacts(driver=driver, **self.described(place, places))) for place in places]
 
 
 ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")

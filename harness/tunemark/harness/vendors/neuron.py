@@ -127,8 +127,7 @@ def environment(plan: Plan, already: Mapping[str, str]) -> dict[str, str]:
     return {"NEURON_CC_FLAGS": " ".join(filter(None, flags)), NEURON_ROUNDING: str(int(plan.rounds_stochastically))}
 
 
-METRICS = [{"type": "neuroncore_counters"}, {"type": "memory_used"}]
-CONFIG = {"period": "1s", "neuron_runtimes": [{"tag_filter": ".*", "metrics": METRICS}], "system_metrics": []}
+MONITOR_CONFIG = Path(__file__).with_name("neuron_monitor.json")
 
 
 class NeuronMonitor(protocol.LineMonitor):
@@ -137,8 +136,7 @@ class NeuronMonitor(protocol.LineMonitor):
     interval_s = DEVICE_INTERVAL_S[Backend.NEURON_XLA]
     memory_method = MEMORY_TOOLS[Backend.NEURON_XLA]
     energy_reason = "neuron-monitor reports no power"
-    command = staticmethod(lambda _indexes: ["neuron-monitor", "-c"])
-    config = CONFIG
+    command = staticmethod(lambda _indexes: ["neuron-monitor", "-c", str(MONITOR_CONFIG)])
     _processes: tuple[frozenset[int], ...] | None = None
 
     def read(self) -> tuple[protocol.DeviceReading, ...]:

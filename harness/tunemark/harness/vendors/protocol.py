@@ -5,11 +5,9 @@ imports torch and the vendor's libraries inside functions.
 """
 
 import contextlib
-import json
 import platform
 import shutil
 import subprocess
-import tempfile
 import threading
 import time
 import tomllib
@@ -421,26 +419,19 @@ class LibraryMonitor(DeviceMonitor):
     """Connection of a device with another one."""
     processes_on: Question
     """Process ids on a device."""
-    never_answers: Callable[[Any, Exception], bool] = staticmethod(lambda _library, _error: False)
-    """True if an error of the library means that the device will never answer."""
 
     def __init__(self, library: Any, handles: Sequence[Any], error: type[Exception], shut_down: Callable[[], Any]) -> None:  # noqa: ANN401 - a module
         self._library, self._handles, self._error, self._shut_down = library, tuple(handles), error, shut_down
-        self._unsupported: set[tuple[int, Question]] = set()
         self._failed: dict[tuple[int, Question], str] = {}
         self._since_last: dict[str, Question] = {}
         """More readings, which need those before: methods of this object."""
 
     def ask(self, place: int, question: Question) -> Any:  # noqa: ANN401 - the library's answers
-        """Return the answer about the device at a place, or None. A question that the device does not support is not repeated."""
-        if (place, question) in self._unsupported:
-            return None
+        """Return the answer about the device at a place, or None, with the reason kept."""
         try:
             return question(self._library, self._handles[place])
         except self._error as error:
             self._failed[place, question] = f"{self.tool}: {' '.join(str(error).split()) or type(error).__name__}"
-            if self.never_answers(self._library, error):
-                self._unsupported.add((place, question))
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             self._failed[place, question] = f"this version of {self.tool} does not report it ({type(error).__name__})"
         return None
@@ -485,8 +476,6 @@ class LineMonitor(DeviceMonitor):
 
     command: Callable[[Sequence[int]], list[str]]
     """The tool and its arguments for some devices."""
-    config: ClassVar[Any] = None
-    """Content of a JSON file, whose path becomes the last argument."""
     _process: subprocess.Popen[str]
     _thread: threading.Thread
 
@@ -494,8 +483,6 @@ class LineMonitor(DeviceMonitor):
         self._indexes, self.tool = tuple(indexes), self.command(indexes)[0]
         # A deque may be filled by one thread and emptied by another.
         self._lines: deque[str] = deque()
-        # Deleted when the tool is stopped, or with this object.
-        self._folder = tempfile.TemporaryDirectory(prefix="tunemark-monitor-")
 
     @classmethod
     def open(cls, indexes: Sequence[int]) -> Self:
@@ -504,14 +491,9 @@ class LineMonitor(DeviceMonitor):
         if shutil.which(monitor.tool) is None:
             msg = f"{monitor.tool} is not installed"
             raise MonitorUnavailable(msg)
-        command = cls.command(indexes)
-        if cls.config is not None:
-            path = Path(monitor._folder.name) / "config.json"
-            path.write_text(json.dumps(cls.config), encoding="utf-8")
-            command.append(str(path))
         try:
             monitor._process = subprocess.Popen(  # noqa: S603 - fixed commands
-                command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, text=True, errors="replace"
+                cls.command(indexes), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, text=True, errors="replace"
             )
         except OSError as error:
             msg = f"{monitor.tool} could not be started ({error.strerror})"
@@ -525,7 +507,7 @@ class LineMonitor(DeviceMonitor):
         return [self._lines.popleft() for _ in range(len(self._lines))]
 
     def close(self) -> None:
-        """Stop the tool and delete its configuration."""
+        """Stop the tool."""
         with contextlib.suppress(OSError):
             self._process.terminate()
         try:
@@ -534,7 +516,6 @@ class LineMonitor(DeviceMonitor):
             self._process.kill()
             self._process.wait()
         self._thread.join(timeout=2)
-        self._folder.cleanup()
 
 
 # A vendor
