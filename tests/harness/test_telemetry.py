@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import psutil
 import pytest
@@ -29,7 +28,7 @@ from tunemark.harness.run.telemetry import (
     utilisation,
 )
 from tunemark.harness.vendors import cuda, mps, neuron, rocm, xpu
-from tunemark.harness.vendors.protocol import DeviceReading, LineMonitor, all_vendors
+from tunemark.harness.vendors.protocol import DeviceReading, all_vendors
 from tunemark.schema.formats import GIB
 from tunemark.schema.records.trace import DeviceUse, StepTrace
 from tunemark.schema.statistics.steady_state import SteadyWindow

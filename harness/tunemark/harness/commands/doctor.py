@@ -36,9 +36,7 @@ BUSY_SHARE = 0.25
 @app.command()
 def doctor(
     *,
-    self_test: Annotated[
-        bool, option("--self-test/--no-self-test", "Test torch on each device with matrix products.")
-    ] = True,
+    self_test: Annotated[bool, option("--self-test/--no-self-test", "Test torch on each device with matrix products.")] = True,
     as_json: AsJson = False,
 ) -> None:
     """Show this machine, the workloads it can run, and what is missing.
@@ -286,7 +284,7 @@ def work(backend: Backend, place: int, dtype: Dtype, threads: int) -> dict[str, 
     if not difference <= TOLERANCE[dtype]:
         return {"problem": f"a matrix product differs from the CPU's by {difference:.1e} of its spread", "fix": WRONG}
     rate = matrix_rate(device, backend, dtype)
-    return {"flop_per_s": rate["flop_per_s"]} if rate else {"problem": "no memory for two matrices", "fix": "end other processes on the device"}
+    return {"flop_per_s": rate["flop_per_s"]} if rate else {"problem": "no memory for two matrices", "fix": "end other processes there"}
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from tunemark.schema.plan.capabilities import Machine
 from tunemark.schema.privacy import identity_leaks, machine_names, scrub
 from tunemark.schema.records import submission as records
 from tunemark.schema.records.base import canonical_json
-from tunemark.schema.records.plan import Measurement, Plan, division_of
+from tunemark.schema.records.plan import Measurement, division_of
 from tunemark.schema.records.trace import Energy, Study
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.schema.vocabulary import EAGER_UPDATE, HOST_INTERVAL_S, Division, Phase, Status, WarningKind

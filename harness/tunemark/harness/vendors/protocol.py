@@ -492,9 +492,8 @@ class LineMonitor(DeviceMonitor):
             msg = f"{monitor.tool} is not installed"
             raise MonitorUnavailable(msg)
         try:
-            monitor._process = subprocess.Popen(  # noqa: S603 - fixed commands
-                cls.command(indexes), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, text=True, errors="replace"
-            )
+            command, silent = cls.command(indexes), subprocess.DEVNULL
+            monitor._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=silent, stdin=silent, text=True, errors="replace")  # noqa: S603 - fixed commands
         except OSError as error:
             msg = f"{monitor.tool} could not be started ({error.strerror})"
             raise MonitorUnavailable(msg) from error
