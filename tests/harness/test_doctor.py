@@ -120,11 +120,11 @@ def test_each_gpu_is_tested_and_one_that_fails_is_named_with_the_fix(monkeypatch
 @pytest.mark.parametrize(
     ("device", "built", "words"),
     [
-        (Cuda, None, "is not built for CUDA, so it sees no such GPU; install a build that is"),
-        (Cuda, "13.0", r"cannot use the GPU: no luck; nvidia is .*, and 580 \(CUDA 13\) or 525 .* is needed: update"),
-        (Rocm, "7.0", "cannot use the GPU: no luck; amdgpu is .*, and 6.12 or newer is needed: .*/dev/kfd"),
-        (Mps, None, r"cannot use MPS; macOS is .*, and 14 or newer is needed: update it"),
-        (Xpu, "20250302", rf"cannot use the GPU: no luck; Linux is {platform.release()}, and 5.15 .* or newer is needed: install"),
+        (Cuda, None, "cannot use cuda:0: it is not built for CUDA; install a build that is; nvidia is "),
+        (Cuda, "13.0", r"cannot use cuda:0: no luck; nvidia is .*, and 580 \(CUDA 13\) or 525 .* is needed: update"),
+        (Rocm, "7.0", "cannot use cuda:0: no luck; amdgpu is .*, and 6.12 or newer is needed: .*/dev/kfd"),
+        (Mps, None, r"cannot use mps:0: .*MPS.*; macOS is .*, and 14 or newer is needed: update it"),
+        (Xpu, "20250302", rf"cannot use xpu:0: no luck; Linux is {platform.release()}, and 5.15 .* or newer is needed: install"),
     ],
 )
 def test_a_gpu_that_torch_cannot_use_has_the_reason_and_the_fix(monkeypatch, device, built, words):

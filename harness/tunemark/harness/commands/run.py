@@ -247,8 +247,6 @@ def plan(
         if counted not in {None, devices}:
             raise TunemarkError("--devices", devices, f"differs from {counted} in the name of the accelerator; give one of them")
         options, machine = options.having(devices=asked), planning.machine_with(facts, accelerator, devices, options.nodes)
-        if note := planning.too_large(facts, accelerator, devices, options.nodes):
-            say(f"note: {note}")
     resolved = planning.resolve(workload, facts, machine, options)
     warn_of_plan(resolved, facts, machine)
     memory = planning.step_memory(resolved.plan, facts.model(resolved.plan.model.key), machine)

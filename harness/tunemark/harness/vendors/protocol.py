@@ -138,6 +138,10 @@ Stamp = Any
 """A mark in the device's queue of work; its type belongs to the device."""
 
 
+UNSUPPORTED = (RuntimeError, AttributeError, TypeError)
+"""What a function that a device does not have raises; NotImplementedError is a RuntimeError."""
+
+
 class DeviceUnavailable(RuntimeError):
     """The plan asks for a device that torch cannot use here."""
 
@@ -173,6 +177,10 @@ class Device:
     measured window.
     """
 
+    row: ClassVar[Row]
+    """What families.toml says of the device."""
+    family = "cpu"
+    """Name of its torch module."""
     torch_name = "cpu"
     """Name of the device in torch: `cpu`, `cuda:0`, `mps`."""
     free_marks = False
@@ -185,13 +193,23 @@ class Device:
     """Why there are no memory peaks, where `memory` is not overridden."""
 
     @classmethod
-    def open(cls, threads: int | None, local_rank: int = 0) -> Self:  # noqa: ARG003 - one signature for all
+    def open(cls, threads: int | None, local_rank: int = 0) -> Self:
         """Return the device of a process; `threads` limits CPU threads. Raises DeviceUnavailable when torch cannot use it."""
-        if threads is not None:
-            import torch  # noqa: PLC0415
+        import torch  # noqa: PLC0415
 
+        if threads is not None:
             # More threads than cores only add noise.
             torch.set_num_threads(threads)
+        try:
+            return cls.opened(torch, local_rank)
+        except (ImportError, *UNSUPPORTED) as error:
+            reason, missing = str(error).strip().partition("\n")[0].rstrip("."), versions(cls.row.driver or cls.row.need)
+            msg = f"torch {torch.__version__} cannot use {cls.family}:{local_rank}: {reason}; {missing}"
+            raise DeviceUnavailable(msg) from error
+
+    @classmethod
+    def opened(cls, torch: Any, local_rank: int) -> Self:  # noqa: ANN401, ARG003 - a module, imported late; a process has one host
+        """Return the device of a process. Any of `UNSUPPORTED` says why torch cannot use it."""
         return cls()
 
     def adopt_thread(self) -> None:
@@ -251,11 +269,8 @@ class EventDevice(Device):
     """A GPU whose steps are timed by events in its stream."""
 
     family = "cuda"
-    """Name of its torch module."""
     build = "cuda"
     """What `torch.version` calls the library that torch must be built for: `cuda`, `hip`, `xpu`."""
-    row: ClassVar[Row]
-    """What families.toml says of the device."""
     free_marks = True
     draws_weights = True
     pins_memory = True
@@ -267,20 +282,14 @@ class EventDevice(Device):
         self._last_s = 0.0
 
     @classmethod
-    def open(cls, threads: int | None, local_rank: int = 0) -> Self:  # noqa: ARG003 - the CPU only feeds the GPU
+    def opened(cls, torch: Any, local_rank: int) -> Self:  # noqa: ANN401 - a module, imported late
         """Return the GPU of a process."""
-        import torch  # noqa: PLC0415
-
-        api, version = getattr(torch, cls.family), torch.__version__
         if getattr(torch.version, cls.build, None) is None:
-            msg = f"torch {version} is not built for {cls.build.upper()}, so it sees no such GPU; install a build that is"
-            raise DeviceUnavailable(msg)
-        try:
-            api.init()
-            api.set_device(local_rank)
-        except RuntimeError as error:
-            msg = f"torch {version} cannot use the GPU: {str(error).strip().rstrip('.')}; {versions(cls.row.driver)}"
-            raise DeviceUnavailable(msg) from error
+            msg = f"it is not built for {cls.build.upper()}; install a build that is"
+            raise RuntimeError(msg)
+        api = getattr(torch, cls.family)
+        api.init()
+        api.set_device(local_rank)
         return cls(torch, api, local_rank)
 
     def adopt_thread(self) -> None:
