@@ -15,7 +15,7 @@ BACKEND = Backend.MPS
 SOURCE = '''
 """Chips of a vendor that does not exist."""
 
-from tunemark.harness.vendors.protocol import Device, Feature, FoundDevice, MonitorUnavailable, Vendor
+from tunemark.harness.vendors.protocol import Device, Feature, FoundDevice, DeviceUnavailable, Vendor
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype
 
@@ -29,7 +29,7 @@ def find():
 
 
 def monitor(indexes):
-    raise MonitorUnavailable(f"acme-top is not installed for {len(indexes)} devices")
+    raise DeviceUnavailable(f"acme-top is not installed for {len(indexes)} devices")
 
 
 VENDOR = Vendor(

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 import psutil
 
-from tunemark.harness.vendors.protocol import DeviceMonitor, DeviceReading, MonitorUnavailable, vendor_of
+from tunemark.harness.vendors.protocol import DeviceMonitor, DeviceReading, DeviceUnavailable, vendor_of
 from tunemark.schema.plan.capabilities import Feature
 from tunemark.schema.records.submission import MemoryReading, Utilisation
 from tunemark.schema.records.trace import DeviceUse, Energy, StepTrace
@@ -216,7 +216,7 @@ def open_sampler(backend: Backend, indexes: Sequence[int]) -> Sampler:
         return Sampler(None, (), vendor.cannot.get(Feature.ENERGY, "this device family has no monitor"))
     try:
         return Sampler(vendor.monitor(indexes), tuple(indexes), "")
-    except MonitorUnavailable as error:
+    except DeviceUnavailable as error:
         return Sampler(None, tuple(indexes), str(error))
 
 

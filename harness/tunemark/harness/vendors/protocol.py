@@ -12,7 +12,7 @@ import threading
 import time
 import tomllib
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module, metadata
 from importlib.util import find_spec
@@ -143,7 +143,7 @@ UNSUPPORTED = (RuntimeError, AttributeError, TypeError)
 
 
 class DeviceUnavailable(RuntimeError):
-    """The plan asks for a device that torch cannot use here."""
+    """Torch cannot use a device here, or the vendor's library or tool cannot monitor it, for the reason in the message."""
 
 
 class AllocatorState(NamedTuple):
@@ -359,10 +359,6 @@ class EventDevice(Device):
 # Monitor devices from the parent process
 
 
-class MonitorUnavailable(RuntimeError):
-    """The vendor's library or tool cannot be used here. The message becomes the reason in the record."""
-
-
 @dataclass(frozen=True, slots=True)
 class DeviceReading:
     """One device at one moment. None where the vendor does not report a value."""
@@ -420,6 +416,15 @@ Question = Callable[[Any, Any], Any]
 class LibraryMonitor(DeviceMonitor):
     """Base of a monitor that asks a vendor's Python library, with a handle for each device. Its questions are tables."""
 
+    row: ClassVar[Row]
+    """What families.toml says of the devices."""
+    module: str
+    begin: str
+    end: str
+    error: str
+    """The library, its functions that begin and end its use, and its error."""
+    handles: Callable[[Any, Sequence[int] | None], Iterable[Any]]
+    """Handles of some devices, or of all."""
     readings: ClassVar[dict[str, Question]]
     """Field of a reading -> its value, in our units."""
     facts: ClassVar[dict[str, Question]]
@@ -429,11 +434,25 @@ class LibraryMonitor(DeviceMonitor):
     processes_on: Question
     """Process ids on a device."""
 
-    def __init__(self, library: Any, handles: Sequence[Any], error: type[Exception], shut_down: Callable[[], Any]) -> None:  # noqa: ANN401 - a module
-        self._library, self._handles, self._error, self._shut_down = library, tuple(handles), error, shut_down
+    def __init__(self, library: Any, indexes: Sequence[int] | None) -> None:  # noqa: ANN401 - a module
+        self._library, self._handles = library, tuple(type(self).handles(library, indexes))
+        self._error: type[Exception] = getattr(library, self.error)
         self._failed: dict[tuple[int, Question], str] = {}
         self._since_last: dict[str, Question] = {}
         """More readings, which need those before: methods of this object."""
+
+    @classmethod
+    def open(cls, indexes: Sequence[int] | None = None) -> Self:
+        """Return a monitor of some devices, or of all. Raises DeviceUnavailable without the library or without a driver."""
+        need = cls.row.library
+        try:
+            library = import_module(cls.module)
+            need = cls.row.driver
+            getattr(library, cls.begin)()
+            return cls(library, indexes)
+        except Exception as error:  # without ROCm, the import of amdsmi fails with a KeyError
+            msg = f"{cls.tool} cannot be used here ({error or type(error).__name__}); {versions(need)}"
+            raise DeviceUnavailable(msg) from error
 
     def ask(self, place: int, question: Question) -> Any:  # noqa: ANN401 - the library's answers
         """Return the answer about the device at a place, or None, with the reason kept."""
@@ -456,12 +475,11 @@ class LibraryMonitor(DeviceMonitor):
         def links(library: Any, handle: Any) -> tuple[str, ...]:  # noqa: ANN401 - the module and a handle
             return tuple(type(self).link(library, handle, self._handles[other]) for other in visible if other != place)
 
-        values, unknown = {}, {}
-        for field_name, question in {**self.facts, "links": links}.items():
-            values[field_name] = self.ask(place, question)
-            if values[field_name] is None:
-                unknown[field_name] = self._failed.get((place, question), f"{self.tool} does not report it")
-        return values | {"unknown": unknown}
+        questions = {**self.facts, "links": links}
+        values = {name: self.ask(place, question) for name, question in questions.items()}
+        unknown = (name for name, value in values.items() if value is None)
+        reasons = {name: self._failed.get((place, questions[name]), f"{self.tool} does not report it") for name in unknown}
+        return values | {"unknown": reasons}
 
     def read(self) -> tuple[DeviceReading, ...]:
         """Return one reading per device."""
@@ -477,7 +495,7 @@ class LibraryMonitor(DeviceMonitor):
     def close(self) -> None:
         """Unload the library."""
         with contextlib.suppress(self._error):
-            self._shut_down()
+            getattr(self._library, self.end)()
 
 
 class LineMonitor(DeviceMonitor):
@@ -495,17 +513,17 @@ class LineMonitor(DeviceMonitor):
 
     @classmethod
     def open(cls, indexes: Sequence[int]) -> Self:
-        """Start the tool, and collect its lines in a thread until it is closed. Raises MonitorUnavailable without it."""
+        """Start the tool, and collect its lines in a thread until it is closed. Raises DeviceUnavailable without it."""
         monitor = cls(indexes)
         if shutil.which(monitor.tool) is None:
             msg = f"{monitor.tool} is not installed"
-            raise MonitorUnavailable(msg)
+            raise DeviceUnavailable(msg)
         try:
             command, silent = cls.command(indexes), subprocess.DEVNULL
             monitor._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=silent, stdin=silent, text=True, errors="replace")  # noqa: S603 - fixed commands
         except OSError as error:
             msg = f"{monitor.tool} could not be started ({error.strerror})"
-            raise MonitorUnavailable(msg) from error
+            raise DeviceUnavailable(msg) from error
         monitor._thread = threading.Thread(target=monitor._lines.extend, args=(monitor._process.stdout,), daemon=True)
         monitor._thread.start()
         return monitor
@@ -540,7 +558,7 @@ class Vendor(Row):
     missing_tool: Callable[[], str | None] = lambda: None
     """Return the missing requirement on a machine that seems to have such devices, or None."""
     monitor: Callable[[Sequence[int]], DeviceMonitor] | None = None
-    """Open a monitor of some devices, or raise MonitorUnavailable."""
+    """Open a monitor of some devices, or raise DeviceUnavailable."""
     environment: Callable[[Plan, Mapping[str, str]], dict[str, str]] = lambda _plan, _given: {}
     """Return further variables of the worker's environment, given those that the user has set."""
     usable_bytes: Callable[[int, bool], int] = lambda memory, _here: memory
