@@ -369,19 +369,12 @@ def recover(*, as_json: AsJson = False) -> None:
     facts, failed = FactBase.of_project(), False
     written: list[dict[str, Any]] = []
     for folder, note in recovery.orphans():
-        if recovery.running(folder, 0.0):
-            say(f"tunemark: {folder}: its worker is still running; waiting for it to end")
-        still = recovery.running(folder, recovery.WORKER_ENDS_S)
-        if still:
-            failed, numbers = True, " ".join(map(str, still))
-            fix = f"end it with `kill {numbers}`, then run `tunemark recover` again"
-            say(f"tunemark: {folder}: its worker (process {numbers}) is still running after {recovery.WORKER_ENDS_S:g} s; {fix}")
-            continue
+        say(f"recovering {folder}")
         try:
             submission, path = recovery.recover(folder, note, facts)
         except (OSError, ValueError) as error:
             failed = True
-            say(f"tunemark: {folder}: cannot be recovered: {error}; its log is {folder / 'log.jsonl'}")
+            say(f"tunemark: {folder}: cannot be recovered: {error}")
             continue
         written.append({"workload": submission.plan.workload, "steps": len(submission.trace), "file": str(path)})
     if as_json:

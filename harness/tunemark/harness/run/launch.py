@@ -506,20 +506,19 @@ def orphans() -> Iterator[tuple[Path, RecoveryNote]]:
             yield folder, note
 
 
-def running(folder: Path, wait_s: float) -> list[int]:
-    """Return the processes of a run that are still alive after `wait_s`; they end by themselves once they notice that the parent is gone."""
-    until = time.monotonic() + wait_s
-    # A process that has ended but was not collected by its parent has no arguments any longer, so it is not listed.
-    while (alive := processes_of(folder)) and time.monotonic() < until:
-        time.sleep(POLL_S)
-    return sorted(process.pid for process in alive)
-
-
 def recover(folder: Path, note: RecoveryNote, facts: FactBase) -> tuple[Submission, Path]:
-    """Write the submission of an orphaned run and remove its folder; return both.
+    """Write the submission of an orphaned run and remove its folder; return both. Raises ValueError if its worker does not end.
 
     The run ends with its last log line: the times of its processes are unknown, and nothing was sampled from outside.
     """
+    until = time.monotonic() + WORKER_ENDS_S
+    # A process that has ended but was not collected by its parent has no arguments any longer, so it is not listed.
+    while alive := processes_of(folder):
+        if time.monotonic() > until:
+            numbers = " ".join(str(process.pid) for process in alive)
+            msg = f"its worker (process {numbers}) is still running after {WORKER_ENDS_S:g} s; end it with `kill {numbers}`, then do this again"
+            raise ValueError(msg)
+        time.sleep(POLL_S)
     log = run_log.LogReader(folder / run_log.LOG_FILE).finish()
     finished = Finished(
         log=log,
