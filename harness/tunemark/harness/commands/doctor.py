@@ -70,8 +70,6 @@ def _show(content: dict[str, Any]) -> None:
         rate = f"{formats.flop_per_s(test['flop_per_s'])} {test['dtype']}" if test["flop_per_s"] else ""
         problem = "; ".join(filter(None, (test["problem"], test["fix"])))
         _line(*verdict, f"device {test['device']}, {test['name']}: {rate or problem}")
-    if any(test["flop_per_s"] for test in tests):
-        _line("", None, "The probe of a run multiplies in the format of that run, so its rate can differ from this one.")
     refused: dict[str, list[str]] = {}
     for row in content["workloads"]:
         verdict, why, step_s = ("can run", "green"), row["title"], row["products_s"] or 0.0
@@ -222,8 +220,8 @@ def self_tests(machine: Machine, dtype: Dtype) -> list[dict[str, Any]]:
     cores = min(machine.cpu_usable_cores, machine.cpu_physical_cores or machine.cpu_usable_cores)
 
     def test(place: int) -> dict[str, Any]:
-        row = {"device": place, "name": machine.devices[place].name, "dtype": dtype, "passed": None, "flop_per_s": None, "problem": None}
-        row["fix"] = None
+        row = {"device": place, "name": machine.devices[place].name, "dtype": dtype}
+        row |= dict.fromkeys(("passed", "flop_per_s", "problem", "fix"))
         if vendor_of(machine.backend).probe_size is None:
             return row | {"problem": "not tested: its compiler would need minutes for the first product"}
         answer = ask_process(machine.backend, place, dtype, cores)
