@@ -7,7 +7,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Iterable
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from typing import Any
 
 import torch
@@ -45,15 +45,12 @@ def recompute(plan: Plan, model: Any) -> None:  # noqa: ANN401 - a torch module
         return
     settings: dict[str, Any] = {"use_reentrant": False}
     if plan.model.gradient_checkpointing is Checkpointing.SELECTIVE:
-        settings["context_fn"] = _selective_contexts
+        settings["context_fn"] = partial(create_selective_checkpoint_contexts, _kept_or_repeated)
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=settings)
 
 
-def _selective_contexts() -> Any:  # noqa: ANN401 - two context managers of torch
-    def policy(_context: object, operator: Any, *_arguments: object, **_settings: object) -> Any:  # noqa: ANN401
-        return CheckpointPolicy.MUST_SAVE if operator.name() in KEPT else CheckpointPolicy.PREFER_RECOMPUTE
-
-    return create_selective_checkpoint_contexts(policy)
+def _kept_or_repeated(_context: object, operator: Any, *_arguments: object, **_settings: object) -> Any:  # noqa: ANN401 - of torch
+    return CheckpointPolicy.MUST_SAVE if operator.name() in KEPT else CheckpointPolicy.PREFER_RECOMPUTE
 
 
 def fuse(plan: Plan, model: Any) -> None:  # noqa: ANN401 - a torch module
