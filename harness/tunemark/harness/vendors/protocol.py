@@ -451,7 +451,8 @@ class LibraryMonitor(DeviceMonitor):
             getattr(library, cls.begin)()
             return cls(library, indexes)
         except Exception as error:  # without ROCm, the import of amdsmi fails with a KeyError
-            msg = f"{cls.tool} cannot be used here ({error or type(error).__name__}); {versions(need)}"
+            # Its text may hold a path.
+            msg = f"{cls.tool} cannot be used here ({type(error).__name__}); {versions(need)}"
             raise DeviceUnavailable(msg) from error
 
     def ask(self, place: int, question: Question) -> Any:  # noqa: ANN401 - the library's answers
