@@ -66,5 +66,5 @@ def test_its_devices_are_found_planned_for_opened_and_monitored_and_its_limits_l
     refused = resolve("smoke-lora", facts, machine, Options(overrides=("method=qlora",))).unsupported
     assert refused == "QLoRA on mps: Acme has no four-bit kernels; use method=lora"
     assert vendor_of(BACKEND).device.open(None).torch_name == "acme"
-    assert open_sampler(BACKEND, (0, 1)).telemetry.devices.reason == "acme-top is not installed for 2 devices"
+    assert open_sampler(BACKEND, (0, 1)).telemetry.reason == "acme-top is not installed for 2 devices"
     assert support_matrix().families[BACKEND].cannot == {"QLoRA": "Acme has no four-bit kernels; use method=lora"}

@@ -230,7 +230,7 @@ def observed_warnings(machine: Machine, finished: Finished) -> Iterator[records.
         if note["source"] == EAGER_UPDATE:
             message = f"{EAGER_UPDATE}: not compiled, which takes several times longer and more memory; install a C compiler and Triton"
             yield records.MeasurementWarning(kind=WarningKind.FALLBACK, message=f"{message} ({scrub(note['message'])})")
-    for index, count in finished.telemetry.devices.foreign.items():
+    for index, count in finished.telemetry.foreign.items():
         if count:
             message = f"{count} other process{'es' * (count != 1)} used device {index}; end them and repeat"
             yield records.MeasurementWarning(kind=WarningKind.BUSY_DEVICE, message=message)
@@ -253,7 +253,7 @@ def memory(finished: Finished, nodes: int = 1) -> records.Memory:
     where = " of the first machine" if nodes > 1 else ""
     missing = records.MemoryReading(reason="the worker ended before it read its peaks")
     swap = max((sample.swap_bytes for sample in samples if sample.swap_bytes is not None), default=None)
-    device_used = memory_used(finished.telemetry.devices)
+    device_used = memory_used(finished.telemetry)
     host_rss, host_swap = (
         records.MemoryReading(reason="no worker was started"),
         records.MemoryReading(reason="this system reports no swap by process"),
