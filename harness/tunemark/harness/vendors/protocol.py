@@ -93,7 +93,8 @@ def versions(need: Need | None) -> str:
     module, systems = Path("/sys/module", need.package, "version"), {"Linux": platform.release(), "macOS": platform.mac_ver()[0]}
     found = next((each.version for each in metadata.distributions(name=need.package)), None) or systems.get(need.package)
     found = found or (module.read_text().strip() if module.exists() else "not installed")
-    return f"{need.package} is {found}, and {need.oldest} or newer is needed: {need.install}"
+    least = "" if need.oldest == "0" else f", and {need.oldest} or newer is needed"
+    return f"{need.package} is {found}{least}: {need.install}"
 
 
 # Find devices
