@@ -20,7 +20,7 @@ from tunemark.harness.plan.resolve import Options, Resolved, resolve
 from tunemark.harness.run.launch import SteadinessJudge
 from tunemark.harness.run.record import Finished, Superseded, assemble, refused_run
 from tunemark.harness.run.run_log import RunLog
-from tunemark.harness.run.telemetry import DeviceSeries, Moment, Sample, Telemetry
+from tunemark.harness.run.telemetry import Moment, Sample, Telemetry
 from tunemark.harness.vendors.protocol import Device, DeviceReading, Feature, vendor_of
 from tunemark.schema import VERSION
 from tunemark.schema.facts.fact_base import FactBase
@@ -219,7 +219,7 @@ class _Simulation:
         rss = self._host_bytes()
         return Finished(
             log=log,
-            telemetry=Telemetry(self._host_samples(wall_s, busy, rss), self._device_samples(wall_s)),
+            telemetry=replace(self._device_samples(wall_s), samples=self._host_samples(wall_s, busy, rss)),
             started_at=self.scenario.started_at,
             wall_s=wall_s,
             user_s=busy * (self.train_s[1] - self.train_s[0]) * 0.93 + self._in(min(self.now, 12.0)) * 0.9,
@@ -466,10 +466,10 @@ class _Simulation:
             for at, size, own, other in zip(times, sizes, cores, foreign, strict=True)
         ]
 
-    def _device_samples(self, wall_s: float) -> DeviceSeries:
+    def _device_samples(self, wall_s: float) -> Telemetry:
         vendor, gpu = vendor_of(self.plan.device.backend), self.scenario.gpu
         if self.on_cpu:
-            return DeviceSeries(reason=vendor.cannot[Feature.ENERGY])
+            return Telemetry(reason=vendor.cannot[Feature.ENERGY])
         idle_w, count, held = gpu.power_w * 0.1, self.plan.device.count, 554 * MIB
         random, times = self.random, np.arange(0.1, wall_s, 0.1)
         training = (times > self.train_s[0] + 1) & (times < self.train_s[1])
@@ -494,7 +494,7 @@ class _Simulation:
         quiet = DeviceReading(0.0, idle_w, gpu.clock_mhz / 5, 34.0, held, 4.0e6, *CALM)
         before = [Moment(place / 10, (quiet,) * count) for place in range(5)]
         method = "amdsmi_get_gpu_memory_usage" if gpu.backend is Backend.ROCM else "nvmlDeviceGetMemoryInfo"
-        return DeviceSeries(tuple(range(count)), "", method, 0.1, before, moments, dict.fromkeys(range(count), 0))
+        return Telemetry([], tuple(range(count)), "", method, 0.1, before, moments, dict.fromkeys(range(count), 0))
 
 
 # Sizes and rows that follow from the plan

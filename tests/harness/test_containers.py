@@ -84,13 +84,11 @@ def test_a_notebook_is_well_formed_without_outputs_and_its_commands_exist(path):
 SCRIPTS = ROOT / "harness/scripts"
 
 
-def test_the_plan_for_other_machines_is_shown_as_one_for_this_machine_with_a_note_if_none_has_so_many():
+def test_the_plan_for_other_machines_is_shown_as_one_for_this_machine():
     many = ("--accelerator", "nvidia-a100-40gb-sxm", "--devices", 32)
     done = tunemark("plan", "lora-8b", *many, "--set", "nodes=2", "--json")
     device = json.loads(done.stdout)["plan"]["device"]
     assert (device["backend"], device["count"], device["nodes"], device["accelerator"]) == ("cuda", 32, 2, "nvidia-a100-40gb-sxm")
-    assert "no instance" not in done.stderr
-    assert "use --set nodes=2 to split them" in tunemark("plan", "lora-8b", *many).stderr
 
 
 @pytest.mark.parametrize(

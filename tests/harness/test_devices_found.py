@@ -10,7 +10,7 @@ from scripted_libraries import TOOLS, ScriptedNvml, scripted_amdsmi, told
 
 from tunemark.harness.plan import resolve as machine
 from tunemark.harness.vendors import cuda, mps, neuron, protocol, rocm, vendor_tools, xpu
-from tunemark.harness.vendors.protocol import MonitorUnavailable, UnusableMask
+from tunemark.harness.vendors.protocol import DeviceUnavailable, UnusableMask
 from tunemark.schema.errors import Exit
 from tunemark.schema.formats import GIB
 from tunemark.schema.vocabulary import Backend
@@ -68,7 +68,8 @@ def test_an_nvidia_driver_without_nvidia_ml_py_is_named_in_the_reason_for_the_cp
     found = machine.detect()
     assert found.backend in {Backend.CPU, Backend.MPS}
     if found.backend is Backend.CPU:
-        assert found.backend_reason == f"no accelerator was found; {protocol.versions(cuda.ROW.library)}"
+        missing = protocol.versions(cuda.ROW.library)
+        assert found.backend_reason == f"no accelerator was found; NVML cannot be used here (ModuleNotFoundError); {missing}"
         assert found.backend_reason.endswith(", and 12 or newer is needed: pip install 'tunemark[nvidia]'")
 
 
@@ -78,9 +79,9 @@ def test_a_library_that_cannot_be_used_is_named_with_the_versions_found_and_need
 
     monkeypatch.setitem(sys.modules, "pynvml", SimpleNamespace(NVMLError=RuntimeError, nvmlInit=fails))
     monkeypatch.setitem(sys.modules, "amdsmi", SimpleNamespace(amdsmi_init=fails))
-    with pytest.raises(MonitorUnavailable, match=r"NVML reports: no driver; nvidia is .*, and 580 \(CUDA 13\)"):
+    with pytest.raises(DeviceUnavailable, match=r"NVML cannot be used here \(RuntimeError\); nvidia is .*, and 580 \(CUDA 13\)"):
         cuda.NvmlMonitor.open()
-    with pytest.raises(MonitorUnavailable, match=r"amdsmi cannot be used here \(RuntimeError\); amdsmi is .*, and 26.0 or newer is needed"):
+    with pytest.raises(DeviceUnavailable, match=r"amdsmi cannot be used here \(RuntimeError\); amdgpu is .*, and 6.12 or newer is needed"):
         rocm.AmdMonitor.open(())
 
 

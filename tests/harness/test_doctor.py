@@ -98,8 +98,7 @@ def test_a_working_device_has_its_rate_and_slow_workloads_have_the_time_of_their
     monkeypatch.setattr(commands, "detect", lambda: here)
     doctor()
     printed = capsys.readouterr().out
-    assert printed.count("The probe of a run multiplies in the format of that run, so its rate can differ from this one.") == 1
-    assert "works         device 0, Plain CPU: 100 GFLOP/s fp32, forward and backward" in printed
+    assert "works         device 0, Plain CPU: 100 GFLOP/s fp32" in printed
     hours = f"{rows['full-1b']['products_s'] / 3600:.0f} h"
     assert f"can run, slow full-1b: the matrix products of a step take about {hours} at the fp32 rate of the self-test" in printed
 
@@ -113,18 +112,18 @@ def test_each_gpu_is_tested_and_one_that_fails_is_named_with_the_fix(monkeypatch
         doctor()
     assert ended.value.exit_code == 4
     printed = capsys.readouterr().out
-    assert "works         device 0, NVIDIA H100 80GB HBM3: 600 TFLOP/s bf16, forward and backward" in printed
+    assert "works         device 0, NVIDIA H100 80GB HBM3: 600 TFLOP/s bf16" in printed
     assert "fails         device 1, NVIDIA H100 80GB HBM3: no kernel image is available; install another build" in printed
 
 
 @pytest.mark.parametrize(
     ("device", "built", "words"),
     [
-        (Cuda, None, "is not built for CUDA, so it sees no such GPU; install a build that is"),
-        (Cuda, "13.0", r"cannot use the GPU: no luck; nvidia is .*, and 580 \(CUDA 13\) or 525 .* is needed: update"),
-        (Rocm, "7.0", "cannot use the GPU: no luck; amdgpu is .*, and 6.12 or newer is needed: .*/dev/kfd"),
-        (Mps, None, r"cannot use MPS; macOS is .*, and 14 or newer is needed: update it"),
-        (Xpu, "20250302", rf"cannot use the GPU: no luck; Linux is {platform.release()}, and 5.15 .* or newer is needed: install"),
+        (Cuda, None, "cannot use cuda:0: it is not built for CUDA; install a build that is; nvidia is "),
+        (Cuda, "13.0", r"cannot use cuda:0: no luck; nvidia is .*, and 580 \(CUDA 13\) or 525 .* is needed: update"),
+        (Rocm, "7.0", "cannot use cuda:0: no luck; amdgpu is .*, and 6.12 or newer is needed: .*/dev/kfd"),
+        (Mps, None, r"cannot use mps:0: .*MPS.*; macOS is .*, and 14 or newer is needed: update it"),
+        (Xpu, "20250302", rf"cannot use xpu:0: no luck; Linux is {platform.release()}, and 5.15 .* or newer is needed: install"),
     ],
 )
 def test_a_gpu_that_torch_cannot_use_has_the_reason_and_the_fix(monkeypatch, device, built, words):
@@ -138,11 +137,11 @@ def test_a_gpu_that_torch_cannot_use_has_the_reason_and_the_fix(monkeypatch, dev
 
 
 def test_the_cpu_is_really_tested_and_a_wrong_product_is_found(monkeypatch):
-    answer = commands.work(Backend.CPU, 0, Dtype.BF16, 1, 0.05)
+    answer = commands.work(Backend.CPU, 0, Dtype.BF16, 1)
     assert answer["flop_per_s"] > 1e6
     product = torch.Tensor.__matmul__
-    monkeypatch.setattr(torch.Tensor, "__matmul__", lambda a, b: product(a, b) * (1.5 if a.requires_grad else 1.0))
-    assert "differs from the CPU's by" in commands.work(Backend.CPU, 0, Dtype.FP32, 1, 0.05)["problem"]
+    monkeypatch.setattr(torch.Tensor, "__matmul__", lambda a, b: product(a, b) * (1.5 if len(a) > 1 else 1.0))
+    assert "differs from the CPU's by" in commands.work(Backend.CPU, 0, Dtype.FP32, 1)["problem"]
 
 
 def test_a_process_that_crashes_or_has_no_torch_is_an_answer(monkeypatch, tmp_path):

@@ -34,7 +34,7 @@ def warned(machine=None, devices=1, log=None, **changes):
 
 def host(foreign_cores):
     """Return samples of a host on which other processes kept `foreign_cores` cores busy."""
-    return Telemetry([Sample(0.2 * number, 10**9, 0, 1.0, foreign_cores) for number in range(100)])
+    return Telemetry(samples=[Sample(0.2 * number, 10**9, 0, 1.0, foreign_cores) for number in range(100)])
 
 
 def disk(free_bytes):

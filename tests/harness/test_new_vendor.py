@@ -15,7 +15,7 @@ BACKEND = Backend.MPS
 SOURCE = '''
 """Chips of a vendor that does not exist."""
 
-from tunemark.harness.vendors.protocol import Device, Feature, FoundDevice, MonitorUnavailable, Vendor
+from tunemark.harness.vendors.protocol import Device, Feature, FoundDevice, DeviceUnavailable, Vendor
 from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend, Dtype
 
@@ -29,7 +29,7 @@ def find():
 
 
 def monitor(indexes):
-    raise MonitorUnavailable(f"acme-top is not installed for {len(indexes)} devices")
+    raise DeviceUnavailable(f"acme-top is not installed for {len(indexes)} devices")
 
 
 VENDOR = Vendor(
@@ -66,5 +66,5 @@ def test_its_devices_are_found_planned_for_opened_and_monitored_and_its_limits_l
     refused = resolve("smoke-lora", facts, machine, Options(overrides=("method=qlora",))).unsupported
     assert refused == "QLoRA on mps: Acme has no four-bit kernels; use method=lora"
     assert vendor_of(BACKEND).device.open(None).torch_name == "acme"
-    assert open_sampler(BACKEND, (0, 1)).telemetry.devices.reason == "acme-top is not installed for 2 devices"
+    assert open_sampler(BACKEND, (0, 1)).telemetry.reason == "acme-top is not installed for 2 devices"
     assert support_matrix().families[BACKEND].cannot == {"QLoRA": "Acme has no four-bit kernels; use method=lora"}

@@ -165,9 +165,6 @@ def test_a_process_that_receives_its_weights_holds_one_block_at_a_time_and_compu
     for seen in two_processes:
         assert not seen[case]["meta_left"]
         assert seen[case]["difference"] <= 1e-5 < seen[case]["moved"]
-    # One that built another model fails instead of waiting.
-    assert "process 1" in two_processes[0]["refused"]
-    assert "refused" not in two_processes[1]
 
 
 @pytest.mark.slow

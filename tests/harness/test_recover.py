@@ -52,7 +52,7 @@ def test_a_run_whose_parent_was_killed_is_recovered_with_all_of_its_steps(tmp_pa
     recovering = subprocess.Popen(
         warm("tunemark.cli", "recover", "--json"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     )
-    assert f"{folder}: its worker is still running; waiting for it to end" in recovering.stderr.readline()
+    assert f"recovering {folder}" in recovering.stderr.readline()
     for worker in workers:
         worker.resume()
     answer, _ = recovering.communicate(timeout=60)
@@ -81,4 +81,4 @@ def test_a_run_whose_worker_does_not_end_is_left_alone_and_its_process_is_named(
         assert printed.out.strip() == "[]"
         assert f"its worker (process {worker.pid}) is still running after 0.1 s; end it with `kill {worker.pid}`" in printed.err
         worker.kill()
-    assert recovery.running(tmp_path, 0.0) == []
+    assert recovery.processes_of(tmp_path) == []

@@ -122,4 +122,4 @@ def test_a_cold_run_overrules_a_cache_folder_in_the_flags_of_the_neuron_compiler
 )
 def test_a_graph_that_bypassed_the_cache_was_compiled(monkeypatch, counters, state):
     monkeypatch.setitem(sys.modules, "torch._dynamo.utils", SimpleNamespace(counters=counters))
-    assert levers.torch_state() == state
+    assert levers.cache_state(planned("smoke-lora").plan)["state"] == state

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import psutil
 import pytest
@@ -17,7 +16,6 @@ from pydantic import ValidationError
 from scripted_libraries import TOOLS, ScriptedNvml, scripted_amdsmi, told
 
 from tunemark.harness.run.telemetry import (
-    DeviceSeries,
     Moment,
     Sample,
     Sampler,
@@ -27,10 +25,9 @@ from tunemark.harness.run.telemetry import (
     energy,
     open_sampler,
     utilisation,
-    window_times,
 )
 from tunemark.harness.vendors import cuda, mps, neuron, rocm, xpu
-from tunemark.harness.vendors.protocol import DeviceReading, LineMonitor, all_vendors
+from tunemark.harness.vendors.protocol import DeviceReading, all_vendors
 from tunemark.schema.formats import GIB
 from tunemark.schema.records.trace import DeviceUse, StepTrace
 from tunemark.schema.statistics.steady_state import SteadyWindow
@@ -41,7 +38,7 @@ IDLE = (DeviceReading(power_w=100.0, memory_used_bytes=GIB),)
 def make_series(readings, *, interval_s=0.1, before=IDLE, **changes):
     moments = [Moment(interval_s * place, (reading,)) for place, reading in enumerate(readings)]
     plain = {"indexes": (0,), "reason": "no power is told", "memory_method": "scripted", "interval_s": interval_s}
-    return DeviceSeries(**{**plain, **changes}, before=[Moment(0.0, (reading,)) for reading in before], during=moments)
+    return Telemetry(**{**plain, **changes}, before=[Moment(0.0, (reading,)) for reading in before], during=moments)
 
 
 def test_a_throttle_reason_has_its_share_of_the_time_and_not_of_the_samples():
@@ -52,14 +49,14 @@ def test_a_throttle_reason_has_its_share_of_the_time_and_not_of_the_samples():
     # Samples stand for the time since the one before: 0.1 s, 0.7 s, 0.1 s and 0.1 s.
     free = DeviceReading(throttle_reasons=frozenset())
     moments = [Moment(at_s, (reading,)) for at_s, reading in ((1.1, slow), (1.8, free), (1.9, slow), (2.0, thermal))]
-    (use,) = device_uses(DeviceSeries(indexes=(0,), during=moments), 1.0, 2.0)
+    (use,) = device_uses(Telemetry(indexes=(0,), during=moments), 1.0, 2.0)
     assert use.throttle_shares == pytest.approx({"hw_thermal_slowdown": 0.1, "sw_power_cap": 0.2})
 
 
 def test_a_device_that_was_never_asked_is_unknown_with_a_reason_and_one_that_answered_is_not():
     silent, asked = DeviceReading(), DeviceReading(busy=1.0, power_w=9.0, throttle_reasons=frozenset(), errors=frozenset({"Xid 79"}))
     moments = [Moment(at_s, (silent, asked)) for at_s in (1.1, 2.0)]
-    series = DeviceSeries(indexes=(0, 1), during=moments, foreign={1: 0}, why=lambda place, figure: f"{place} has no {figure}")
+    series = Telemetry(indexes=(0, 1), during=moments, foreign={1: 0}, why=lambda place, figure: f"{place} has no {figure}")
     first, second = device_uses(series, 1.0, 2.0)
     assert (first.throttle_reasons, first.errors, first.other_processes) == (None, None, None)
     assert (second.throttle_reasons, second.errors, second.other_processes) == ((), ("Xid 79",), 0)
@@ -92,7 +89,7 @@ def test_energy_is_that_of_the_counter_else_of_power_that_is_read_often_else_unk
 
 def test_energy_of_several_devices_needs_all_of_them():
     both = [Moment(0.1 * place, (DeviceReading(energy_j=10.0 * place, power_w=1.0), DeviceReading(power_w=100.0))) for place in range(11)]
-    series = DeviceSeries(indexes=(0, 1), interval_s=0.1, during=both)
+    series = Telemetry(indexes=(0, 1), interval_s=0.1, during=both)
     found = energy(series, 0.0, 1.0)
     assert found.source == "integrated"
     assert found.joules == pytest.approx(101.0)
@@ -105,7 +102,7 @@ def test_other_processes_are_counted_before_and_during_the_run():
             monitor._pids = during
             sampler.follow(os.getpid(), time.monotonic())
             time.sleep(0.05)
-        return sampler.telemetry.devices.foreign
+        return sampler.telemetry.foreign
 
     mine, other = os.getpid(), 999_999_999
     assert foreign((frozenset(),), (frozenset({mine}),)) == {0: 0}
@@ -119,8 +116,8 @@ def test_other_processes_are_counted_before_and_during_the_run():
 @pytest.mark.parametrize("backend", [vendor.backend for vendor in all_vendors()])
 def test_each_family_is_sampled_or_gives_a_reason(backend):
     with open_sampler(backend, (0,)) as sampler:
-        assert sampler.telemetry.devices.during == []
-        assert sampler.telemetry.devices.reason
+        assert sampler.telemetry.during == []
+        assert sampler.telemetry.reason
 
 
 def test_a_run_holds_what_its_devices_were_seen_to_do_and_ends_once_its_throughput_is_sure(facts, tmp_path, monkeypatch):
@@ -167,8 +164,8 @@ def test_what_is_sampled_after_the_last_step_of_a_hung_run_does_not_count_as_use
     counts = dict.fromkeys(("slot_tokens", "real_tokens", "supervised_tokens", "documents", "rows"), (1,) * 30)
     trace = StepTrace(started_at_s=5.0, completed_at_s=tuple(6.0 + step for step in range(30)), loss=(1.0,) * 30, **counts)
     moments = [(at, 2.0) for at in range(6, 36)] + [(at, 0.0) for at in range(36, 600)]
-    telemetry = Telemetry([Sample(float(at), 1, None, busy, 0.0) for at, busy in moments])
-    seen = utilisation(telemetry, *window_times(trace, SteadyWindow(10, 30, stable=True, verdict="")))
+    telemetry = Telemetry(samples=[Sample(float(at), 1, None, busy, 0.0) for at, busy in moments])
+    seen = utilisation(telemetry, trace, SteadyWindow(10, 30, stable=True, verdict=""))
     assert (seen.cpu_busy_mean, seen.samples) == (2.0, 20)
 
 
@@ -248,25 +245,7 @@ def test_readings_are_in_our_units_and_what_a_tool_does_not_report_has_its_words
     assert_golden(TOOLS / "readings.txt", "\n".join(shown) + "\n")
 
 
-def test_what_a_device_does_not_support_is_asked_once():
-    monitor = cuda.NvmlMonitor(nvml := ScriptedNvml({"nvmlDeviceGetPowerUsage"}), [5])
-    assert [monitor.read()[0].power_w for _ in range(3)] == [None] * 3
-    assert nvml.asked.count(("handle 5", "nvmlDeviceGetPowerUsage")) == 1
+def test_a_monitor_unloads_its_library():
+    monitor = cuda.NvmlMonitor(nvml := ScriptedNvml(), [5])
     monitor.close()
     assert nvml.asked[-1] == (None, "nvmlShutdown")
-
-
-def test_a_tool_reads_its_configuration_from_a_file_that_is_deleted_with_it():
-    class Shell(LineMonitor):
-        command, config = staticmethod(lambda _: ["sh", "-c", 'cat "$1"; echo; echo "$1"; exec sleep 60', "sh"]), {"period": "1s"}
-
-    stream = Shell.open(())
-    deadline, lines = time.monotonic() + 10, []
-    while len(lines) < 2 and time.monotonic() < deadline:
-        time.sleep(0.01)
-        lines += stream.new_lines()
-    text, file = lines
-    assert json.loads(text) == {"period": "1s"}
-    assert Path(file.strip()).is_file()
-    stream.close()
-    assert not Path(file.strip()).exists()

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from tunemark.harness.vendors.cpu import cpu_model
+from tunemark.harness.plan.resolve import detect
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.records.plan import WARMUP_STEPS
 from tunemark.schema.vocabulary import Backend, Checkpointing, Method
@@ -90,7 +90,8 @@ def conditions_of(args: TrainingArguments, model: torch.nn.Module) -> dict[str, 
     else:
         # Full if every weight is trained; else another method with a frozen base.
         method = Method.FULL if not adapters and all(weight.requires_grad for weight in model.parameters()) else Method.PEFT
-    card = FactBase.of_project().recognise_device(*_device(args.device))
+    machine = detect(Backend.CPU if args.device.type == "cpu" else None)
+    card = FactBase.of_project().recognise_device(machine.devices[0].name, machine.backend)
     known = {
         "model": getattr(getattr(model, "config", None), "_name_or_path", None),
         "method": method,
@@ -102,12 +103,3 @@ def conditions_of(args: TrainingArguments, model: torch.nn.Module) -> dict[str, 
         "checkpointing": Checkpointing.FULL if args.gradient_checkpointing else Checkpointing.NONE,
     }
     return {name: value for name, value in known.items() if value}
-
-
-def _device(device: torch.device) -> tuple[str, Backend]:
-    """Return the name of the device and its family."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device), Backend.ROCM if torch.version.hip else Backend.CUDA
-    if device.type == "xpu":
-        return torch.xpu.get_device_name(device), Backend.XPU
-    return cpu_model(), Backend.MPS if device.type == "mps" else Backend.CPU

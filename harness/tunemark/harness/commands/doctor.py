@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any
@@ -37,9 +36,7 @@ BUSY_SHARE = 0.25
 @app.command()
 def doctor(
     *,
-    self_test: Annotated[
-        bool, option("--self-test/--no-self-test", "Test torch on each device with five seconds of matrix products.")
-    ] = True,
+    self_test: Annotated[bool, option("--self-test/--no-self-test", "Test torch on each device with matrix products.")] = True,
     as_json: AsJson = False,
 ) -> None:
     """Show this machine, the workloads it can run, and what is missing.
@@ -54,14 +51,14 @@ def doctor(
     # Read before the self-test, which adds load.
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     facts, machine = FactBase.of_project(), detect()
-    tests = self_tests(machine, formats_of(facts, machine)[0]) if self_test and "torch" in machine.packages else []
+    complete = all(package in machine.packages for package in REQUIRED)
+    tests = self_tests(machine, formats_of(facts, machine)[0]) if self_test and complete else []
     content = report(facts, machine, tests, load) | ({"hub": hub()} if self_test else {})
-    broken = bool(content["missing_required"]) or any(test["passed"] is False for test in tests)
     if as_json:
         print_json(content)
     else:
         _show(content)
-    if broken:
+    if not complete or any(test["passed"] is False for test in tests):
         raise typer.Exit(Exit.UNSUPPORTED)
 
 
@@ -70,11 +67,9 @@ def _show(content: dict[str, Any]) -> None:
     print_table(("", "this machine"), _machine(content))
     for test in tests:
         verdict = {True: ("works", "green"), False: ("fails", "red"), None: ("not tested", None)}[test["passed"]]
-        rate = f"{formats.flop_per_s(test['flop_per_s'])} {test['dtype']}, forward and backward" if test["flop_per_s"] else ""
+        rate = f"{formats.flop_per_s(test['flop_per_s'])} {test['dtype']}" if test["flop_per_s"] else ""
         problem = "; ".join(filter(None, (test["problem"], test["fix"])))
         _line(*verdict, f"device {test['device']}, {test['name']}: {rate or problem}")
-    if any(test["flop_per_s"] for test in tests):
-        _line("", None, "The probe of a run multiplies in the format of that run, so its rate can differ from this one.")
     refused: dict[str, list[str]] = {}
     for row in content["workloads"]:
         verdict, why, step_s = ("can run", "green"), row["title"], row["products_s"] or 0.0
@@ -205,16 +200,13 @@ def report(facts: FactBase, machine: Machine, tests: Sequence[dict[str, Any]] = 
     }
 
 
-# The self-test: a few seconds of work in a separate process per device, and the fix if it fails.
-# The process multiplies square matrices forward and backward in the format of the run, compares one row with the CPU's result,
-# and prints its answer as JSON. A crash, a hang or a missing package is an answer too.
+# The self-test: the matrix rate, as a run probes it, in a separate process per device, and the fix if it fails.
+# The process multiplies square matrices, compares one row with the CPU's result, and prints its answer as JSON. A crash or a hang is an
+# answer too.
 
 MODULE = "tunemark.harness.commands.doctor"
-WORK_S = 5.0
 LIMIT_S = 180.0
 """For imports on a cold disk, and for the first kernels."""
-PRODUCTS = 3
-"""One matrix product forward and two backward."""
 TOLERANCE = {Dtype.FP32: 1e-4, Dtype.TF32: 1e-2, Dtype.BF16: 5e-2, Dtype.FP16: 1e-2}
 """Largest difference from the CPU's fp32 result, relative to its spread, that rounding may cause."""
 WRONG = "install a release of torch that supports this device; if the error remains, the device may be faulty"
@@ -223,14 +215,13 @@ WRONG = "install a release of torch that supports this device; if the error rema
 def self_tests(machine: Machine, dtype: Dtype) -> list[dict[str, Any]]:
     """Test all visible devices at the same time; return a row for each, in their order.
 
-    `passed` is None for a device that was not tested, with the reason in `problem`. `flop_per_s` is the rate of products with their
-    backward pass.
+    `passed` is None for a device that was not tested, with the reason in `problem`. `flop_per_s` is the rate of products.
     """
     cores = min(machine.cpu_usable_cores, machine.cpu_physical_cores or machine.cpu_usable_cores)
 
     def test(place: int) -> dict[str, Any]:
-        row = {"device": place, "name": machine.devices[place].name, "dtype": dtype, "passed": None, "flop_per_s": None, "problem": None}
-        row["fix"] = None
+        row = {"device": place, "name": machine.devices[place].name, "dtype": dtype}
+        row |= dict.fromkeys(("passed", "flop_per_s", "problem", "fix"))
         if vendor_of(machine.backend).probe_size is None:
             return row | {"problem": "not tested: its compiler would need minutes for the first product"}
         answer = ask_process(machine.backend, place, dtype, cores)
@@ -263,7 +254,7 @@ def main() -> None:
     """Test the device that the arguments name, in the process of its own, and print the answer."""
     backend, place, dtype, threads = sys.argv[1:]
     try:
-        answer = work(Backend(backend), int(place), Dtype(dtype), int(threads), WORK_S)
+        answer = work(Backend(backend), int(place), Dtype(dtype), int(threads))
     except DeviceUnavailable as error:
         # Its message ends with its own fix.
         answer = {"problem": str(error)}
@@ -273,32 +264,25 @@ def main() -> None:
     sys.stdout.write(json.dumps(answer) + "\n")
 
 
-def work(backend: Backend, place: int, dtype: Dtype, threads: int, seconds: float) -> dict[str, Any]:
-    """Multiply matrices forward and backward for some seconds, and return the rate, or the problem if a result is wrong."""
+def work(backend: Backend, place: int, dtype: Dtype, threads: int) -> dict[str, Any]:
+    """Multiply matrices, and return the rate, or the problem if a result is wrong."""
     import torch  # noqa: PLC0415 - only the process needs it
+
+    from tunemark.harness.worker.loop import matrix_rate  # noqa: PLC0415
 
     vendor = vendor_of(backend)
     device, size = vendor.device.open(threads, place), vendor.probe_size or 1
     torch.set_float32_matmul_precision("high" if dtype is Dtype.TF32 else "highest")
-    kind = getattr(torch, TORCH_NAMES[dtype])
     own = torch.Generator().manual_seed(0)
     # On the host, so that the CPU has the same numbers.
-    hosts = [torch.randn(size, size, generator=own).to(kind) for _ in range(2)]
-    left, right = (host.to(device.torch_name, copy=True).requires_grad_() for host in hosts)
+    hosts = [torch.randn(size, size, generator=own).to(getattr(torch, TORCH_NAMES[dtype])) for _ in range(2)]
+    left, right = (host.to(device.torch_name) for host in hosts)
     expected = hosts[0][:1].float() @ hosts[1].float()
-    difference = float(((left @ right)[:1].detach().cpu().float() - expected).abs().max() / expected.std())
+    difference = float(((left @ right)[:1].cpu().float() - expected).abs().max() / expected.std())
     if not difference <= TOLERANCE[dtype]:
         return {"problem": f"a matrix product differs from the CPU's by {difference:.1e} of its spread", "fix": WRONG}
-    rounds, started_s = 0, time.monotonic()
-    while time.monotonic() - started_s < seconds:
-        left.grad = right.grad = None
-        (left @ right).float().square().mean().backward()
-        device.synchronise()
-        rounds += 1
-    elapsed_s = time.monotonic() - started_s
-    if not all(bool(torch.isfinite(matrix.grad).all()) and bool(torch.count_nonzero(matrix.grad)) for matrix in (left, right)):
-        return {"problem": "a backward pass gives gradients that are zero or not finite", "fix": WRONG}
-    return {"flop_per_s": PRODUCTS * rounds * 2 * size**3 / elapsed_s}
+    rate = matrix_rate(device, backend, dtype)
+    return {"flop_per_s": rate["flop_per_s"]} if rate else {"problem": "no memory for two matrices", "fix": "end other processes there"}
 
 
 if __name__ == "__main__":

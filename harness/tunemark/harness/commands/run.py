@@ -247,8 +247,6 @@ def plan(
         if counted not in {None, devices}:
             raise TunemarkError("--devices", devices, f"differs from {counted} in the name of the accelerator; give one of them")
         options, machine = options.having(devices=asked), planning.machine_with(facts, accelerator, devices, options.nodes)
-        if note := planning.too_large(facts, accelerator, devices, options.nodes):
-            say(f"note: {note}")
     resolved = planning.resolve(workload, facts, machine, options)
     warn_of_plan(resolved, facts, machine)
     memory = planning.step_memory(resolved.plan, facts.model(resolved.plan.model.key), machine)
@@ -371,19 +369,12 @@ def recover(*, as_json: AsJson = False) -> None:
     facts, failed = FactBase.of_project(), False
     written: list[dict[str, Any]] = []
     for folder, note in recovery.orphans():
-        if recovery.running(folder, 0.0):
-            say(f"tunemark: {folder}: its worker is still running; waiting for it to end")
-        still = recovery.running(folder, recovery.WORKER_ENDS_S)
-        if still:
-            failed, numbers = True, " ".join(map(str, still))
-            fix = f"end it with `kill {numbers}`, then run `tunemark recover` again"
-            say(f"tunemark: {folder}: its worker (process {numbers}) is still running after {recovery.WORKER_ENDS_S:g} s; {fix}")
-            continue
+        say(f"recovering {folder}")
         try:
             submission, path = recovery.recover(folder, note, facts)
         except (OSError, ValueError) as error:
             failed = True
-            say(f"tunemark: {folder}: cannot be recovered: {error}; its log is {folder / 'log.jsonl'}")
+            say(f"tunemark: {folder}: cannot be recovered: {error}")
             continue
         written.append({"workload": submission.plan.workload, "steps": len(submission.trace), "file": str(path)})
     if as_json:

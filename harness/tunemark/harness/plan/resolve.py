@@ -8,7 +8,6 @@ The facts of this machine are a fixed list that does not identify it, and are fo
 """
 
 import importlib.metadata
-import math
 import os
 import platform
 import re
@@ -29,7 +28,7 @@ from tunemark.harness.vendors.vendor_tools import hides_all
 from tunemark.harness.worker.sample_files import check_file, describe_file
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError, must_be
-from tunemark.schema.facts.cards import APPLE, AcceleratorCard, ModelCard
+from tunemark.schema.facts.cards import APPLE, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root, usable_cores, write_atomically
 from tunemark.schema.physics.memory import CONTEXT, estimate_memory
@@ -139,6 +138,7 @@ def detect(requested: Backend | None = None) -> Machine:
         raise TunemarkError("--set backend", str(requested), f"this machine has {names}{missing}", exit_code=Exit.UNSUPPORTED)
     vendor, devices = chosen
     release = platform.release().split("-")[0].split(".")
+    installed = {name: next(iter(importlib.metadata.distributions(name=name)), None) for name in (*PACKAGES, *VENDOR_PACKAGES)}
     return Machine(
         backend=vendor.backend,
         family=vendor.family,
@@ -147,7 +147,7 @@ def detect(requested: Backend | None = None) -> Machine:
         # More of a kernel's release may name its builder or owner.
         os=f"{platform.system()} {'.'.join(release[:2])} {platform.machine()}",
         python=platform.python_version(),
-        packages=package_versions(),
+        packages={name: found.version for name, found in installed.items() if found},
         cpu=cpu_model(),
         cpu_physical_cores=psutil.cpu_count(logical=False),
         cpu_logical_cores=psutil.cpu_count() or 1,
@@ -176,12 +176,6 @@ def container() -> str | None:
     return "docker" if docker.exists() else "podman" if podman.exists() else None
 
 
-def package_versions() -> dict[str, str]:
-    """Return the versions of the installed packages that can affect a measurement."""
-    found = {name: list(importlib.metadata.distributions(name=name)) for name in (*PACKAGES, *VENDOR_PACKAGES)}
-    return {name: each[0].version for name, each in found.items() if each}
-
-
 HUB_LIMIT_S = 3.0
 """Seconds in which the hub must answer: a page takes well under one."""
 
@@ -208,12 +202,17 @@ def hub() -> str:
 def machine_with(facts: FactBase, accelerator: str, devices: int, nodes: int) -> Machine:
     """Return one of the machines that together have some devices of an accelerator, with all packages.
 
-    Raises TunemarkError for a name that is not in data/, and for a number of devices that the machines cannot share.
+    Raises TunemarkError for a name that is not in data/ or that no plan is for, and for a number of devices that the machines cannot share.
     """
     if devices % nodes:
         raise TunemarkError("--devices", devices, f"is for all {nodes} nodes together; give a multiple of {nodes}")
     card = facts.accelerator(accelerator, "--accelerator", usual=True)
-    vendor = _vendor(card)
+    known = [vendor for vendor in all_vendors() if vendor.cards and card.unit != "cpu"]
+    vendor = next((each for each in known if re.fullmatch(str(each.cards), f"{card.vendor} {card.architecture}")), None)
+    if vendor is None:
+        makers = sorted({str(each.cards).partition(" ")[0] for each in known})
+        fix = f"plans are for accelerators of {', '.join(makers)}, not of {card.vendor} {card.architecture or ''}".rstrip()
+        raise TunemarkError("--accelerator", card.key, fix if known else "is a CPU; plan on the CPU itself, without this option")
     # What drivers report there; of a Mac it is the memory of the host.
     memory = (card.device_bytes if card.vendor == APPLE else card.usable_bytes) or None
     names = {*PACKAGES, *(need.package for need in vendor.needs.values())}
@@ -227,29 +226,6 @@ def machine_with(facts: FactBase, accelerator: str, devices: int, nodes: int) ->
             "packages": dict.fromkeys(names, "to be installed"),
         }
     )
-
-
-def too_large(facts: FactBase, accelerator: str, devices: int, nodes: int) -> str | None:
-    """Return a note if no instance has this number of accelerators, else None."""
-    card = facts.accelerator(accelerator, "--accelerator", usual=True)
-    each = math.ceil(devices / nodes / card.devices_per_unit)
-    most = max((row.accelerator_count for row in facts.prices if row.accelerator == card.key), default=math.inf)
-    if each <= most:
-        return None
-    fix = f"use --set nodes={math.ceil(each * nodes / most)} to split them"
-    return f"no instance in data/prices has {each} x {card.name} (at most {most:g}); {fix}"
-
-
-def _vendor(card: AcceleratorCard) -> Vendor:
-    if card.unit == "cpu":
-        raise TunemarkError("--accelerator", card.key, "is a CPU; plan on the CPU itself, without this option")
-    known = [vendor for vendor in all_vendors() if vendor.cards]
-    vendor = next((each for each in known if re.fullmatch(str(each.cards), f"{card.vendor} {card.architecture}")), None)
-    if vendor is None:
-        makers = sorted({str(each.cards).partition(" ")[0] for each in known})
-        fix = f"plans are for accelerators of {', '.join(makers)}, not of {card.vendor} {card.architecture or ''}".rstrip()
-        raise TunemarkError("--accelerator", card.key, fix)
-    return vendor
 
 
 # The plan of a request

@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -288,14 +287,12 @@ def fresh(folder: Path) -> dict[str, str]:
     }
 
 
-@dataclass(frozen=True)
-class _Stop:
-    """A handler of signals that sets an event."""
+STOPPED = threading.Event()
+"""Set by a signal within `stop_signals`."""
 
-    stopped: threading.Event
 
-    def __call__(self, *_: object) -> None:
-        self.stopped.set()
+def _stop(*_: object) -> None:
+    STOPPED.set()
 
 
 @contextmanager
@@ -304,17 +301,16 @@ def stop_signals() -> Iterator[threading.Event]:
 
     A nested call returns the same event: a request that arrives as a series starts its next run ends that run too.
     """
-    current = signal.getsignal(signal.SIGINT)
-    stop = current if isinstance(current, _Stop) else _Stop(threading.Event())
-    if threading.current_thread() is not threading.main_thread():
-        yield stop.stopped
+    if signal.getsignal(signal.SIGINT) is _stop or threading.current_thread() is not threading.main_thread():
+        yield STOPPED
         return
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.signal(number, _stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
-        yield stop.stopped
+        yield STOPPED
     finally:
         for number, previous in before.items():
             signal.signal(number, previous)
+        STOPPED.clear()
 
 
 # Start a worker and wait for its end
@@ -510,20 +506,19 @@ def orphans() -> Iterator[tuple[Path, RecoveryNote]]:
             yield folder, note
 
 
-def running(folder: Path, wait_s: float) -> list[int]:
-    """Return the processes of a run that are still alive after `wait_s`; they end by themselves once they notice that the parent is gone."""
-    until = time.monotonic() + wait_s
-    # A process that has ended but was not collected by its parent has no arguments any longer, so it is not listed.
-    while (alive := processes_of(folder)) and time.monotonic() < until:
-        time.sleep(POLL_S)
-    return sorted(process.pid for process in alive)
-
-
 def recover(folder: Path, note: RecoveryNote, facts: FactBase) -> tuple[Submission, Path]:
-    """Write the submission of an orphaned run and remove its folder; return both.
+    """Write the submission of an orphaned run and remove its folder; return both. Raises ValueError if its worker does not end.
 
     The run ends with its last log line: the times of its processes are unknown, and nothing was sampled from outside.
     """
+    until = time.monotonic() + WORKER_ENDS_S
+    # A process that has ended but was not collected by its parent has no arguments any longer, so it is not listed.
+    while alive := processes_of(folder):
+        if time.monotonic() > until:
+            numbers = " ".join(str(process.pid) for process in alive)
+            msg = f"its worker (process {numbers}) is still running after {WORKER_ENDS_S:g} s; end it with `kill {numbers}`, then do this again"
+            raise ValueError(msg)
+        time.sleep(POLL_S)
     log = run_log.LogReader(folder / run_log.LOG_FILE).finish()
     finished = Finished(
         log=log,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tunemark.harness.run.run_log import RunLog, judge
-from tunemark.harness.run.telemetry import Telemetry, memory_used, utilisation, window_times
+from tunemark.harness.run.telemetry import Telemetry, memory_used, utilisation
 from tunemark.schema import VERSION
 from tunemark.schema.derive import derive, loss_band, warnings_of_record
 from tunemark.schema.errors import Exit, TunemarkError
@@ -26,9 +26,9 @@ from tunemark.schema.plan.capabilities import Machine
 from tunemark.schema.privacy import identity_leaks, machine_names, scrub
 from tunemark.schema.records import submission as records
 from tunemark.schema.records.base import canonical_json
-from tunemark.schema.records.plan import Measurement, Plan, division_of
-from tunemark.schema.records.trace import Energy, StepTrace, Study
-from tunemark.schema.statistics.steady_state import RANKABLE_STEPS, SteadyWindow
+from tunemark.schema.records.plan import Measurement, division_of
+from tunemark.schema.records.trace import Energy, Study
+from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.schema.vocabulary import EAGER_UPDATE, HOST_INTERVAL_S, Division, Phase, Status, WarningKind
 
 if TYPE_CHECKING:
@@ -213,8 +213,13 @@ def assemble(
             "saved_bytes": log.saved["bytes"] if log.saved else None,
         }
     )
-    derived = derive(draft)
-    measured = draft.model_copy(update={"utilisation": _utilisation(plan, finished, draft.trace, derived.window)})
+    derived, used = derive(draft), None
+    if plan.device.nodes > 1 and derived.window:
+        reason = f"only the first of {plan.device.nodes} machines was sampled, so the energy of all devices is unknown"
+        used = records.Utilisation(samples=0, interval_s=HOST_INTERVAL_S, energy=Energy(source="none", reason=reason))
+    elif derived.window:
+        used = utilisation(finished.telemetry, draft.trace, derived.window)
+    measured = draft.model_copy(update={"utilisation": used})
     warnings = (*warnings_of_record(measured, derived), *observed_warnings(machine, finished))
     return measured.model_copy(update={"warnings": warnings})
 
@@ -225,7 +230,7 @@ def observed_warnings(machine: Machine, finished: Finished) -> Iterator[records.
         if note["source"] == EAGER_UPDATE:
             message = f"{EAGER_UPDATE}: not compiled, which takes several times longer and more memory; install a C compiler and Triton"
             yield records.MeasurementWarning(kind=WarningKind.FALLBACK, message=f"{message} ({scrub(note['message'])})")
-    for index, count in finished.telemetry.devices.foreign.items():
+    for index, count in finished.telemetry.foreign.items():
         if count:
             message = f"{count} other process{'es' * (count != 1)} used device {index}; end them and repeat"
             yield records.MeasurementWarning(kind=WarningKind.BUSY_DEVICE, message=message)
@@ -248,7 +253,7 @@ def memory(finished: Finished, nodes: int = 1) -> records.Memory:
     where = " of the first machine" if nodes > 1 else ""
     missing = records.MemoryReading(reason="the worker ended before it read its peaks")
     swap = max((sample.swap_bytes for sample in samples if sample.swap_bytes is not None), default=None)
-    device_used = memory_used(finished.telemetry.devices)
+    device_used = memory_used(finished.telemetry)
     host_rss, host_swap = (
         records.MemoryReading(reason="no worker was started"),
         records.MemoryReading(reason="this system reports no swap by process"),
@@ -273,16 +278,6 @@ def _highest(first: dict[str, Any], ranks: list[dict[str, Any]], field: str) -> 
     reading = records.MemoryReading.model_validate(first)
     peaks = [rank[field] for rank in ranks if rank[field] is not None]
     return reading.model_copy(update={"peak_bytes": max(peaks)}) if reading.peak_bytes is not None and peaks else reading
-
-
-def _utilisation(plan: Plan, finished: Finished, trace: StepTrace, window: SteadyWindow | None) -> records.Utilisation | None:
-    """Return the use of host and devices over the steady window; None without one or without a sample in it."""
-    if window is None:
-        return None
-    if plan.device.nodes > 1:
-        reason = f"only the first of {plan.device.nodes} machines was sampled, so the energy of all devices is unknown"
-        return records.Utilisation(samples=0, interval_s=HOST_INTERVAL_S, energy=Energy(source="none", reason=reason))
-    return utilisation(finished.telemetry, *window_times(trace, window))
 
 
 def submissions(folder: Path | None) -> Path:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 import psutil
 
-from tunemark.harness.vendors.protocol import DeviceMonitor, DeviceReading, MonitorUnavailable, vendor_of
+from tunemark.harness.vendors.protocol import DeviceMonitor, DeviceReading, DeviceUnavailable, vendor_of
 from tunemark.schema.plan.capabilities import Feature
 from tunemark.schema.records.submission import MemoryReading, Utilisation
 from tunemark.schema.records.trace import DeviceUse, Energy, StepTrace
@@ -56,18 +56,20 @@ class Moment(NamedTuple):
 
 
 @dataclass
-class DeviceSeries:
-    """All samples of the devices, before and during the run."""
+class Telemetry:
+    """All samples of a run: of the host, and of the devices where they have a monitor."""
 
+    samples: list[Sample] = field(default_factory=list)
+    """Of the host."""
     indexes: tuple[int, ...] = ()
     """Number of each device, as its vendor counts."""
     reason: str = "no device was monitored"
-    """Why there are no samples, or no energy in them."""
+    """Why there are no samples of devices, or no energy in them."""
     memory_method: str = "none"
     """Source of the memory in use."""
     interval_s: float = 0.0
     before: list[Moment] = field(default_factory=list)
-    """Samples from before the worker was spawned."""
+    """Samples of devices from before the worker was spawned."""
     during: list[Moment] = field(default_factory=list)
     foreign: dict[int, int] = field(default_factory=dict)
     """Highest number of foreign processes by device; empty where the monitor lists no processes."""
@@ -75,16 +77,8 @@ class DeviceSeries:
     """Return the reason why a device, by its place, has no value of a field of its readings."""
 
     def between(self, start_s: float, end_s: float) -> list[Moment]:
-        """Return the samples of an interval of the run."""
+        """Return the samples of devices in an interval of the run."""
         return [moment for moment in self.during if start_s <= moment.at_s <= end_s]
-
-
-@dataclass
-class Telemetry:
-    """All samples of a run: the host, and the devices where they have a monitor."""
-
-    samples: list[Sample] = field(default_factory=list)
-    devices: DeviceSeries = field(default_factory=DeviceSeries)
 
 
 # Sample
@@ -97,10 +91,9 @@ class Sampler:
     """
 
     def __init__(self, monitor: DeviceMonitor | None, indexes: tuple[int, ...], reason: str) -> None:
-        series = DeviceSeries(indexes=indexes, reason=reason)
+        self.telemetry, self._monitor = Telemetry(indexes=indexes, reason=reason), monitor
         if monitor is not None:
-            series = DeviceSeries(indexes, monitor.energy_reason, monitor.memory_method, monitor.interval_s, why=monitor.why)
-        self.telemetry, self._monitor = Telemetry(devices=series), monitor
+            self.telemetry = Telemetry([], indexes, monitor.energy_reason, monitor.memory_method, monitor.interval_s, why=monitor.why)
         self._threads: list[threading.Thread] = []
         self._done = threading.Event()
 
@@ -109,7 +102,7 @@ class Sampler:
         if self._monitor is not None:
             started_s = time.monotonic()
             for _ in range(SAMPLES_BEFORE):
-                self._read(self._monitor, self.telemetry.devices.before, started_s)
+                self._read(self._monitor, self.telemetry.before, started_s)
                 time.sleep(self._monitor.interval_s)
             self._count_foreign(self._monitor, set())
         return self
@@ -174,7 +167,7 @@ class Sampler:
         return False
 
     def _sample_devices(self, monitor: DeviceMonitor, process: psutil.Process, spawned_at_s: float) -> None:
-        self._read(monitor, self.telemetry.devices.during, spawned_at_s)
+        self._read(monitor, self.telemetry.during, spawned_at_s)
         if time.monotonic() - self._listed_at_s > PROCESSES_EVERY_S:
             self._listed_at_s, own = time.monotonic(), {process.pid}
             with contextlib.suppress(psutil.Error):
@@ -188,7 +181,7 @@ class Sampler:
 
     def _count_foreign(self, monitor: DeviceMonitor, own: set[int]) -> None:
         """Keep the highest number of processes on each device that are not the worker's."""
-        series = self.telemetry.devices
+        series = self.telemetry
         for index, pids in zip(series.indexes, monitor.processes() or (), strict=False):
             # In a container the driver may number processes differently; then one of them is taken to be the worker's.
             others = len(pids - own) if pids & own or not own else max(0, len(pids) - 1)
@@ -216,21 +209,17 @@ def open_sampler(backend: Backend, indexes: Sequence[int]) -> Sampler:
         return Sampler(None, (), vendor.cannot.get(Feature.ENERGY, "this device family has no monitor"))
     try:
         return Sampler(vendor.monitor(indexes), tuple(indexes), "")
-    except MonitorUnavailable as error:
+    except DeviceUnavailable as error:
         return Sampler(None, tuple(indexes), str(error))
 
 
 # Summarise the samples
 
 
-def window_times(trace: StepTrace, window: SteadyWindow) -> tuple[float, float]:
-    """Return start and end of the steady window; of all of training where it has no step."""
+def utilisation(telemetry: Telemetry, trace: StepTrace, window: SteadyWindow) -> Utilisation | None:
+    """Return the use of host and devices over the steady window, or over all of training where it has no step; None without a sample."""
     times = (trace.started_at_s, *trace.completed_at_s)
-    return times[window.first if window.steps else 0], times[-1]
-
-
-def utilisation(telemetry: Telemetry, start_s: float, end_s: float) -> Utilisation | None:
-    """Return the use of host and devices over an interval of the run; None without a sample in it."""
+    start_s, end_s = times[window.first if window.steps else 0], times[-1]
     # A sample covers the time since the one before it.
     samples = [sample for sample in telemetry.samples if start_s + HOST_INTERVAL_S <= sample.at_s <= end_s]
     if not samples:
@@ -241,8 +230,8 @@ def utilisation(telemetry: Telemetry, start_s: float, end_s: float) -> Utilisati
         cpu_busy_mean=sum(sample.busy_cores for sample in samples) / len(samples),
         cpu_busy_peak=max(sample.busy_cores for sample in samples),
         foreign_cpu_busy_mean=sum(sample.foreign_cores for sample in samples) / len(samples),
-        devices=device_uses(telemetry.devices, start_s, end_s),
-        energy=energy(telemetry.devices, start_s, end_s),
+        devices=device_uses(telemetry, start_s, end_s),
+        energy=energy(telemetry, start_s, end_s),
     )
 
 
@@ -262,7 +251,7 @@ READ = {name: reading for name, (reading, _) in FIGURES.items()} | {"memory_used
 READ |= {"other_processes": "processes"}
 
 
-def device_uses(series: DeviceSeries, start_s: float, end_s: float) -> tuple[DeviceUse, ...]:
+def device_uses(series: Telemetry, start_s: float, end_s: float) -> tuple[DeviceUse, ...]:
     """Return the use of each device over an interval of the run, in seconds since the worker was spawned."""
     moments, uses = series.between(start_s, end_s), []
     for place, index in enumerate(series.indexes if moments else ()):
@@ -300,7 +289,7 @@ def _memory(moments: list[Moment], place: int) -> list[int]:
     return _known(moment.readings[place].memory_used_bytes for moment in moments)
 
 
-def memory_used(series: DeviceSeries) -> MemoryReading:
+def memory_used(series: Telemetry) -> MemoryReading:
     """Return the highest memory in use over the run minus that before it, for the device where it is highest."""
     pairs = [(_memory(series.before, place), _memory(series.during, place)) for place in range(len(series.indexes))]
     used = [max(0, max(during) - min(before)) for before, during in pairs if before and during]
@@ -310,7 +299,7 @@ def memory_used(series: DeviceSeries) -> MemoryReading:
     return MemoryReading(peak_bytes=max(used), method=method)
 
 
-def energy(series: DeviceSeries, start_s: float, end_s: float) -> Energy:
+def energy(series: Telemetry, start_s: float, end_s: float) -> Energy:
     """Return the energy of all devices over an interval, from their counters, or from power at 10 Hz or more."""
     moments = series.between(start_s, end_s)
     if len(moments) < 2:  # noqa: PLR2004 - two readings make a difference

@@ -110,6 +110,7 @@ class Search:
     within: float = 0.0
     """Tolerance as a fraction; 0 is exact."""
     edges: list[Edge] = field(default_factory=list)
+    _peaks: dict[Point, int | None] = field(default_factory=dict)
 
     def find_edges(self) -> None:
         """Find all edges in turn."""
@@ -130,11 +131,9 @@ class Search:
         """Add the edge along numbers from 1 to `most`, of which `at` gives the sequence length and the rows."""
         before = len(self.series.done)
         fits, fails = find_largest(lambda number: self._fits(self._point(*at(number))), start, most, self.within)
-        (length, rows), name, peak = at(fits or 1), self._point(*at(fits)).text if fits else None, None
-        for run in self.series.done if name else ():
-            if run.point == name or run.point.startswith(f"{name}, "):
-                peak = derive(run.submission).peak_memory.peak_bytes
-        self.edges.append(Edge(length, rows if fits else None, words(fails) if fails else None, peak, len(self.series.done) - before))
+        (length, rows), tries = at(fits or 1), len(self.series.done) - before
+        peak = self._peaks[self._point(length, rows)] if fits else None
+        self.edges.append(Edge(length, rows if fits else None, words(fails) if fails else None, peak, tries))
 
     def _predicted_rows(self, length: int) -> int:
         """Return the most rows that fit into the memory of the device by the memory model; the card's micro-batch on a host."""
@@ -152,7 +151,7 @@ class Search:
         return Point((("data.sequence_length", str(length)), ("batch.micro_batch", str(rows))))
 
     def _fits(self, point: Point) -> bool:
-        """Return True if a point fits. Raises Stopped if it failed for a reason other than memory."""
+        """Return True if a point fits, and keep its peak memory. Raises Stopped if it failed for a reason other than memory."""
         name, plan = trial(self.bench, self.card.key, point, self.options, self.limit_bytes)
         run = self.series.run(name, plan)
         outcome = run.submission.outcome
@@ -163,7 +162,8 @@ class Search:
             return False
         if run.status is not Status.OK:
             raise Stopped(f"{run.point} ended with status {run.status.value} ({outcome.message}); {outcome.fix or 'fix that first'}")
-        peak, limit = derive(run.submission).peak_memory.peak_bytes, self.limit_bytes
+        self._peaks[point] = peak = derive(run.submission).peak_memory.peak_bytes
+        limit = self.limit_bytes
         # The limit stops allocations only; other memory of a process counts too.
         if peak is None or limit is None or peak <= limit:
             return True

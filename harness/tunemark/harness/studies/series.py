@@ -76,12 +76,9 @@ def axis_of(text: str, card: WorkloadCard) -> Axis:
     name, equals, listed = text.partition("=")
     field = field_named(name, "--over", card)
     own = tuple(dict.fromkeys(written(value) for axis in card.axes if axis.field == field for value in axis.values))
-    values = tuple(value.strip() for value in listed.split(",") if value.strip()) if equals else own
+    values = tuple(dict.fromkeys(value.strip() for value in listed.split(",") if value.strip())) if equals else own
     if not values:
         raise TunemarkError("--over", text, "give a setting and its values, such as batch_size=8,16,32")
-    repeated = sorted({value for value in values if values.count(value) > 1})
-    if repeated:
-        raise TunemarkError("--over", text, f"{', '.join(repeated)} is given twice; name each value once, and repeat with --repeats")
     return field, values
 
 

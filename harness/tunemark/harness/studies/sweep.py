@@ -51,6 +51,21 @@ class Row:
     """Why it is not ok."""
     files: tuple[str, ...]
 
+    def cells(self, ranges: int) -> list[object]:
+        """Return its cells in the table, with this many of its ranges of tokens per second."""
+        between = (self.tokens_per_s_interval, self.tokens_per_s_range)[:ranges]
+        return [
+            self.point,
+            self.status if self.runs == 1 else f"{self.status} ({self.ok} of {self.runs})",
+            self.step_time_s and formats.duration(self.step_time_s),
+            self.tokens_per_s and formats.significant(self.tokens_per_s),
+            *(each and f"{formats.significant(each[0])} to {formats.significant(each[1])}" for each in between),
+            self.peak_memory_bytes and formats.gib(self.peak_memory_bytes),
+            None if self.train_loss is None else f"{self.train_loss:.3f}",
+            self.speed and formats.ratio(self.speed),
+            ", ".join(self.warnings),
+        ]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepResult(StudyResult):
@@ -67,8 +82,12 @@ class SweepResult(StudyResult):
 
     def shown(self) -> Iterator[Table | str]:
         """Yield the table of the points."""
-        if self.points:
-            yield points_table(self.points)
+        if not self.points:
+            return
+        repeated = any(row.runs > 1 for row in self.points)
+        spread = ("95% for one more run", "lowest to highest") if repeated else ("95% interval",)
+        headings = ("point", "status", "step time", "tokens/s", *spread, "peak memory", "loss", "speed", "warnings")
+        yield Table(headings, [row.cells(len(spread)) for row in self.points])
         if any(row.runs == 1 and row.tokens_per_s_interval for row in self.points):
             yield ONE_RUN
 
@@ -147,29 +166,3 @@ def _row(point: str, runs: Sequence[Run], first: float | None) -> Row:
         message=next((run.submission.outcome.message for run in runs if run.status is not Status.OK), None),
         files=tuple(str(run.path) for run in runs),
     )
-
-
-def points_table(rows: Sequence[Row]) -> Table:
-    """Return the rows as a table."""
-    repeated = any(row.runs > 1 for row in rows)
-    spread = ("95% for one more run", "lowest to highest") if repeated else ("95% interval",)
-
-    def cells(row: Row) -> list[object]:
-        ranges = [
-            between and f"{formats.significant(between[0])} to {formats.significant(between[1])}"
-            for between in (row.tokens_per_s_interval, row.tokens_per_s_range)
-        ]
-        return [
-            row.point,
-            row.status if row.runs == 1 else f"{row.status} ({row.ok} of {row.runs})",
-            row.step_time_s and formats.duration(row.step_time_s),
-            row.tokens_per_s and formats.significant(row.tokens_per_s),
-            *ranges[: len(spread)],
-            row.peak_memory_bytes and formats.gib(row.peak_memory_bytes),
-            None if row.train_loss is None else f"{row.train_loss:.3f}",
-            row.speed and formats.ratio(row.speed),
-            ", ".join(row.warnings),
-        ]
-
-    headings = ("point", "status", "step time", "tokens/s", *spread, "peak memory", "loss", "speed", "warnings")
-    return Table(headings, [cells(row) for row in rows])

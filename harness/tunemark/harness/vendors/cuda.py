@@ -3,10 +3,10 @@
 import contextlib
 import shutil
 from collections.abc import Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from tunemark.harness.vendors import protocol
-from tunemark.harness.vendors.protocol import MonitorUnavailable
+from tunemark.harness.vendors.protocol import DeviceUnavailable
 from tunemark.harness.vendors.vendor_tools import text_of, visible_indexes
 from tunemark.schema.formats import MIB
 from tunemark.schema.records.submission import DeviceFacts
@@ -35,7 +35,7 @@ class Cuda(protocol.EventDevice):
 
 def find() -> list[protocol.FoundDevice]:
     """Return the GPUs that CUDA_VISIBLE_DEVICES leaves visible, in PCI order; empty without a driver or nvidia-ml-py."""
-    with contextlib.suppress(MonitorUnavailable), contextlib.closing(NvmlMonitor.open()) as monitor:
+    with contextlib.suppress(DeviceUnavailable), contextlib.closing(NvmlMonitor.open()) as monitor:
         return monitor.devices()
     return []
 
@@ -46,7 +46,7 @@ def missing_tool() -> str | None:
         return None
     try:
         NvmlMonitor.open(()).close()
-    except MonitorUnavailable as error:
+    except DeviceUnavailable as error:
         return str(error)
     return None
 
@@ -84,7 +84,8 @@ def _link(nvml: Any, gpu: Any, other: Any) -> str:  # noqa: ANN401 - the module 
 class NvmlMonitor(protocol.LibraryMonitor):
     """Lists and monitors GPUs by their NVML numbers."""
 
-    tool = "NVML"
+    row, tool, module, begin, end, error = ROW, "NVML", "pynvml", "nvmlInit", "nvmlShutdown", "NVMLError"
+    handles = staticmethod(lambda nvml, indexes: map(nvml.nvmlDeviceGetHandleByIndex, indexes or range(nvml.nvmlDeviceGetCount())))
     interval_s = DEVICE_INTERVAL_S[Backend.CUDA]
     memory_method = MEMORY_TOOLS[Backend.CUDA]
     energy_reason = "NVML reports neither an energy counter nor power of this device"
@@ -116,25 +117,10 @@ class NvmlMonitor(protocol.LibraryMonitor):
     }
     link = staticmethod(_link)
     processes_on = staticmethod(lambda nvml, gpu: [int(process.pid) for process in nvml.nvmlDeviceGetComputeRunningProcesses(gpu)])
-    never_answers = staticmethod(lambda nvml, error: bool(getattr(error, "value", None) == nvml.NVML_ERROR_NOT_SUPPORTED))
 
-    def __init__(self, nvml: Any, indexes: Sequence[int]) -> None:  # noqa: ANN401 - the module, imported late
-        super().__init__(nvml, [nvml.nvmlDeviceGetHandleByIndex(index) for index in indexes], nvml.NVMLError, nvml.nvmlShutdown)
+    def __init__(self, nvml: Any, indexes: Sequence[int] | None) -> None:  # noqa: ANN401 - the module, imported late
+        super().__init__(nvml, indexes)
         self._since_last, self._events = {"errors": self._xids}, dict[int, Any]()
-
-    @classmethod
-    def open(cls, indexes: Sequence[int] | None = None) -> Self:
-        """Return a monitor of some GPUs, or of all. Raises MonitorUnavailable without nvidia-ml-py or without a driver."""
-        try:
-            import pynvml  # noqa: PLC0415 - an optional package
-        except ImportError as error:
-            raise MonitorUnavailable(protocol.versions(ROW.library)) from error
-        try:
-            pynvml.nvmlInit()
-            return cls(pynvml, range(pynvml.nvmlDeviceGetCount()) if indexes is None else indexes)
-        except pynvml.NVMLError as error:
-            msg = f"NVML reports: {error}; {protocol.versions(ROW.driver)}"
-            raise MonitorUnavailable(msg) from error
 
     def _xids(self, nvml: Any, gpu: Any) -> frozenset[str]:  # noqa: ANN401 - the module and a handle
         """Return the Xid errors since the last call, without waiting."""
@@ -147,15 +133,11 @@ class NvmlMonitor(protocol.LibraryMonitor):
                 found.add(f"Xid {nvml.nvmlEventSetWait_v2(self._events[place], 0).eventData}")
         return frozenset(found)
 
-    def driver(self) -> str | None:
-        """Return the version of the driver."""
-        return text_of(self._library.nvmlSystemGetDriverVersion())
-
     def devices(self) -> list[protocol.FoundDevice]:
         """Return the visible GPUs of all that the monitor was opened for."""
         uuids = [self.ask(place, lambda nvml, gpu: nvml.nvmlDeviceGetUUID(gpu)) or "" for place in range(len(self._handles))]
-        places = visible_indexes(len(uuids), names=uuids)
-        return [protocol.FoundDevice(place, DeviceFacts(driver=self.driver(), **self.described(place, places))) for place in places]
+        places, driver = visible_indexes(len(uuids), names=uuids), text_of(self._library.nvmlSystemGetDriverVersion())
+        return [protocol.FoundDevice(place, DeviceFacts(driver=driver, **self.described(place, places))) for place in places]
 
 
 ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from tunemark.harness.vendors import cpu, protocol
 from tunemark.harness.vendors import vendor_tools as tools
-from tunemark.harness.vendors.protocol import Device, DeviceMemory, DeviceUnavailable, FoundDevice
+from tunemark.harness.vendors.protocol import Device, DeviceMemory, FoundDevice
 from tunemark.schema.facts.cards import metal_bytes
 from tunemark.schema.plan.capabilities import Feature
 from tunemark.schema.records.submission import MemoryReading
@@ -20,20 +20,17 @@ from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, Backend
 class Mps(Device):
     """Trains on an Apple GPU through Metal."""
 
-    torch_name = "mps"
-    no_peaks = protocol.TABLE[Backend.MPS].cannot[Feature.PEAK_MEMORY]
+    row = protocol.TABLE[Backend.MPS]
+    family = torch_name = "mps"
+    no_peaks = row.cannot[Feature.PEAK_MEMORY]
 
     def __init__(self, mps: Any) -> None:  # noqa: ANN401 - torch.mps, imported late
         self._mps = mps
 
     @classmethod
-    def open(cls, threads: int | None, local_rank: int = 0) -> Self:  # noqa: ARG003 - the CPU only feeds the GPU
+    def opened(cls, torch: Any, local_rank: int) -> Self:  # noqa: ANN401, ARG003 - a module, imported late; there is one GPU
         """Return the GPU."""
-        import torch  # noqa: PLC0415
-
-        if not torch.backends.mps.is_available():
-            msg = f"torch {torch.__version__} cannot use MPS; {protocol.versions(protocol.TABLE[Backend.MPS].driver)}"
-            raise DeviceUnavailable(msg)
+        torch.mps.synchronize()
         return cls(torch.mps)
 
     def synchronise(self) -> None:

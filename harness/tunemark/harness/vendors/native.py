@@ -16,9 +16,6 @@ from tunemark.harness.vendors import protocol
 from tunemark.schema.records.submission import MemoryReading
 from tunemark.schema.vocabulary import NATIVE, TORCH_MODULES, Backend
 
-UNSUPPORTED = (RuntimeError, AttributeError, TypeError)
-"""What a function that a device does not have raises; NotImplementedError is a RuntimeError."""
-
 
 class _WaitedEvent:
     """An event of a device that has none: recording it waits until all work is done."""
@@ -47,27 +44,20 @@ class Native(protocol.EventDevice):
     no_peaks = "the allocator of the device reports no peaks to torch"
 
     @classmethod
-    def open(cls, threads: int | None, local_rank: int = 0) -> Self:  # noqa: ARG003 - the CPU only feeds the device
+    def opened(cls, torch: Any, local_rank: int) -> Self:  # noqa: ANN401 - a module, imported late
         """Return the device of a process."""
-        import torch  # noqa: PLC0415
-
-        try:
-            for module in cls.row.modules:
-                import_module(module)
-            api = functions(torch, cls.family)
-            api.set_device(local_rank)
-            return cls(torch, api, local_rank)
-        except (ImportError, *UNSUPPORTED) as error:
-            reason = str(error).strip().partition("\n")[0].rstrip(".")
-            msg = f"torch {torch.__version__} cannot use {cls.family}:{local_rank}: {reason}; {protocol.versions(cls.row.need)}"
-            raise protocol.DeviceUnavailable(msg) from error
+        for module in cls.row.modules:
+            import_module(module)
+        api = functions(torch, cls.family)
+        api.set_device(local_rank)
+        return cls(torch, api, local_rank)
 
     def __init__(self, torch: Any, api: Any, local_rank: int = 0) -> None:  # noqa: ANN401 - modules, imported late
         super().__init__(torch, api, local_rank)
         torch.empty(1, device=self.torch_name)
         self.counted_by = TORCH_MODULES[Backend(self.family)]
         self.free_marks = not isinstance(api.Event(enable_timing=True), _WaitedEvent)
-        with contextlib.suppress(*UNSUPPORTED):
+        with contextlib.suppress(*protocol.UNSUPPORTED):
             torch.empty(1, pin_memory=True)
             self.pins_memory = True
 
@@ -91,13 +81,13 @@ def functions(torch: Any, family: str) -> SimpleNamespace:  # noqa: ANN401 - a m
     api.set_device = getattr(own, "set_device", None) or common.set_device_index
     counters = common if TORCH_MODULES[Backend(family)] == "torch.accelerator" else own
     vars(api).update(memory_stats=dict, reset_peak_memory_stats=lambda: None, max_memory_allocated=int, max_memory_reserved=int)
-    with contextlib.suppress(*UNSUPPORTED):
+    with contextlib.suppress(*protocol.UNSUPPORTED):
         counters.reset_peak_memory_stats()
         vars(api).update({name: getattr(counters, name) for name in vars(api) if "memory" in name})
     api.Event = partial(_WaitedEvent, api.synchronize)
     events: tuple[Any, ...] = (partial(torch.Event, family), getattr(own, "Event", None))
     for event in events:
-        with contextlib.suppress(*UNSUPPORTED):
+        with contextlib.suppress(*protocol.UNSUPPORTED):
             first, last = event(enable_timing=True), event(enable_timing=True)
             first.record()
             last.record()

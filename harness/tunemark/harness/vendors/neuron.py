@@ -45,7 +45,9 @@ class Fetched:
 class Neuron(protocol.Device):
     """Trains on one NeuronCore. XLA has no name for it."""
 
-    no_peaks = protocol.TABLE[Backend.NEURON_XLA].cannot[Feature.PEAK_MEMORY]
+    row = protocol.TABLE[Backend.NEURON_XLA]
+    family = "xla"
+    no_peaks = row.cannot[Feature.PEAK_MEMORY]
 
     def __init__(self, xm: Any) -> None:  # noqa: ANN401 - torch_xla.core.xla_model, imported late
         self._xm, self.torch_name = xm, str(xm.xla_device())
@@ -53,21 +55,16 @@ class Neuron(protocol.Device):
         self._marks, self._waited_for = 0, 0
 
     @classmethod
-    def open(cls, threads: int | None, local_rank: int = 0) -> Self:  # noqa: ARG003 - the launcher gives each process its core
+    def opened(cls, torch: Any, local_rank: int) -> Self:  # noqa: ANN401, ARG003 - a module, imported late; the launcher gives each process its core
         """Return the core of this process. Several processes join their group first, as optimum-neuron does: it numbers the cores."""
-        try:
-            import torch_neuronx  # noqa: F401, PLC0415 - registers the device with XLA
-            import torch_xla.core.xla_model as xm  # noqa: PLC0415
+        import torch_neuronx  # noqa: F401, PLC0415 - registers the device with XLA
+        import torch_xla.core.xla_model as xm  # noqa: PLC0415
 
-            if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-                import torch  # noqa: PLC0415
-                import torch_xla.distributed.xla_backend  # noqa: F401, PLC0415 - registers the backend
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            import torch_xla.distributed.xla_backend  # noqa: F401, PLC0415 - registers the backend
 
-                torch.distributed.init_process_group("xla")
-            return cls(xm)
-        except (ImportError, RuntimeError) as error:
-            msg = f"no NeuronCore for this process ({type(error).__name__}); install torch-neuronx of the Neuron SDK, stop other users of the cores"
-            raise protocol.DeviceUnavailable(msg) from error
+            torch.distributed.init_process_group("xla")
+        return cls(xm)
 
     def synchronise(self) -> None:
         """Submit the recorded work and wait until the device is idle."""
@@ -127,8 +124,7 @@ def environment(plan: Plan, already: Mapping[str, str]) -> dict[str, str]:
     return {"NEURON_CC_FLAGS": " ".join(filter(None, flags)), NEURON_ROUNDING: str(int(plan.rounds_stochastically))}
 
 
-METRICS = [{"type": "neuroncore_counters"}, {"type": "memory_used"}]
-CONFIG = {"period": "1s", "neuron_runtimes": [{"tag_filter": ".*", "metrics": METRICS}], "system_metrics": []}
+MONITOR_CONFIG = Path(__file__).with_name("neuron_monitor.json")
 
 
 class NeuronMonitor(protocol.LineMonitor):
@@ -137,8 +133,7 @@ class NeuronMonitor(protocol.LineMonitor):
     interval_s = DEVICE_INTERVAL_S[Backend.NEURON_XLA]
     memory_method = MEMORY_TOOLS[Backend.NEURON_XLA]
     energy_reason = "neuron-monitor reports no power"
-    command = staticmethod(lambda _indexes: ["neuron-monitor", "-c"])
-    config = CONFIG
+    command = staticmethod(lambda _indexes: ["neuron-monitor", "-c", str(MONITOR_CONFIG)])
     _processes: tuple[frozenset[int], ...] | None = None
 
     def read(self) -> tuple[protocol.DeviceReading, ...]:

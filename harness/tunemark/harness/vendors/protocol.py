@@ -5,16 +5,14 @@ imports torch and the vendor's libraries inside functions.
 """
 
 import contextlib
-import json
 import platform
 import shutil
 import subprocess
-import tempfile
 import threading
 import time
 import tomllib
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module, metadata
 from importlib.util import find_spec
@@ -95,7 +93,8 @@ def versions(need: Need | None) -> str:
     module, systems = Path("/sys/module", need.package, "version"), {"Linux": platform.release(), "macOS": platform.mac_ver()[0]}
     found = next((each.version for each in metadata.distributions(name=need.package)), None) or systems.get(need.package)
     found = found or (module.read_text().strip() if module.exists() else "not installed")
-    return f"{need.package} is {found}, and {need.oldest} or newer is needed: {need.install}"
+    least = "" if need.oldest == "0" else f", and {need.oldest} or newer is needed"
+    return f"{need.package} is {found}{least}: {need.install}"
 
 
 # Find devices
@@ -140,8 +139,12 @@ Stamp = Any
 """A mark in the device's queue of work; its type belongs to the device."""
 
 
+UNSUPPORTED = (RuntimeError, AttributeError, TypeError)
+"""What a function that a device does not have raises; NotImplementedError is a RuntimeError."""
+
+
 class DeviceUnavailable(RuntimeError):
-    """The plan asks for a device that torch cannot use here."""
+    """Torch cannot use a device here, or the vendor's library or tool cannot monitor it, for the reason in the message."""
 
 
 class AllocatorState(NamedTuple):
@@ -175,6 +178,10 @@ class Device:
     measured window.
     """
 
+    row: ClassVar[Row]
+    """What families.toml says of the device."""
+    family = "cpu"
+    """Name of its torch module."""
     torch_name = "cpu"
     """Name of the device in torch: `cpu`, `cuda:0`, `mps`."""
     free_marks = False
@@ -187,13 +194,23 @@ class Device:
     """Why there are no memory peaks, where `memory` is not overridden."""
 
     @classmethod
-    def open(cls, threads: int | None, local_rank: int = 0) -> Self:  # noqa: ARG003 - one signature for all
+    def open(cls, threads: int | None, local_rank: int = 0) -> Self:
         """Return the device of a process; `threads` limits CPU threads. Raises DeviceUnavailable when torch cannot use it."""
-        if threads is not None:
-            import torch  # noqa: PLC0415
+        import torch  # noqa: PLC0415
 
+        if threads is not None:
             # More threads than cores only add noise.
             torch.set_num_threads(threads)
+        try:
+            return cls.opened(torch, local_rank)
+        except (ImportError, *UNSUPPORTED) as error:
+            reason, missing = str(error).strip().partition("\n")[0].rstrip("."), versions(cls.row.driver or cls.row.need)
+            msg = f"torch {torch.__version__} cannot use {cls.family}:{local_rank}: {reason}; {missing}"
+            raise DeviceUnavailable(msg) from error
+
+    @classmethod
+    def opened(cls, torch: Any, local_rank: int) -> Self:  # noqa: ANN401, ARG003 - a module, imported late; a process has one host
+        """Return the device of a process. Any of `UNSUPPORTED` says why torch cannot use it."""
         return cls()
 
     def adopt_thread(self) -> None:
@@ -253,11 +270,8 @@ class EventDevice(Device):
     """A GPU whose steps are timed by events in its stream."""
 
     family = "cuda"
-    """Name of its torch module."""
     build = "cuda"
     """What `torch.version` calls the library that torch must be built for: `cuda`, `hip`, `xpu`."""
-    row: ClassVar[Row]
-    """What families.toml says of the device."""
     free_marks = True
     draws_weights = True
     pins_memory = True
@@ -269,20 +283,14 @@ class EventDevice(Device):
         self._last_s = 0.0
 
     @classmethod
-    def open(cls, threads: int | None, local_rank: int = 0) -> Self:  # noqa: ARG003 - the CPU only feeds the GPU
+    def opened(cls, torch: Any, local_rank: int) -> Self:  # noqa: ANN401 - a module, imported late
         """Return the GPU of a process."""
-        import torch  # noqa: PLC0415
-
-        api, version = getattr(torch, cls.family), torch.__version__
         if getattr(torch.version, cls.build, None) is None:
-            msg = f"torch {version} is not built for {cls.build.upper()}, so it sees no such GPU; install a build that is"
-            raise DeviceUnavailable(msg)
-        try:
-            api.init()
-            api.set_device(local_rank)
-        except RuntimeError as error:
-            msg = f"torch {version} cannot use the GPU: {str(error).strip().rstrip('.')}; {versions(cls.row.driver)}"
-            raise DeviceUnavailable(msg) from error
+            msg = f"it is not built for {cls.build.upper()}; install a build that is"
+            raise RuntimeError(msg)
+        api = getattr(torch, cls.family)
+        api.init()
+        api.set_device(local_rank)
         return cls(torch, api, local_rank)
 
     def adopt_thread(self) -> None:
@@ -352,10 +360,6 @@ class EventDevice(Device):
 # Monitor devices from the parent process
 
 
-class MonitorUnavailable(RuntimeError):
-    """The vendor's library or tool cannot be used here. The message becomes the reason in the record."""
-
-
 @dataclass(frozen=True, slots=True)
 class DeviceReading:
     """One device at one moment. None where the vendor does not report a value."""
@@ -413,6 +417,15 @@ Question = Callable[[Any, Any], Any]
 class LibraryMonitor(DeviceMonitor):
     """Base of a monitor that asks a vendor's Python library, with a handle for each device. Its questions are tables."""
 
+    row: ClassVar[Row]
+    """What families.toml says of the devices."""
+    module: str
+    begin: str
+    end: str
+    error: str
+    """The library, its functions that begin and end its use, and its error."""
+    handles: Callable[[Any, Sequence[int] | None], Iterable[Any]]
+    """Handles of some devices, or of all."""
     readings: ClassVar[dict[str, Question]]
     """Field of a reading -> its value, in our units."""
     facts: ClassVar[dict[str, Question]]
@@ -421,26 +434,34 @@ class LibraryMonitor(DeviceMonitor):
     """Connection of a device with another one."""
     processes_on: Question
     """Process ids on a device."""
-    never_answers: Callable[[Any, Exception], bool] = staticmethod(lambda _library, _error: False)
-    """True if an error of the library means that the device will never answer."""
 
-    def __init__(self, library: Any, handles: Sequence[Any], error: type[Exception], shut_down: Callable[[], Any]) -> None:  # noqa: ANN401 - a module
-        self._library, self._handles, self._error, self._shut_down = library, tuple(handles), error, shut_down
-        self._unsupported: set[tuple[int, Question]] = set()
+    def __init__(self, library: Any, indexes: Sequence[int] | None) -> None:  # noqa: ANN401 - a module
+        self._library, self._handles = library, tuple(type(self).handles(library, indexes))
+        self._error: type[Exception] = getattr(library, self.error)
         self._failed: dict[tuple[int, Question], str] = {}
         self._since_last: dict[str, Question] = {}
         """More readings, which need those before: methods of this object."""
 
+    @classmethod
+    def open(cls, indexes: Sequence[int] | None = None) -> Self:
+        """Return a monitor of some devices, or of all. Raises DeviceUnavailable without the library or without a driver."""
+        need = cls.row.library
+        try:
+            library = import_module(cls.module)
+            need = cls.row.driver
+            getattr(library, cls.begin)()
+            return cls(library, indexes)
+        except Exception as error:  # without ROCm, the import of amdsmi fails with a KeyError
+            # Its text may hold a path.
+            msg = f"{cls.tool} cannot be used here ({type(error).__name__}); {versions(need)}"
+            raise DeviceUnavailable(msg) from error
+
     def ask(self, place: int, question: Question) -> Any:  # noqa: ANN401 - the library's answers
-        """Return the answer about the device at a place, or None. A question that the device does not support is not repeated."""
-        if (place, question) in self._unsupported:
-            return None
+        """Return the answer about the device at a place, or None, with the reason kept."""
         try:
             return question(self._library, self._handles[place])
         except self._error as error:
             self._failed[place, question] = f"{self.tool}: {' '.join(str(error).split()) or type(error).__name__}"
-            if self.never_answers(self._library, error):
-                self._unsupported.add((place, question))
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             self._failed[place, question] = f"this version of {self.tool} does not report it ({type(error).__name__})"
         return None
@@ -456,12 +477,11 @@ class LibraryMonitor(DeviceMonitor):
         def links(library: Any, handle: Any) -> tuple[str, ...]:  # noqa: ANN401 - the module and a handle
             return tuple(type(self).link(library, handle, self._handles[other]) for other in visible if other != place)
 
-        values, unknown = {}, {}
-        for field_name, question in {**self.facts, "links": links}.items():
-            values[field_name] = self.ask(place, question)
-            if values[field_name] is None:
-                unknown[field_name] = self._failed.get((place, question), f"{self.tool} does not report it")
-        return values | {"unknown": unknown}
+        questions = {**self.facts, "links": links}
+        values = {name: self.ask(place, question) for name, question in questions.items()}
+        unknown = (name for name, value in values.items() if value is None)
+        reasons = {name: self._failed.get((place, questions[name]), f"{self.tool} does not report it") for name in unknown}
+        return values | {"unknown": reasons}
 
     def read(self) -> tuple[DeviceReading, ...]:
         """Return one reading per device."""
@@ -477,7 +497,7 @@ class LibraryMonitor(DeviceMonitor):
     def close(self) -> None:
         """Unload the library."""
         with contextlib.suppress(self._error):
-            self._shut_down()
+            getattr(self._library, self.end)()
 
 
 class LineMonitor(DeviceMonitor):
@@ -485,8 +505,6 @@ class LineMonitor(DeviceMonitor):
 
     command: Callable[[Sequence[int]], list[str]]
     """The tool and its arguments for some devices."""
-    config: ClassVar[Any] = None
-    """Content of a JSON file, whose path becomes the last argument."""
     _process: subprocess.Popen[str]
     _thread: threading.Thread
 
@@ -494,28 +512,20 @@ class LineMonitor(DeviceMonitor):
         self._indexes, self.tool = tuple(indexes), self.command(indexes)[0]
         # A deque may be filled by one thread and emptied by another.
         self._lines: deque[str] = deque()
-        # Deleted when the tool is stopped, or with this object.
-        self._folder = tempfile.TemporaryDirectory(prefix="tunemark-monitor-")
 
     @classmethod
     def open(cls, indexes: Sequence[int]) -> Self:
-        """Start the tool, and collect its lines in a thread until it is closed. Raises MonitorUnavailable without it."""
+        """Start the tool, and collect its lines in a thread until it is closed. Raises DeviceUnavailable without it."""
         monitor = cls(indexes)
         if shutil.which(monitor.tool) is None:
             msg = f"{monitor.tool} is not installed"
-            raise MonitorUnavailable(msg)
-        command = cls.command(indexes)
-        if cls.config is not None:
-            path = Path(monitor._folder.name) / "config.json"
-            path.write_text(json.dumps(cls.config), encoding="utf-8")
-            command.append(str(path))
+            raise DeviceUnavailable(msg)
         try:
-            monitor._process = subprocess.Popen(  # noqa: S603 - fixed commands
-                command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, text=True, errors="replace"
-            )
+            command, silent = cls.command(indexes), subprocess.DEVNULL
+            monitor._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=silent, stdin=silent, text=True, errors="replace")  # noqa: S603 - fixed commands
         except OSError as error:
             msg = f"{monitor.tool} could not be started ({error.strerror})"
-            raise MonitorUnavailable(msg) from error
+            raise DeviceUnavailable(msg) from error
         monitor._thread = threading.Thread(target=monitor._lines.extend, args=(monitor._process.stdout,), daemon=True)
         monitor._thread.start()
         return monitor
@@ -525,7 +535,7 @@ class LineMonitor(DeviceMonitor):
         return [self._lines.popleft() for _ in range(len(self._lines))]
 
     def close(self) -> None:
-        """Stop the tool and delete its configuration."""
+        """Stop the tool."""
         with contextlib.suppress(OSError):
             self._process.terminate()
         try:
@@ -534,7 +544,6 @@ class LineMonitor(DeviceMonitor):
             self._process.kill()
             self._process.wait()
         self._thread.join(timeout=2)
-        self._folder.cleanup()
 
 
 # A vendor
@@ -551,7 +560,7 @@ class Vendor(Row):
     missing_tool: Callable[[], str | None] = lambda: None
     """Return the missing requirement on a machine that seems to have such devices, or None."""
     monitor: Callable[[Sequence[int]], DeviceMonitor] | None = None
-    """Open a monitor of some devices, or raise MonitorUnavailable."""
+    """Open a monitor of some devices, or raise DeviceUnavailable."""
     environment: Callable[[Plan, Mapping[str, str]], dict[str, str]] = lambda _plan, _given: {}
     """Return further variables of the worker's environment, given those that the user has set."""
     usable_bytes: Callable[[int, bool], int] = lambda memory, _here: memory

@@ -7,7 +7,7 @@ import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from tunemark.harness.vendors import protocol
 from tunemark.harness.vendors import vendor_tools as tools
@@ -38,7 +38,7 @@ def find() -> list[protocol.FoundDevice]:
     for variable in (RUNTIME_MASK, next((name for name in HIP_MASKS if name in os.environ), HIP_MASKS[0])):
         devices = [devices[index] for index in tools.visible_indexes(len(devices), variable)]
     with (
-        contextlib.suppress(protocol.MonitorUnavailable),
+        contextlib.suppress(protocol.DeviceUnavailable),
         contextlib.closing(AmdMonitor.open([device.index or 0 for device in devices])) as smi,
     ):
         places = range(len(devices))
@@ -83,7 +83,8 @@ LIMITERS = ROW.names["limiters"]
 class AmdMonitor(protocol.LibraryMonitor):
     """Monitors GPUs by their amd-smi numbers, through amdsmi, which comes with ROCm."""
 
-    tool = "amdsmi"
+    row, tool, module, begin, end, error = ROW, "amdsmi", "amdsmi", "amdsmi_init", "amdsmi_shut_down", "AmdSmiException"
+    handles = staticmethod(lambda smi, indexes: [smi.amdsmi_get_processor_handles()[index] for index in indexes])
     interval_s = DEVICE_INTERVAL_S[Backend.ROCM]
     memory_method = MEMORY_TOOLS[Backend.ROCM]
     energy_reason = "amdsmi reports neither an energy counter nor power of this device"
@@ -113,9 +114,8 @@ class AmdMonitor(protocol.LibraryMonitor):
     )
     processes_on = staticmethod(lambda smi, gpu: [int(process["pid"]) for process in tools.dicts(smi.amdsmi_get_gpu_process_list(gpu))])
 
-    def __init__(self, smi: Any, indexes: Sequence[int]) -> None:  # noqa: ANN401 - the module, imported late
-        handles = smi.amdsmi_get_processor_handles()
-        super().__init__(smi, [handles[index] for index in indexes], smi.AmdSmiException, smi.amdsmi_shut_down)
+    def __init__(self, smi: Any, indexes: Sequence[int] | None) -> None:  # noqa: ANN401 - the module, imported late
+        super().__init__(smi, indexes)
         self._since_last, self._counters = {"throttle_reasons": self._lowered}, dict[int, dict[str, float]]()
 
     def _lowered(self, smi: Any, gpu: Any) -> frozenset[str] | None:  # noqa: ANN401 - the module and a handle
@@ -128,18 +128,6 @@ class AmdMonitor(protocol.LibraryMonitor):
         bits = tools.number(metrics["indep_throttle_status"])
         # All ones mean that the chip does not report them.
         return None if bits is None or bits >= 2**63 else frozenset({"throttled"} if bits else ())
-
-    @classmethod
-    def open(cls, indexes: Sequence[int]) -> Self:
-        """Return a monitor of the GPUs. Raises protocol.MonitorUnavailable without amdsmi or without a driver."""
-        try:
-            import amdsmi  # noqa: PLC0415 - comes with ROCm
-
-            amdsmi.amdsmi_init()
-            return cls(amdsmi, indexes)
-        except Exception as error:  # without ROCm the import itself fails with a KeyError
-            msg = f"amdsmi cannot be used here ({type(error).__name__}); {protocol.versions(ROW.library)}"
-            raise protocol.MonitorUnavailable(msg) from error
 
 
 VENDOR = protocol.vendor(Backend.ROCM, device=Rocm, find=find, monitor=AmdMonitor.open)

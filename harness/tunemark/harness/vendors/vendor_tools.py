@@ -37,16 +37,10 @@ def ask_json(*command: str) -> Any:  # noqa: ANN401 - any JSON value
 
 
 def parse_json(text: str | None) -> Any:  # noqa: ANN401 - any JSON value
-    """Return the JSON value in a text, which may follow lines of warnings; None without one."""
-    # JSON could begin at the first character, and at each line that opens a list or an object.
-    starts, position = [0], 0
-    for line in (text or "").splitlines(keepends=True):
-        if position and line.lstrip()[:1] in {"[", "{"}:
-            starts.append(position)
-        position += len(line)
-    for start in starts:
+    """Return the list or object of JSON in a text, which may follow lines of warnings; None without one."""
+    for start in re.finditer(r"^\s*[\[{]", text or "", re.MULTILINE):
         with contextlib.suppress(ValueError):
-            return json.loads((text or "")[start:])
+            return json.loads((text or "")[start.start() :])
     return None
 
 

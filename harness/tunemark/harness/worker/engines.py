@@ -83,22 +83,16 @@ class Engine:
         self.optimizer.zero_grad(set_to_none=True)
 
     def gathered(self) -> dict[str, Any] | None:
-        """Return the trained weights, complete, in the first process; None where its model holds them itself."""
-        return None
+        """Return the trained weights, gathered from the shards of FSDP2 in the first process's host memory; None where its model holds them."""
+        if self.sharding is None:
+            return None
+        frozen = any(not parameter.requires_grad for parameter in self.model.parameters())
+        options = StateDictOptions(full_state_dict=True, cpu_offload=True, ignore_frozen_params=frozen)
+        return dict(get_model_state_dict(self.model, options=options))
 
     def close(self) -> None:
         """Leave the process group: some runs abort at exit otherwise."""
         self.accelerator.end_training()
-
-
-class FsdpEngine(Engine):
-    """Torch's FSDP2: each block's parameters, gradients and states are shards, gathered while they are used."""
-
-    def gathered(self) -> dict[str, Any] | None:
-        """Return the trained weights in host memory, gathered from the shards."""
-        frozen = any(not parameter.requires_grad for parameter in self.model.parameters())
-        options = StateDictOptions(full_state_dict=True, cpu_offload=True, ignore_frozen_params=frozen)
-        return dict(get_model_state_dict(self.model, options=options))
 
 
 class ZeroEngine(Engine):
@@ -176,7 +170,7 @@ def wrap(plan: Plan, accelerator: Any, model: Any, optimizer: Any) -> Engine:  #
     """Return model and optimizer prepared for the plan's strategy. Raises RuntimeError when the library chose another one."""
     clip = plan.optimizer.max_grad_norm
     if plan.device.strategy is Strategy.FSDP2:
-        return FsdpEngine(accelerator, model, stepped(accelerator.prepare(optimizer)), clip, f"torch {type(model).__mro__[1].__name__}")
+        return Engine(accelerator, model, stepped(accelerator.prepare(optimizer)), clip, f"torch {type(model).__mro__[1].__name__}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         wrapped, prepared = accelerator.prepare(model, optimizer)
@@ -307,7 +301,6 @@ def shard(plan: Plan, model: Any, device: Device, *, drawn: bool) -> None:  # no
     settings["mp_policy"] = fsdp.MixedPrecisionPolicy(reduce_dtype=torch.float32)
     if plan.device.offload == "all":
         settings["offload_policy"] = fsdp.CPUOffloadPolicy()
-    refuse_another_model(model)
     if drawn:
         torch.manual_seed(plan.measurement.seed)
     for unit in (*blocks(model), model):
@@ -318,19 +311,6 @@ def shard(plan: Plan, model: Any, device: Device, *, drawn: bool) -> None:  # no
         fsdp.fully_shard(unit, **settings)
     # Whole blocks are gone: what the allocator reserves for them would count as a peak of training.
     device.release_cache()
-
-
-def refuse_another_model(model: Any) -> None:  # noqa: ANN401 - a torch module
-    """Raise RuntimeError if the tensors of this process differ from those of the first one: broadcasting would hang."""
-    tensors = chain(model.named_parameters(), model.named_buffers())
-    # In broadcast order; a tied tensor once.
-    own = [(name, tuple(tensor.shape), str(tensor.dtype)) for name, tensor in tensors]
-    shared: list[Any] = [own]
-    dist.broadcast_object_list(shared, src=0)
-    if own != shared[0]:
-        other = sorted(set(own) ^ set(shared[0])) or own
-        msg = f"process {dist.get_rank()} and the first one built different models: {other[0]} is in one of them only, or elsewhere"
-        raise RuntimeError(msg)
 
 
 def receive(unit: Any, device: str) -> None:  # noqa: ANN401 - a torch module

@@ -21,7 +21,8 @@ PARENT_CHECK_S = 1.0
 
 def main() -> int:
     """Run the order in the folder; return the exit code."""
-    end_with_parent(int(os.environ.get(PARENT, "0")))
+    parent = int(os.environ.get(PARENT, os.getpid()))
+    threading.Thread(target=end_with_parent, args=(parent,), daemon=True, name="end-with-parent").start()
     # An interactive Ctrl-C reaches the parent, which ends this process and still writes its record.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     folder, rank = Path(sys.argv[1]), rank_of_this_process()
@@ -50,14 +51,9 @@ def main() -> int:
 
 def end_with_parent(pid: int) -> None:
     """End this process once its parent is gone: nobody would write its record, and it would disturb the next run."""
-
-    def watch() -> None:
-        while psutil.pid_exists(pid):
-            time.sleep(PARENT_CHECK_S)
-        os._exit(1)
-
-    if pid:
-        threading.Thread(target=watch, daemon=True, name="end-with-parent").start()
+    while psutil.pid_exists(pid):
+        time.sleep(PARENT_CHECK_S)
+    os._exit(1)
 
 
 def exit_now(code: int, *_held: object) -> None:

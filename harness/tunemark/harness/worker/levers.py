@@ -7,7 +7,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Iterable
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from typing import Any
 
 import torch
@@ -45,15 +45,12 @@ def recompute(plan: Plan, model: Any) -> None:  # noqa: ANN401 - a torch module
         return
     settings: dict[str, Any] = {"use_reentrant": False}
     if plan.model.gradient_checkpointing is Checkpointing.SELECTIVE:
-        settings["context_fn"] = _selective_contexts
+        settings["context_fn"] = partial(create_selective_checkpoint_contexts, _kept_or_repeated)
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=settings)
 
 
-def _selective_contexts() -> Any:  # noqa: ANN401 - two context managers of torch
-    def policy(_context: object, operator: Any, *_arguments: object, **_settings: object) -> Any:  # noqa: ANN401
-        return CheckpointPolicy.MUST_SAVE if operator.name() in KEPT else CheckpointPolicy.PREFER_RECOMPUTE
-
-    return create_selective_checkpoint_contexts(policy)
+def _kept_or_repeated(_context: object, operator: Any, *_arguments: object, **_settings: object) -> Any:  # noqa: ANN401 - of torch
+    return CheckpointPolicy.MUST_SAVE if operator.name() in KEPT else CheckpointPolicy.PREFER_RECOMPUTE
 
 
 def fuse(plan: Plan, model: Any) -> None:  # noqa: ANN401 - a torch module
@@ -398,12 +395,7 @@ def fp8_recipe(model: Any) -> str:  # noqa: ANN401 - a torch module
 def places_of(tensors: Iterable[Any]) -> list[str]:
     """Return the kinds of device that tensors are on; for a ZeRO 3 parameter, of this process's part. Scalars do not count."""
     own = (getattr(tensor, "ds_tensor", tensor) for tensor in tensors)
-    return sorted({tensor.device.type for tensor in own if hasattr(tensor, "device") and tensor.numel() > 1})
-
-
-def states_of(optimizer: Any) -> list[str]:  # noqa: ANN401 - a torch optimizer
-    """Return the kinds of device that an optimizer's states are on, after its first step."""
-    return places_of(value for state in optimizer.state.values() for value in state.values() if hasattr(value, "numel"))
+    return sorted({tensor.device.type for tensor in own if isinstance(tensor, torch.Tensor) and tensor.numel() > 1})
 
 
 def attention_kernel(plan: Plan, model: Any) -> str | None:  # noqa: ANN401 - a torch module
@@ -466,15 +458,9 @@ def cache_state(plan: Plan) -> dict[str, Any]:
     """Return the state for the log: `cold` when anything was compiled, `warm` if every graph came from the cache, `none` without any."""
     if plan.device.backend in NATIVE or (plan.device.backend is Backend.NEURON_XLA and compiled_graphs()):
         return {"state": None, "reason": "the vendor's compiler counts no hits and misses of its cache"}
-    return {"state": torch_state(), "reason": None}
-
-
-def torch_state() -> str:
-    """Return `warm` if every graph that torch compiled came from the cache, `cold` if not, `none` without compilation."""
     dynamo = sys.modules.get("torch._dynamo.utils")
     counters = dynamo.counters["inductor"] if dynamo else {}
     misses = counters.get("fxgraph_cache_miss", 0) + counters.get("fxgraph_cache_bypass", 0)
-    if counters.get("fxgraph_cache_hit", 0) and not misses:
-        return "warm"
     # With its cache turned off torch counts neither, and everything is compiled.
-    return "cold" if misses or compiled_graphs() else "none"
+    state = "warm" if counters.get("fxgraph_cache_hit", 0) and not misses else "cold" if misses or compiled_graphs() else "none"
+    return {"state": state, "reason": None}

@@ -112,7 +112,8 @@ def run_by_loop(order: Order, samples: Samples, device: Device, log: LogWriter, 
     trainer = prepare(plan, model, device, log, stop_rule(plan, samples.training_rows, folder), accelerator, drawn=drawn)
     gradients = train_between_probes(trainer, batches)
     log.event("model", **models.model_facts(trainer.engine.model, trainer.engine.optimizer, gradients))
-    log.event("effective", **trainer.effective, optimizer_states_on=levers.states_of(trainer.engine.optimizer))
+    states = (value for state in trainer.engine.optimizer.state.values() for value in state.values())
+    log.event("effective", **trainer.effective, optimizer_states_on=levers.places_of(states))
 
     if samples.evaluation:
         log.phase(Phase.EVAL, device.now())

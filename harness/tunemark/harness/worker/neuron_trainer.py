@@ -15,7 +15,7 @@ from typing import Any
 import peft
 import torch
 import transformers
-from torch.utils.data import IterableDataset
+from torch.utils.data import IterableDataset, default_collate
 from transformers import TrainerCallback
 
 from tunemark.harness.run.run_log import LogWriter, Order, rank_of_this_process
@@ -75,7 +75,7 @@ def run_by_trainer(order: Order, samples: Samples, device: Device, log: LogWrite
         rank=rank_of_this_process(),
     )
     recorder = Recorder(trainer, rows)
-    theirs = NeuronTrainer(model=model, args=arguments, train_dataset=rows, data_collator=collate, callbacks=[recorder])
+    theirs = NeuronTrainer(model=model, args=arguments, train_dataset=rows, data_collator=default_collate, callbacks=[recorder])
     theirs.training_step = recorder.watching(theirs.training_step)
     log.phase(Phase.TRAIN, device.now())
     try:
@@ -165,11 +165,6 @@ class Rows(IterableDataset):  # type: ignore[misc] # torch ships no types that a
         for _ in range(min(micro_batches, len(self.counts))):
             counts = counts.plus(self.counts.popleft())
         return counts
-
-
-def collate(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return rows as a micro-batch, tensors of shape (rows, tokens)."""
-    return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
 
 
 class Recorder(TrainerCallback):  # type: ignore[misc] # transformers ships no types that are read here
