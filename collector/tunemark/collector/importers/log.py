@@ -55,8 +55,6 @@ from tunemark.schema.throughput import Combination
 from tunemark.schema.vocabulary import SoftwareLevel
 from tunemark.terminal import print_json, print_table, say
 
-OWN_SOURCE = "999"
-"""Source of a record that is no part of a document."""
 GIVEN = ("samples_per_s", "step_time_s")
 """Figures of the log that need no derivation."""
 
@@ -84,28 +82,26 @@ def log(request: Request) -> None:
     logs = [file for file in request.files if file not in configurations]
     if len(logs) != 1 or len(configurations) > 1:
         raise TunemarkError("FILE", ", ".join(map(str, request.files)), "give one log, and at most one configuration (YAML) of its trainer")
-    trainings = read_log(logs[0], *configurations)
-    answers = [_answer(each, given, facts, f"{OWN_SOURCE}-{number:03d}") for number, each in enumerate(trainings, start=1)]
-    for problem in trainings[0].problems:
+    training = read_log(logs[0], *configurations)
+    result, answer = _answer(training, given, facts)
+    for problem in training.problems:
         say(str(problem))
-    unused = sorted({name for each in trainings for name in each.unused})
-    if unused:
-        say(f"{trainings[0].file}: not used: {', '.join(unused)}")
+    if training.unused:
+        say(f"{training.file}: not used: {', '.join(sorted(training.unused))}")
     if request.out is not None:
-        _write(request.out, [result for result, _ in answers])
+        _write(request.out, result)
     if request.as_json:
-        print_json([answer for _, answer in answers])
+        print_json(answer)
     else:
-        for answer in answers:
-            _print(*answer)
-    raise typer.Exit(Exit.OK if all(problem.noted for problem in trainings[0].problems) else Exit.INVALID)
+        _print(result, answer)
+    raise typer.Exit(Exit.OK if all(problem.noted for problem in training.problems) else Exit.INVALID)
 
 
-def _answer(training: OwnLog, given: Stated, facts: FactBase, result_id: str) -> tuple[PublishedResult | None, dict[str, Any]]:
+def _answer(training: OwnLog, given: Stated, facts: FactBase) -> tuple[PublishedResult | None, dict[str, Any]]:
     """Return the record of a training and what the collection says about it, as data; without a method, its figures alone."""
     stated, result, judged = training.stated | given, None, dict[str, Any]()
     if "method" in stated:
-        result = record_of(training, given, facts, result_id)
+        result = record_of(training, given, facts)
         judged = judge(result, stated.get("software", "plain"), facts)
     answer: dict[str, Any] = {
         "title": f"{training.trainer}, {training.file}",
@@ -164,14 +160,12 @@ def _combination(result: PublishedResult, observed: Observed | None, level: Soft
 # Output -----------------------------------------------------------------------------------------------
 
 
-def _write(out: Path, results: list[PublishedResult | None]) -> None:
-    if results[0] is None:
+def _write(out: Path, result: PublishedResult | None) -> None:
+    if result is None:
         raise TunemarkError("--method", "", "a record needs the fine-tuning method: full, lora, qlora or peft")
-    if len(results) > 1:
-        raise TunemarkError("--out", str(out), f"the log has {len(results)} trainings; keep the lines of one")
     if out.exists():
         raise TunemarkError("--out", str(out), "already exists; use another name, or remove it first")
-    write_out(out, canonical_json(results[0]))
+    write_out(out, canonical_json(result))
     say(f"wrote {out}; `tunemark audit {out}` checks it")
 
 
@@ -216,32 +210,30 @@ def _print_prediction(prediction: Mapping[str, Any]) -> None:
 # Formats -------------------------------------------------------------------------------------------
 
 
-def read_log(path: Path, configuration: Path | None = None) -> list[OwnLog]:
-    """Return the trainings of a file, a folder or standard input (`-`), in order; a configuration of the trainer states their conditions.
+def read_log(path: Path, configuration: Path | None = None) -> OwnLog:
+    """Return the training of a file, a folder or standard input (`-`); a configuration of the trainer states its conditions.
 
     Raises TunemarkError with exit code 3 if nothing of a training is in it.
     """
-    trainings = _trainings(path)
+    log = _training(path)
     if configuration is not None:
-        given = _content(configuration, "YAML", yaml.safe_load)
-        for log in trainings:
-            _add_conditions(log, given, str(configuration))
-    return trainings
+        _add_conditions(log, _content(configuration, "YAML", yaml.safe_load), str(configuration))
+    return log
 
 
-def _trainings(path: Path) -> list[OwnLog]:
+def _training(path: Path) -> OwnLog:
     if path.is_dir():
-        return [_llama_factory(path)]
+        return _llama_factory(path)
     text = read_text(str(path)).removeprefix("\ufeff")
     first = text.lstrip().partition("\n")[0]
     if path.suffix == ".csv" or (first.startswith("{") and (f'"{TIME}"' in text or f'"{TRAINED}"' in text)):
-        return [_history(path, text)]
+        return _history(path, text)
     if path.suffix == ".json":
         log = OwnLog(str(path), trainer="Hugging Face Trainer")
         _add_state(log, path)
-        return [log]
+        return log
     if any(TORCHTUNE_LINE.fullmatch(line.strip()) for line in text.splitlines()):
-        return [_torchtune(path, text)]
+        return _torchtune(path, text)
     return read_printed_log(text, "standard input" if str(path) == "-" else str(path))
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, get_args
 
 from tunemark.collector.audit.interval import duration, half_digit
 from tunemark.collector.commands.options import chosen, named_as, parse_count, parse_length
-from tunemark.collector.importers.import_io import Log, LogProblem, option_of
+from tunemark.collector.importers.import_io import Log, option_of
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.any_model import SIZE
 from tunemark.schema.facts.fact_base import FactBase
@@ -26,6 +26,8 @@ from tunemark.schema.vocabulary import Checkpointing, Method, Padding, Published
 
 LOSSES = 10
 """Most logged losses that the loss at the start and at the end is the mean of: a quarter of all, if that is less."""
+OWN_SOURCE = "999"
+"""Source of a record that is no part of a document."""
 FULL_ROWS = "Rows are full, so tokens follow from rows and their length."
 RESUMED = "A resumed training: its tokens and steps give no rate."
 """The Trainer times one session, and counts the steps and tokens of all of them."""
@@ -166,7 +168,7 @@ def gather(log: OwnLog, entries: Iterable[Entry], columns: Mapping[str, Column],
     return found
 
 
-def record_of(log: OwnLog, given: Stated, facts: FactBase, result_id: str) -> PublishedResult:
+def record_of(log: OwnLog, given: Stated, facts: FactBase) -> PublishedResult:
     """Return the record of a training with a stated method. Options count more than the files of the log; contradictions are noted.
 
     Raises TunemarkError for an unknown card.
@@ -185,8 +187,8 @@ def record_of(log: OwnLog, given: Stated, facts: FactBase, result_id: str) -> Pu
     elif not log.finished:
         status, reason = PublishedStatus.PARTIAL, ["The log does not contain the end of the training."]
     return PublishedResult(
-        id=result_id,
-        source=result_id[:3],
+        id=f"{OWN_SOURCE}-001",
+        source=OWN_SOURCE,
         section=f"Log of {log.trainer}",
         origin=Origin(kind="document"),
         labels={name: stated[name] for name in ("model", "accelerator", "instance") if name in stated},
@@ -324,121 +326,87 @@ def elapsed_s(bar: re.Match[str]) -> float:
 
 
 @dataclass(slots=True)
-class _Part:
-    """What a log prints of one training."""
+class _Printed:
+    """What a log has printed of its training so far."""
 
+    log: OwnLog
     entries: list[Entry] = field(default_factory=list)
     table: dict[str, str] = field(default_factory=dict)
     """Values of the Trainer's tables as printed, by key."""
+    heading: str = ""
+    """`train` or `eval` within a table of that name."""
     bar: re.Match[str] | None = None
     times: dict[str, Claim] = field(default_factory=dict)
-    out_of_memory: int | None = None
-
-    @property
-    def finished(self) -> bool:
-        """True once the final dictionary or table was printed."""
-        return FINAL in self.table or any(FINAL in entry.values for entry in self.entries)
-
-    def add_bar(self, bar: re.Match[str]) -> None:
-        """Keep the last state of the progress bar. That of an evaluation shows less time than the one around it."""
-        if self.bar is None or elapsed_s(bar) >= elapsed_s(self.bar):
-            self.bar = bar
-
-    def owns(self, bar: re.Match[str]) -> bool:
-        """Return True if a full bar after the final dictionary is the last state of this training's own bar."""
-        return bar["done"] == bar["total"] and (self.bar is None or self.bar["total"] == bar["total"])
-
-
-class _Log:
-    """The trainings of a log while it is read."""
-
-    def __init__(self, file: str) -> None:
-        self.file, self.problems, self.parts = file, list[LogProblem](), [_Part()]
-        self.later: _Part | None = None
-        """Bars after a finished training: of an evaluation, or of the next training if a final dictionary follows."""
-        self.table = ""
-        """`train` or `eval` within a table of that name."""
-
-    def part(self, *, new: bool) -> _Part:
-        """Return the training that a line belongs to."""
-        if new:
-            self.parts.append(self.later or _Part())
-            self.later = None
-        return self.parts[-1]
 
     def read(self, line: str, number: int) -> None:
         """Read a line."""
-        last = self.parts[-1]
         if OUT_OF_MEMORY.search(line):
-            part = self.part(new=last.finished)
-            part.out_of_memory = part.out_of_memory or number
+            self.log.out_of_memory = self.log.out_of_memory or number
         elif time := TIME.fullmatch(line):
-            name, seconds = TIMES[time["name"]], duration(f"{time['time'].removesuffix('s')}s") or 0.0
-            self.part(new=name in last.times).times[name] = Claim(value=round(seconds, 9), printed=time["time"])
+            seconds = duration(f"{time['time'].removesuffix('s')}s") or 0.0
+            self.times[TIMES[time["name"]]] = Claim(value=round(seconds, 9), printed=time["time"])
         elif heading := HEADING.search(line):
-            self.table = heading["part"]
-            if self.table == "train":
-                self.part(new=FINAL in last.table or bool(last.times and last.finished))
-        elif self.table and (cell := TABLE_LINE.fullmatch(line)):
+            self.heading = heading["part"]
+        elif self.heading and (cell := TABLE_LINE.fullmatch(line)):
+            self._refuse_second(number, begins=cell["key"] == FINAL and FINAL in self.table)
             # The epoch of an evaluation is that of its moment.
-            if cell["key"] in TRAINER and (self.table == "train" or cell["key"] != "epoch"):
-                last.table[cell["key"]] = cell["value"]
+            if cell["key"] in TRAINER and (self.heading == "train" or cell["key"] != "epoch"):
+                self.table[cell["key"]] = cell["value"]
         else:
-            self.table = ""
+            self.heading = ""
             # Loggers, ranks and bars print text before a dictionary.
             dictionary = DICTIONARY.search(line)
             start = dictionary.start() if dictionary else len(line)
             for bar in list(BAR.finditer(line[:start]))[-1:]:
-                if last.finished and not last.times and not last.owns(bar):
-                    self.later = self.later or _Part()
-                    self.later.add_bar(bar)
-                else:
-                    self.part(new=bool(last.times)).add_bar(bar)
+                self._add_bar(bar)
             if dictionary:
                 end = line.rfind("}") + 1
                 self._read_dictionary(line[start : end if end > start else len(line)], number)
+
+    def _add_bar(self, bar: re.Match[str]) -> None:
+        """Keep the last state of the progress bar. That of an evaluation shows less time, or after the training another total."""
+        of_evaluation = self.log.finished and not (bar["done"] == bar["total"] and (self.bar is None or self.bar["total"] == bar["total"]))
+        if not of_evaluation and (self.bar is None or elapsed_s(bar) >= elapsed_s(self.bar)):
+            self.bar = bar
 
     def _read_dictionary(self, text: str, number: int) -> None:
         try:
             pairs = printed_pairs(text)
         except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
             if FINAL in text:
-                self.problems.append(LogProblem(self.file, number, "a dictionary that is cut off or not a Python literal; ignored"))
+                self.log.problem(number, "a dictionary that is cut off or not a Python literal; ignored")
             return
-        final, last = FINAL in pairs, self.parts[-1]
+        final = FINAL in pairs
         if final or "loss" in pairs or any(key.startswith("eval_") for key in pairs):
-            of_next = final or "loss" in pairs
+            self._refuse_second(number, begins=self.log.finished and (final or "loss" in pairs))
+            self.log.finished = self.log.finished or final
             # The epoch of an evaluation is that of its moment.
-            known = {key: value for key, value in pairs.items() if final or key != "epoch"}
-            self.part(new=of_next and (last.finished or bool(last.times))).entries.append(Entry(known, number))
+            self.entries.append(Entry({key: value for key, value in pairs.items() if final or key != "epoch"}, number))
 
-    def training(self, part: _Part) -> OwnLog:
-        """Return the figures of a training."""
-        log = OwnLog(self.file, self.problems, finished=part.finished, out_of_memory=part.out_of_memory)
-        gather(log, part.entries, TRAINER, ("loss",))
-        # Dictionaries have more digits than tables, so their figures are read first.
-        gather(log, [Entry(part.table)], TRAINER)
-        if part.bar is not None:
-            _add_bar(log, part.bar)
-        log.claims |= {name: claim for name, claim in part.times.items() if claim.value}
-        return log
+    def _refuse_second(self, number: int, *, begins: bool) -> None:
+        if begins:
+            raise TunemarkError(f"{self.log.file}:{number}", "", "is of a second training; keep the lines of one", exit_code=Exit.INVALID)
 
 
-def read_printed_log(text: str, file: str) -> list[OwnLog]:
-    """Return the trainings of a log, in order. A final dictionary, or a bar that starts again, begins the next one.
-
-    Raises TunemarkError with exit code 3 if there is none.
-    """
-    log = _Log(file)
+def read_printed_log(text: str, file: str) -> OwnLog:
+    """Return the training of a log. Raises TunemarkError with exit code 3 if there is none, or more than one."""
+    log = OwnLog(file, finished=False)
+    printed = _Printed(log)
     # Progress bars rewrite their line: a carriage return separates as a line feed does.
     for number, line in enumerate(text.split("\n"), start=1):
         for part in line[:LONGEST_LINE].split("\r"):
             if words := ANSI.sub("", part).strip():
-                log.read(words, number)
-    found = [log.training(part) for part in log.parts if part != _Part()]
-    if not found:
+                printed.read(words, number)
+    if not (printed.entries or printed.table or printed.bar or printed.times or log.out_of_memory):
         raise TunemarkError(file, "", NOTHING, exit_code=Exit.INVALID)
-    return found
+    log.finished = log.finished or FINAL in printed.table
+    gather(log, printed.entries, TRAINER, ("loss",))
+    # Dictionaries have more digits than tables, so their figures are read first.
+    gather(log, [Entry(printed.table)], TRAINER)
+    if printed.bar is not None:
+        _add_bar(log, printed.bar)
+    log.claims |= {name: claim for name, claim in printed.times.items() if claim.value}
+    return log
 
 
 def _add_bar(log: OwnLog, bar: re.Match[str]) -> None:
