@@ -63,7 +63,7 @@ def import_files(
     --------
     - `tunemark import log TRAINER_STATE.json --method lora`
     - `tunemark import log TRAIN.LOG CONFIG.yml`
-    - `tunemark import mlperf LOGS.tar.xz`
+    - `tunemark import mlperf LOGS`
     - `tunemark import table TABLES.md --map MAP.toml`
     - `tunemark import prices VMS.csv --set provider=lambda --set version=v8`
     - `tunemark import releases TORCH.json --out data/known/pypi.toml`
