@@ -35,7 +35,6 @@ from tunemark.collector.importers.own_log import (
     Entry,
     OwnLog,
     Stated,
-    devices_of,
     gather,
     read_printed_log,
     record_of,
@@ -73,7 +72,6 @@ def log(request: Request) -> None:
         if count not in {None, given.setdefault("devices", count or 1)}:
             raise TunemarkError("--devices", given["devices"], f"differs from {count} in the name of the accelerator; give one of them")
         given["accelerator"] = card.key
-    devices_of(given, facts)
     if "model" in given:
         with named_as(option_of("model")):
             model = named_model(facts, given["model"])
@@ -86,8 +84,6 @@ def log(request: Request) -> None:
     result, answer = _answer(training, given, facts)
     for problem in training.problems:
         say(str(problem))
-    if training.unused:
-        say(f"{training.file}: not used: {', '.join(sorted(training.unused))}")
     if request.out is not None:
         _write(request.out, result)
     if request.as_json:
@@ -107,7 +103,6 @@ def _answer(training: OwnLog, given: Stated, facts: FactBase) -> tuple[Published
         "title": f"{training.trainer}, {training.file}",
         "figures": {name: claim.model_dump(mode="json") for name, claim in (result or training).claims.items()},
         "losses": training.losses,
-        "not_used": sorted(training.unused),
         "problems": [asdict(problem) for problem in training.problems],
     }
     return result, answer | ({"record": result.model_dump(mode="json")} if result else {}) | judged

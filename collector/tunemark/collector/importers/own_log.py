@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from tunemark.collector.audit.interval import duration, half_digit
-from tunemark.collector.commands.options import chosen, named_as, parse_count, parse_length
+from tunemark.collector.commands.options import chosen, parse_count, parse_length
 from tunemark.collector.importers.import_io import Log, option_of
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.any_model import SIZE
@@ -53,7 +53,6 @@ SETTINGS: dict[str, Callable[[str, str], Any]] = {
     "method": partial(chosen, known=Method),
     "accelerator": lambda _, text: text,
     "devices": parse_count,
-    "instance": lambda _, text: text,
     "micro_batch": parse_count,
     "gradient_accumulation": parse_count,
     "sequence_length": parse_length,
@@ -88,8 +87,6 @@ class OwnLog(Log):
     out_of_memory: int | None = None
     """Line of an out-of-memory error."""
     notes: list[str] = field(default_factory=list)
-    unused: set[str] = field(default_factory=set)
-    """Names in the log without a meaning here."""
 
     def claim(self, quantity: str, value: float, *, printed: str | None = None, note: str | None = None) -> None:
         """Add a figure. Negative amounts are a problem; a loss may have any sign."""
@@ -145,14 +142,13 @@ COLUMNS = {name: {printed: Column(**column) for printed, column in columns.items
 
 
 def gather(log: OwnLog, entries: Iterable[Entry], columns: Mapping[str, Column], losses: Collection[str] = ()) -> dict[str, list[float]]:
-    """Add the figures of entries, and return their numbers by name. Names without a meaning are listed as unused, and known figures are kept.
+    """Add the figures of entries, and return their numbers by name. Known figures are kept.
 
     Zero is a loss or an accuracy; of other figures it means that nothing was counted.
     """
     found: dict[str, list[float]] = {}
     last: dict[str, Any] = {}
     for values, line in entries:
-        log.unused |= {name for name in values if name not in losses and name not in columns and name not in FORMATS["bookkeeping"]}
         for name, value in values.items():
             if (name in losses or name in columns) and (number := log.number(name, value, line)) is not None:
                 (log.losses if name in losses else found.setdefault(name, [])).append(number)
@@ -191,7 +187,7 @@ def record_of(log: OwnLog, given: Stated, facts: FactBase) -> PublishedResult:
         source=OWN_SOURCE,
         section=f"Log of {log.trainer}",
         origin=Origin(kind="document"),
-        labels={name: stated[name] for name in ("model", "accelerator", "instance") if name in stated},
+        labels={name: stated[name] for name in ("model", "accelerator") if name in stated},
         conditions=conditions,
         claims=dict(sorted(log.claims.items())),
         status=status,
@@ -210,14 +206,12 @@ def _conditions(log: OwnLog, stated: Stated, given: Stated, facts: FactBase) -> 
         settings["gradient_checkpointing"] = "selective" if recomputed == Checkpointing.SELECTIVE else recomputed == Checkpointing.FULL
     # Without a statement rows need not be full: the collators of these trainers pad to the longest row of a batch.
     dynamic = "padding" not in stated and not stated.get("packing")
-    accelerator, instance = devices_of(stated, facts)
     named = ("method", "micro_batch", "gradient_accumulation", "sequence_length", "packing", "precision", "dataset")
     return Conditions(
         **{name: stated[name] for name in named if name in stated},
         model=_model_key(log, stated, facts),
-        accelerator=accelerator,
+        accelerator=accelerator_of(stated, facts),
         accelerator_count=stated.get("devices"),
-        instance=instance,
         padding=Padding.DYNAMIC if dynamic else stated.get("padding"),
         settings=settings,
         from_repository=tuple(f"{name}, from the log" for name in SETTINGS if name in log.stated and name not in given),
@@ -228,19 +222,9 @@ def _conditions(log: OwnLog, stated: Stated, given: Stated, facts: FactBase) -> 
     )
 
 
-def devices_of(stated: Stated, facts: FactBase) -> tuple[str | None, str | None]:
-    """Return the accelerator card and the instance; raises TunemarkError for an unknown name, or an instance without the accelerator."""
-    accelerator = instance = None
-    if "accelerator" in stated:
-        accelerator = product_of(facts.accelerator(stated["accelerator"], option_of("accelerator")))
-    if "instance" in stated:
-        with named_as(option_of("instance")):
-            instance = facts.instance(stated["instance"])
-    installed = {row.accelerator for row in facts.prices if row.instance == instance}
-    if accelerator and installed and accelerator not in installed:
-        fix = f"an instance {instance} has {' or '.join(sorted(installed))}"
-        raise TunemarkError(option_of("accelerator"), stated["accelerator"], fix)
-    return accelerator, instance
+def accelerator_of(stated: Stated, facts: FactBase) -> str | None:
+    """Return the card of the accelerator; raises TunemarkError for an unknown name."""
+    return product_of(facts.accelerator(stated["accelerator"], option_of("accelerator"))) if "accelerator" in stated else None
 
 
 def _model_key(log: OwnLog, stated: Stated, facts: FactBase) -> str | None:
