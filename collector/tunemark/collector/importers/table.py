@@ -126,8 +126,6 @@ class Variant(Frozen):
 
     conditions: dict[str, Scalar] = Field(default_factory=dict)
     columns: dict[str, Column] = Field(default_factory=dict)
-    own: tuple[Text, ...] = ()
-    """Columns of the table and of the variant, which the table must have; those of the map may be in other tables."""
 
     @model_validator(mode="after")
     def _fields(self) -> Self:
@@ -215,7 +213,7 @@ def _complete(table: dict[str, Any], shared: dict[str, Any], content: dict[str, 
                 if values not in shared["values"]:
                     raise ValueError(f"values is {values!r}; {did_you_mean(values, shared['values'])}")
                 merged["columns"][name] = column | {"values": shared["values"][values]}
-        variants.append(variant | merged | {"own": [*table.get("columns", {}), *variant.get("columns", {})]})
+        variants.append(variant | merged)
     # The rules of a table come before those of the map, but its amendments after them: the nearest one counts.
     rules = {name: [*table.get(name, ()), *content.get(name, ())] for name in ("skip", "outcome")}
     rules["amend"] = [*content.get("amend", ()), *table.get("amend", ())]
@@ -321,12 +319,6 @@ def import_tables(mapping: Map, tables: dict[str, TextTable], facts: FactBase) -
         if unknown is not None:
             fix = f"the map of table {wanted.key!r} gives this column no meaning; {did_you_mean(unknown, meanings)}"
             raise TunemarkError(f"{text.file}:{text.line}: column", unknown, fix, exit_code=Exit.INVALID)
-        parts = {name for column in meanings.values() if column.split for name in re.compile(column.split).groupindex}
-        own = [name for variant in wanted.variants for name in variant.own if meanings[name].ignore is None and name not in parts]
-        missing = next((name for name in own if name not in text.header), None)
-        if missing is not None:
-            fix = f"table {wanted.key!r} has no such column; {did_you_mean(missing, text.header)}"
-            raise TunemarkError(f"{text.file}:{text.line}: column", missing, fix, exit_code=Exit.INVALID)
         for line, row in text.rows:
             cells, place = dict(zip(text.header, row, strict=True)), f"{text.file}:{line}"
             skipped = next((rule for rule in wanted.skip if rule.holds(cells)), None)
