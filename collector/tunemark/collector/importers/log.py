@@ -39,7 +39,7 @@ from tunemark.collector.importers.own_log import (
     read_printed_log,
     record_of,
 )
-from tunemark.collector.predict.calibration_rows import Derivation, calibrate
+from tunemark.collector.predict.calibration_rows import calibrate
 from tunemark.collector.predict.estimate import unseen
 from tunemark.collector.predict.fit import Observed, fit, without_copies
 from tunemark.schema import formats
@@ -120,9 +120,8 @@ def judge(result: PublishedResult, level: SoftwareLevel, facts: FactBase) -> dic
     findings = audit(evidence)
     calibration = calibrate(facts.root.parent, facts, evidence, findings)
     observed = calibration.by_result
-    derivation = Derivation(observed, calibration.refused, evidence, findings)
     stated = {name: result.claims[name].value for name in GIVEN if name in result.claims}
-    figures = {name: figure for name, figure in derivation.figures(evidence.by_id[result.id]).items() if name not in stated}
+    figures = {name: figure for name, figure in calibration.figures(evidence.by_id[result.id]).items() if name not in stated}
     derived = {name: {"value": value, "calculation": calculation} for name, (value, calculation) in figures.items()}
     config, prediction = _combination(result, observed.get(result.id), level, facts), dict[str, Any](software=level)
     judged: dict[str, Any] = {"derived": derived, "findings": [asdict(finding) for finding in select(findings, records=[result.id])]}

@@ -15,7 +15,7 @@ from tunemark.collector.audit.evidence import Evidence
 from tunemark.collector.audit.load import load_evidence
 from tunemark.collector.audit.rule import Finding, audit, in_order
 from tunemark.collector.audit.rules.physics import unlike_other_sources
-from tunemark.collector.predict.calibration_rows import Calibration, calibrate, unused_rows
+from tunemark.collector.predict.calibration_rows import Calibration, calibrate
 from tunemark.collector.predict.fit import Fit, Observed, Parameters, fit, meaning_of_parameter, no_data
 from tunemark.collector.store.database import Row, Rows, columns_of
 from tunemark.schema.facts.fact_base import FactBase
@@ -139,7 +139,7 @@ def evidence_rows(root: Path, facts: FactBase) -> Rows:
     evidence = load_evidence(root, facts)
     calibration, fitted, findings = fit_and_audit(root, evidence)
     trust = {run.id: "measured" if run.measured else "converted" for run in evidence.results if run.measured or run.converted}
-    return throughput_rows(fitted, (), trust, findings) | {"throughput_refused": unused_rows(calibration, evidence)}
+    return throughput_rows(fitted, (), trust, findings) | {"throughput_refused": calibration.unused()}
 
 
 RATES = frozenset({"tokens_per_s", "samples_per_s", "step_time_s", "train_time_s", "tokens", "epochs"})

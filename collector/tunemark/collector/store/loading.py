@@ -20,11 +20,9 @@ from tunemark.collector.gate.fact_files import count_problem
 from tunemark.collector.gate.read import CONVERTED, DOCUMENT, PUBLISHED, SUBMISSIONS, records_in, shown_path
 from tunemark.collector.predict.calibration_rows import (
     CalibrationOutcome,
-    Derivation,
     add_derived_figures,
     calibrate,
     calibration_outcome,
-    unused_rows,
 )
 from tunemark.collector.predict.cross_validation import audit_rates, cross_validate, throughput_rows
 from tunemark.collector.predict.estimate import EVIDENCE_FILE, inputs_sha256, keep_evidence
@@ -103,13 +101,13 @@ def collect(root: Path, database: Path, as_of: date | None = None) -> Collected:
     findings = audit(evidence, rules)
     measured = [loaded.calibration for loaded in trusted if loaded.calibration is not None]
     calibration = calibrate(root, facts, evidence, findings, measured)
-    rows["throughput_refused"] = list(unused_rows(calibration, evidence))
+    rows["throughput_refused"] = calibration.unused()
     trust = {row["result_id"]: row["trust"] for row in rows["result_rows"]}
     fitted, held_out = cross_validate(calibration.rows)
     findings = audit_rates(evidence, findings, held_out)
     rows["audit_rules"] = [columns_of("audit_rules", each) for each in rules]
     rows["findings"] = [columns_of("findings", each) | {"finding": number} for number, each in enumerate(findings, start=1)]
-    add_derived_figures(rows, Derivation(calibration.by_result, calibration.refused, evidence, findings))
+    add_derived_figures(rows, calibration)
     memory = {"memory_errors": list(memory_errors(facts, evidence.records)), "memory_needs": list(memory_needs(facts))}
     merge(rows, throughput_rows(fitted, held_out, trust, findings) | memory)
     problems = [*undescribed, *accepted.problems]
