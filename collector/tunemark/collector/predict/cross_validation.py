@@ -16,7 +16,7 @@ from tunemark.collector.audit.load import load_evidence
 from tunemark.collector.audit.rule import Finding, audit, in_order
 from tunemark.collector.audit.rules.physics import unlike_other_sources
 from tunemark.collector.predict.calibration_rows import Calibration, calibrate
-from tunemark.collector.predict.fit import Fit, Observed, Parameters, fit, meaning_of_parameter, no_data
+from tunemark.collector.predict.fit import Fit, Observed, fit, meaning_of_parameter, no_data
 from tunemark.collector.store.database import Row, Rows, columns_of
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.architecture import count_parameters
@@ -183,7 +183,7 @@ def throughput_rows(fitted: Fit, held_out: Sequence[HeldOut], trust: Mapping[str
 
 def _parameters(fitted: Fit) -> Iterator[Row]:
     deviations = np.sqrt(np.diag(fitted.posterior.covariance))
-    counts = Counter(name for row in fitted.rows for name in Parameters.of(row.config, row.terms).names)
+    counts = Counter(name for row in fitted.rows for name in row.parameters)
     for name, mean, deviation in zip(fitted.names, fitted.posterior.mean, deviations, strict=True):
         kind, _, level = name.partition(": ")
         yield {
