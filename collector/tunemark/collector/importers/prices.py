@@ -39,7 +39,6 @@ SETTINGS = {
     "provider": "whose catalogue it is",
     "version": "version of the catalogue, such as v8",
     "read_on": "day of reading; by default today",
-    "source": "cited in each row instead of the path of the catalogue; names the commit",
 }
 
 
@@ -53,7 +52,11 @@ def prices(request: Request) -> None:
         raise TunemarkError("--set read_on", settings.get("read_on"), f"is in the future; today is {today.isoformat()}")
     # The traps of an unknown provider are unknown.
     provider = chosen("--set provider", settings.get("provider", ""), {*_rules()["providers"], *(row.provider for row in facts.prices)})
-    source, content = cited(provider, settings), read_bytes(file)
+    if not DATED.fullmatch(version := settings.get("version", "")):
+        raise TunemarkError(
+            "--set version", version, "give the version of the catalogue, such as v8: the day of reading alone dates no price"
+        )
+    source, content = f"skypilot-org/skypilot-catalog catalogs/{version}/{provider}/vms.csv", read_bytes(file)
     with named_as(str(file)):
         catalogue = read_catalogue(content, provider, day, source, facts)
     for first, *others in grouped(sorted(catalogue.dropped, key=lambda drop: drop.line), lambda drop: drop.reason).values():
@@ -277,14 +280,3 @@ def add_prices(out: Path, rows: Sequence[PriceRow]) -> None:
             raise TunemarkError("--out", price_id(row), f"is in {out}:{line} already; nothing was written", exit_code=Exit.INVALID)
     before = out.read_bytes()
     write_out(out, before + (b"" if before.endswith(b"\n") else b"\n") + price_book_text(rows, header=False).encode())
-
-
-def cited(provider: str, settings: dict[str, str]) -> str:
-    """Return the source that each row cites; raises TunemarkError without a version, since the day of reading alone dates no price."""
-    version, source = settings.get("version"), settings.get("source")
-    if source is None and version:
-        return f"skypilot-org/skypilot-catalog catalogs/{version}/{provider}/vms.csv"
-    stated = f"{source or ''}{f', catalogue version {version}' if version else ''}"
-    if not DATED.search(stated):
-        raise TunemarkError("--set version", stated, "give the version of the catalogue, such as v8, or a source that names it")
-    return stated
