@@ -98,7 +98,7 @@ class OwnLog(Log):
     def number(self, name: str, value: object, line: int | None) -> float | None:
         """Return a figure of the log as a finite number; anything else is None and a problem. A loss that is not finite means that the training diverged."""
         try:
-            number = None if isinstance(value, bool) else _float(value)
+            number = None if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
         except (TypeError, ValueError, OverflowError):
             number = None
         if number is not None and math.isfinite(number):
@@ -108,14 +108,6 @@ class OwnLog(Log):
         else:
             self.problem(line, f"{name} is {str(value)[:40]!r}, not a finite number; left out")
         return None
-
-
-def _float(value: Any) -> float:  # noqa: ANN401 - any value of a log
-    """Return a number. The Trainer's table prints times as a clock and operations in GF, units of 2^30."""
-    if isinstance(value, str) and value.endswith("GF"):
-        return float(value[:-2]) * 2**30
-    seconds = duration(value) if isinstance(value, str) and ":" in value else None
-    return float(value) if seconds is None else seconds
 
 
 class Entry(NamedTuple):
@@ -284,7 +276,7 @@ def contradictions(claims: Mapping[str, Claim]) -> Iterator[str]:
 
 LONGEST_LINE = 100_000
 """Characters of a line that are read; a trainer prints none above."""
-NOTHING = "contains neither a final dictionary of a Trainer ({'train_runtime': ...}) nor its table, a progress bar or the output of `time`"
+NOTHING = "contains neither a final dictionary of a Trainer ({'train_runtime': ...}) nor a progress bar or the output of `time`"
 TRAINER = COLUMNS["trainer"]
 OPTIMIZER_STEP = "An optimizer step: steps times this figure is the training time."
 FINAL = "train_runtime"
@@ -297,8 +289,6 @@ BAR = re.compile(
 DICTIONARY = re.compile(r"""\{\s*['"][A-Za-z_]""")
 TIME = re.compile(r"(?P<name>real|user|sys)\s+(?P<time>(?:(?:\d{1,6}h)?\d{1,9}m)?\d{1,9}(?:\.\d{1,9})?s?)")
 """Output of bash (`real 1m2.5s`) and of `time -p` (`real 62.50`)."""
-HEADING = re.compile(r"\*{3,}\s*(?P<part>\w+) metrics\s*\*{3,}")
-TABLE_LINE = re.compile(r"(?P<key>[a-z]\w{2,80})\s+=\s+(?P<value>(?:\d{1,6} days?, )?\S{1,40})")
 OUT_OF_MEMORY = re.compile(
     r"(?:CUDA|HIP|XPU|MPS backend) out of memory|OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED|RESOURCE_EXHAUSTED|Failed to allocate .{0,80}memory on device"
 )
@@ -315,10 +305,6 @@ class _Printed:
 
     log: OwnLog
     entries: list[Entry] = field(default_factory=list)
-    table: dict[str, str] = field(default_factory=dict)
-    """Values of the Trainer's tables as printed, by key."""
-    heading: str = ""
-    """`train` or `eval` within a table of that name."""
     bar: re.Match[str] | None = None
     times: dict[str, Claim] = field(default_factory=dict)
 
@@ -329,15 +315,7 @@ class _Printed:
         elif time := TIME.fullmatch(line):
             seconds = duration(f"{time['time'].removesuffix('s')}s") or 0.0
             self.times[TIMES[time["name"]]] = Claim(value=round(seconds, 9), printed=time["time"])
-        elif heading := HEADING.search(line):
-            self.heading = heading["part"]
-        elif self.heading and (cell := TABLE_LINE.fullmatch(line)):
-            self._refuse_second(number, begins=cell["key"] == FINAL and FINAL in self.table)
-            # The epoch of an evaluation is that of its moment.
-            if cell["key"] in TRAINER and (self.heading == "train" or cell["key"] != "epoch"):
-                self.table[cell["key"]] = cell["value"]
         else:
-            self.heading = ""
             # Loggers, ranks and bars print text before a dictionary.
             dictionary = DICTIONARY.search(line)
             start = dictionary.start() if dictionary else len(line)
@@ -362,14 +340,12 @@ class _Printed:
             return
         final = FINAL in pairs
         if final or "loss" in pairs or any(key.startswith("eval_") for key in pairs):
-            self._refuse_second(number, begins=self.log.finished and (final or "loss" in pairs))
+            if self.log.finished and (final or "loss" in pairs):
+                place = f"{self.log.file}:{number}"
+                raise TunemarkError(place, "", "is of a second training; keep the lines of one", exit_code=Exit.INVALID)
             self.log.finished = self.log.finished or final
             # The epoch of an evaluation is that of its moment.
             self.entries.append(Entry({key: value for key, value in pairs.items() if final or key != "epoch"}, number))
-
-    def _refuse_second(self, number: int, *, begins: bool) -> None:
-        if begins:
-            raise TunemarkError(f"{self.log.file}:{number}", "", "is of a second training; keep the lines of one", exit_code=Exit.INVALID)
 
 
 def read_printed_log(text: str, file: str) -> OwnLog:
@@ -381,12 +357,9 @@ def read_printed_log(text: str, file: str) -> OwnLog:
         for part in line[:LONGEST_LINE].split("\r"):
             if words := ANSI.sub("", part).strip():
                 printed.read(words, number)
-    if not (printed.entries or printed.table or printed.bar or printed.times or log.out_of_memory):
+    if not (printed.entries or printed.bar or printed.times or log.out_of_memory):
         raise TunemarkError(file, "", NOTHING, exit_code=Exit.INVALID)
-    log.finished = log.finished or FINAL in printed.table
     gather(log, printed.entries, TRAINER, ("loss",))
-    # Dictionaries have more digits than tables, so their figures are read first.
-    gather(log, [Entry(printed.table)], TRAINER)
     if printed.bar is not None:
         _add_bar(log, printed.bar)
     log.claims |= {name: claim for name, claim in printed.times.items() if claim.value}
