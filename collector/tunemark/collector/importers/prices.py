@@ -11,7 +11,6 @@ import math
 import re
 import statistics
 import tomllib
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
@@ -99,29 +98,21 @@ def read_catalogue(content: bytes, provider: str, read_on: date, source: str, fa
     The price of an instance in a region is the median of its zones or hosts. Raises TunemarkError with exit code 3 if the file is not
     such a catalogue.
     """
-    catalogue, offers = CataloguePrices(), list[tuple[int, PriceRow]]()
+    catalogue, offers = CataloguePrices(), list[PriceRow]()
     for line, cells in _rows(content):
         catalogue.lines += 1
         try:
             shared = {"provider": provider, "effective_on": read_on, "dated_by": "catalog", "source": source}
-            offers += [(line, PriceRow.model_validate(shared | offer)) for offer in offers_of(cells, provider, facts)]
+            offers += [PriceRow.model_validate(shared | offer) for offer in offers_of(cells, provider, facts)]
         except (Drop, ValidationError) as error:
             drop = error if isinstance(error, Drop) else Drop(first_error(error))
             drop.line, drop.what = line, (cells.get("InstanceType") or cells.get("AcceleratorName") or "").strip()[:80]
             catalogue.dropped.append(drop)
     if not catalogue.lines:
         raise TunemarkError("FILE", "", "a header without a row; nothing was read", exit_code=Exit.INVALID)
-    machines: dict[str, set[tuple[str, float]]] = defaultdict(set)
-    groups: dict[tuple[str, str | None, PriceKind], list[PriceRow]] = defaultdict(list)
-    for _, row in offers:
-        machines[row.instance].add((row.accelerator, row.accelerator_count))
-    for line, row in offers:
-        if len(machines[row.instance]) == 1:
-            groups[row.instance, row.region, row.kind].append(row)
-        elif all(other.line != line for other in catalogue.dropped):
-            shown = " and ".join(f"{count:g} {key}" for key, count in sorted(machines[row.instance]))
-            catalogue.dropped.append(Drop(f"{row.instance} has {shown} in different rows", line=line, what=row.instance))
-    for first, *others in groups.values():
+    # The gate refuses an instance that is two machines.
+    same = grouped(offers, lambda row: (row.instance, row.region, row.kind, row.accelerator, row.accelerator_count))
+    for first, *others in same.values():
         usd = sorted(row.usd_per_hour for row in (first, *others))
         spread = f"median of {len(usd)} rows, {usd[0]:g} to {usd[-1]:g}" if usd[0] != usd[-1] else None
         notes = "; ".join(filter(None, (spread, first.notes))) or None
