@@ -4,10 +4,8 @@ A catalogue is CSV in the columns of SkyPilot's `vms.csv`. What its names mean a
 with its reason: rows to drop, and cells to leave blank.
 """
 
-import ast
 import csv
 import io
-import math
 import re
 import statistics
 import tomllib
@@ -189,13 +187,9 @@ def offers_of(row: dict[str, str], provider: str, facts: FactBase) -> list[dict[
 
 def _number(row: dict[str, str], column: str) -> float:
     """Return an amount in a row; raises Drop for anything else."""
-    try:
-        value = float(row[column])
-    except ValueError as error:
-        raise Drop(f"{column} is {row[column][:40]!r}, not a number") from error
-    if not math.isfinite(value) or value < 0:
-        raise Drop(f"{column} is {row[column][:40]!r}; not an amount")
-    return value
+    if not re.fullmatch(r"\d{1,12}(\.\d*)?", row[column]):
+        raise Drop(f"{column} is {row[column][:40]!r}, not an amount")
+    return float(row[column])
 
 
 def _tpu(name: re.Match[str], notes: list[str]) -> tuple[str, float]:
@@ -232,16 +226,14 @@ def card_of(name: str, instance: str, provider: str, gpu_info: str, count: float
     return fitting[0]
 
 
+MIB_OF_GIB = 1024
+
+
 def _memory_readings(gpu_info: str, count: float) -> list[float]:
     """Return possible meanings of GpuInfo as GiB per device: some providers give MiB of one device, some of all, RunPod GiB as MiB."""
-    try:
-        size = float(ast.literal_eval(gpu_info)["Gpus"][0]["MemoryInfo"]["SizeInMiB"])
-    except (ValueError, SyntaxError, KeyError, IndexError, TypeError, RecursionError, MemoryError):
-        return []
-    if not math.isfinite(size) or size <= 0:
-        return []
-    gib = size / 1_024
-    return [size] if gib < 1 else [gib / count, gib]
+    printed = re.search(r"'SizeInMiB': (\d+)", gpu_info)
+    size = float(printed[1]) if printed else 0.0
+    return [] if not size else [size] if size < MIB_OF_GIB else [size / MIB_OF_GIB / (count or 1), size / MIB_OF_GIB]
 
 
 # The price book as a CSV file ----------------------------------------------------------------------
