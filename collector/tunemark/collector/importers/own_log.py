@@ -1,9 +1,8 @@
 """The figures of a person's own training as a log states them, the text that trainers print, and the record that is made of them.
 
-Nothing in a log is ever evaluated: a printed dictionary is parsed as Python literals, everything else with regular expressions.
+Nothing in a log is ever evaluated: everything that is printed is read with regular expressions.
 """
 
-import ast
 import math
 import re
 import tomllib
@@ -286,7 +285,9 @@ ANSI = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
 BAR = re.compile(
     r"(?P<done>\d{1,12})/(?P<total>\d{1,12}) \[(?P<elapsed>(?:\d{1,6}:)?\d{1,6}:\d{2})<[\d:?]{1,20}, +(?P<rate>(?P<number>\d{1,12}(?:\.\d{1,12})?)(?P<unit>s/it|it/s))"
 )
-DICTIONARY = re.compile(r"""\{\s*['"][A-Za-z_]""")
+DICTIONARY = re.compile(r"""\{\s*['"][A-Za-z_][^{}]*\}""")
+PAIR = re.compile(r"""['"](?P<name>[A-Za-z_]\w*)['"]\s*:\s*['"]?(?P<value>[^'",{}]*)""")
+"""A key of a dictionary of Python or JSON, and its value as printed."""
 TIME = re.compile(r"(?P<name>real|user|sys)\s+(?P<time>(?:(?:\d{1,6}h)?\d{1,9}m)?\d{1,9}(?:\.\d{1,9})?s?)")
 """Output of bash (`real 1m2.5s`) and of `time -p` (`real 62.50`)."""
 OUT_OF_MEMORY = re.compile(
@@ -318,12 +319,12 @@ class _Printed:
         else:
             # Loggers, ranks and bars print text before a dictionary.
             dictionary = DICTIONARY.search(line)
-            start = dictionary.start() if dictionary else len(line)
-            for bar in list(BAR.finditer(line[:start]))[-1:]:
+            for bar in list(BAR.finditer(line[: dictionary.start()] if dictionary else line))[-1:]:
                 self._add_bar(bar)
             if dictionary:
-                end = line.rfind("}") + 1
-                self._read_dictionary(line[start : end if end > start else len(line)], number)
+                self._add_pairs({pair["name"]: pair["value"].strip() for pair in PAIR.finditer(dictionary[0])}, number)
+            elif FINAL in line:
+                self.log.problem(number, "a dictionary that is cut off, or not flat; ignored")
 
     def _add_bar(self, bar: re.Match[str]) -> None:
         """Keep the last state of the progress bar. That of an evaluation shows less time, or after the training another total."""
@@ -331,13 +332,8 @@ class _Printed:
         if not of_evaluation and (self.bar is None or elapsed_s(bar) >= elapsed_s(self.bar)):
             self.bar = bar
 
-    def _read_dictionary(self, text: str, number: int) -> None:
-        try:
-            pairs = printed_pairs(text)
-        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-            if FINAL in text:
-                self.log.problem(number, "a dictionary that is cut off or not a Python literal; ignored")
-            return
+    def _add_pairs(self, pairs: Mapping[str, str], number: int) -> None:
+        """Add the values of a dictionary, as printed."""
         final = FINAL in pairs
         if final or "loss" in pairs or any(key.startswith("eval_") for key in pairs):
             if self.log.finished and (final or "loss" in pairs):
@@ -378,20 +374,3 @@ def _add_bar(log: OwnLog, bar: re.Match[str]) -> None:
     elif rate:
         whole = total is not None and abs(rate * int(bar["done"]) / total.value - 1) <= AGREES
         log.claim("step_time_s", rate, printed=bar["rate"], note=OPTIMIZER_STEP if whole else None)
-
-
-def printed_pairs(text: str) -> Mapping[str, str]:
-    """Return the values of a literal dictionary as printed, by key; JSON objects are read too.
-
-    Raises ValueError, TypeError, SyntaxError, RecursionError or MemoryError if it is not such a dictionary.
-    """
-    node = ast.parse(text, mode="eval").body
-    if not isinstance(node, ast.Dict):
-        raise TypeError("not a dictionary")
-    pairs = {}
-    for key, value in zip(node.keys, node.values, strict=True):
-        segment = ast.get_source_segment(text, value)
-        if isinstance(key, ast.Constant) and isinstance(key.value, str) and segment:
-            is_string = isinstance(value, ast.Constant) and isinstance(value.value, str)
-            pairs[key.value] = str(ast.literal_eval(value)) if is_string else segment
-    return pairs
