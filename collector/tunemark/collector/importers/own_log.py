@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from tunemark.collector.audit.interval import duration, half_digit
-from tunemark.collector.commands.options import chosen, parse_count, parse_length
+from tunemark.collector.commands.options import chosen, read_number
 from tunemark.collector.importers.import_io import Log, option_of
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.any_model import SIZE
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.names import product_of
+from tunemark.schema.formats import tokens_in_row
 from tunemark.schema.physics.memory_states import SHARDED
 from tunemark.schema.records.published import Claim, Conditions, Origin, PublishedResult, Scalar
 from tunemark.schema.vocabulary import Checkpointing, Method, Padding, PublishedStatus, SoftwareLevel
@@ -51,14 +52,14 @@ SETTINGS: dict[str, Callable[[str, str], Any]] = {
     "model": _model,
     "method": partial(chosen, known=Method),
     "accelerator": lambda _, text: text,
-    "devices": parse_count,
-    "micro_batch": parse_count,
-    "gradient_accumulation": parse_count,
-    "sequence_length": parse_length,
+    "devices": read_number,
+    "micro_batch": read_number,
+    "gradient_accumulation": read_number,
+    "sequence_length": partial(read_number, reader=tokens_in_row),
     "packing": lambda option, text: chosen(option, text, ("true", "false")) == "true",
     "padding": partial(chosen, known=Padding),
     "precision": lambda _, text: text,
-    "rank": parse_count,
+    "rank": read_number,
     "checkpointing": partial(chosen, known=Checkpointing),
     "sharding": partial(chosen, known=SHARDED),
     "software": partial(chosen, known=get_args(SoftwareLevel)),
