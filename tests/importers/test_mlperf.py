@@ -12,7 +12,7 @@ from factories import CHECKOUT, FACTS, Tunemark, assert_golden
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunemark.collector.importers.mlperf import Entries, accelerator_key, read_entries, read_run
+from tunemark.collector.importers.mlperf import Entries, read_entries, read_run
 from tunemark.schema.records.converted import ConvertedResult, run_energy, time_to_target
 from tunemark.schema.records.reading import read_record
 
@@ -153,7 +153,8 @@ def test_any_bytes_are_judged_and_not_raised(noise: bytes, at: int):
 def test_spellings_of_accelerators_resolve():
     printed = {(result.system.accelerator_printed, result.conditions.accelerator) for result in committed()}
     assert len(printed) > 15
-    assert {(spelling, accelerator_key(spelling or "", FACTS)) for spelling, _ in printed} == printed
+    cards = {spelling: FACTS.recognise_accelerator(spelling or "") for spelling, _ in printed}
+    assert {(spelling, card and card.key) for spelling, card in cards.items()} == printed
 
 
 def test_links_are_passed_over(tmp_path: Path):

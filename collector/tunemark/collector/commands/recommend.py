@@ -226,8 +226,6 @@ def _not_offered(
             continue
         if card.key not in rented:
             why = f"no provider of the price book rents {card.name}"
-        elif count is None and numbers:
-            continue
         else:
             others = sorted(_kinds_of(facts, card) - {"on-demand"})
             have = f" (they have {', '.join(map(str, numbers))})" if numbers else ""

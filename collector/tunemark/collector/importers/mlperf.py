@@ -20,6 +20,7 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from tunemark.collector.importers.import_io import Log, LogProblem, Request, first_error, printable, write_changed
 from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import counted
@@ -406,6 +407,7 @@ def _entry(key: Place, files: _Found, entries: Entries, facts: FactBase) -> Conv
     if not files.description:
         entries.problem(folder, f"has no system description systems/{key[2]}.json; machine unknown")
     system = system_of(files.description, files.raw, key[2], entries)
+    card = facts.recognise_accelerator(system.accelerator_printed) if system.accelerator_printed else None
     settings, stated = agreed(with_run, notes), POWER_PLACE.search(key[1])
     target, runs = finite(settings.get("target_accuracy")), []
     for log, run in ((log, log.run) for log in with_run if log.run is not None):
@@ -422,20 +424,19 @@ def _entry(key: Place, files: _Found, entries: Entries, facts: FactBase) -> Conv
             submitter=printable(key[1]),
             folder=printable(folder),
             system=system,
-            conditions=conditions_of(system, settings, software_of(files.raw), facts),
+            conditions=conditions_of(system, settings, software_of(files.raw), card),
             target_eval_loss=MLPERF_TARGET_EVAL_LOSS if target is None else target,
             runs=tuple(runs),
             scaling_factor=files.scaling,
-            notes=(*notes, *_memory_contradiction(system, facts)),
+            notes=(*notes, *_memory_contradiction(system, card)),
         )
     except ValidationError as error:
         entries.problem(folder, f"{first_error(error)}; the entry is left out")
         return None
 
 
-def _memory_contradiction(system: ConvertedSystem, facts: FactBase) -> Iterator[str]:
+def _memory_contradiction(system: ConvertedSystem, card: AcceleratorCard | None) -> Iterator[str]:
     """Yield a note if the description gives another memory than the card: such fields are copied between systems."""
-    card = facts.recognise_accelerator(system.accelerator_printed) if system.accelerator_printed else None
     size = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(GB|GiB|G|MiB)", system.accelerator_memory_printed or "")
     if card is None or card.memory_gib is None or not size:
         return
@@ -453,13 +454,7 @@ def _natural(file: str) -> tuple[int, str]:
 # Conditions: stated by the logs, or fixed by the rules of the benchmark ----------------------------
 
 
-def accelerator_key(spelling: str, facts: FactBase) -> str | None:
-    """Return the card of an accelerator by a submitter's name for it, or None if there is none."""
-    card = facts.recognise_accelerator(" ".join(spelling.split()))
-    return None if card is None else card.key
-
-
-def conditions_of(system: ConvertedSystem, settings: dict[str, Any], software: dict[str, str], facts: FactBase) -> Conditions:
+def conditions_of(system: ConvertedSystem, settings: dict[str, Any], software: dict[str, str], card: AcceleratorCard | None) -> Conditions:
     """Return the conditions of an entry, from its logs, its system description and the rules of the benchmark."""
 
     def plain(value: float) -> Scalar:
@@ -470,7 +465,7 @@ def conditions_of(system: ConvertedSystem, settings: dict[str, Any], software: d
     assumed, no_target = fixed.pop("assumed"), finite(settings.get("target_accuracy")) is None
     return Conditions(
         **fixed,
-        accelerator=accelerator_key(system.accelerator_printed, facts) if system.accelerator_printed else None,
+        accelerator=card and card.key,
         accelerator_count=system.nodes * system.accelerators_per_node if system.nodes and system.accelerators_per_node else None,
         gradient_accumulation=count(settings.get("gradient_accumulation_steps")) or None,
         global_batch=count(settings.get("global_batch_size")) or None,
