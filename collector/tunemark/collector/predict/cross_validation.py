@@ -22,7 +22,6 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.physics.stacks import STACKS
 from tunemark.schema.physics.utilisation import TERA
-from tunemark.schema.physics.work import Missing
 from tunemark.schema.throughput import QUANTILE, Combination, Range, interval_of
 from tunemark.schema.vocabulary import AuditVerdict
 
@@ -81,16 +80,10 @@ def leave_out(fitted: Fit, left_out: LeftOut) -> Iterator[HeldOut]:
         sizes[fold_of[group]] += rows
     for fold in sorted(set(fold_of.values())):
         lines = [line for line, row in enumerate(fitted.rows) if fold_of[key(row.config)] == fold]
-        others = [row.known for row in fitted.rows if fold_of[key(row.config)] != fold]
-        reasons: dict[tuple[object, ...], Missing | None] = {}
+        others = [known for row, known in zip(fitted.rows, fitted.known, strict=True) if fold_of[key(row.config)] != fold]
         for line, estimate in zip(lines, fitted.predict_rows(fitted.without(lines), lines), strict=True):
             row = fitted.rows[line]
-            shape = row.config.shape
-            # All that a reason depends on: many rows share it.
-            same = (shape.model.name, shape.method, row.config.generation, shape.sequence_length)
-            if same not in reasons:
-                reasons[same] = no_data(others, row.config)
-            missing = reasons[same]
+            missing = no_data(others, row.config)
             rate = None if missing else interval_of(estimate, row.config.devices)
             yield HeldOut(row, left_out, key(row.config), rate, missing.reason if missing else None)
 
