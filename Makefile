@@ -107,7 +107,8 @@ format: setup ## Format the code.
 	$(BIN)/ruff check --fix $(CODE)
 
 schema: setup ## Write the JSON Schema files after a change of the records.
-	for kind in submission published source converted; do $(BIN)/tunemark schema --fields $$kind --json > schema/json/$$kind-1.schema.json; done
+	$(BIN)/python -c "from pathlib import Path; from tunemark.schema.records.reading import schema_files; \
+	  [Path('schema/json', name).write_text(text) for name, text in schema_files().items()]"
 
 support: setup ## Write data/support.json from the capability table.
 	$(BIN)/python -m tunemark.harness.plan.resolve

@@ -101,7 +101,7 @@ def test_without_arguments_the_help_is_shown(monkeypatch, capsys, arguments):
     assert "Usage:" in shown.out
 
 
-@pytest.mark.parametrize(("words", "found"), [("tunemark submit --dry", "--dry-run"), ("tunemark import rel", "releases")])
+@pytest.mark.parametrize(("words", "found"), [("tunemark submit --dry", "--dry-run"), ("tunemark import ml", "mlperf")])
 def test_the_shell_completes_commands_and_options(words, found):
     code = "import sys; sys.argv = ['tunemark']; from tunemark.cli import main; main()"
     completion = {"_TUNEMARK_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}

@@ -60,7 +60,7 @@ def test_a_claimed_rate_is_a_row_of_its_document() -> None:
 def test_a_rate_without_its_conditions_or_on_a_pipeline_is_refused(more: dict[str, Any]) -> None:
     calibration = calibrated(published(claims={"tokens_per_s": 4_000.0}, **more))
     reason = "adapters or split are not covered" if "settings" in more else "accelerator, model or row length is not stated"
-    assert calibration == Calibration((), {"900-001": reason})
+    assert (calibration.rows, calibration.refused) == ((), {"900-001": reason})
 
 
 def test_a_finding_refutes_its_subject_and_no_other_record() -> None:
@@ -76,7 +76,8 @@ AMBIGUOUS_STEP = {"step_time_s": claim(2.0, "2.0", optimizer_step=2.0, one_row=8
 
 def test_an_ambiguous_step_time_gives_a_rate_once_the_audit_excludes_all_other_meanings() -> None:
     record = published(claims=AMBIGUOUS_STEP)
-    assert calibrated(record) == Calibration((), {"900-001": "its rate has several readings"})
+    calibration = calibrated(record)
+    assert (calibration.rows, calibration.refused) == ((), {"900-001": "its rate has several readings"})
     for meaning, seconds in (("one row", 2.0), ("optimizer step", 8.0)):
         row = row_of(record, [finding("900-002", "901-001", verdict=AuditVerdict.AMBIGUOUS, excluded=(meaning,))])
         assert tokens_per_s(row) == pytest.approx(4 * 2048 / seconds)

@@ -1,4 +1,4 @@
-"""`tunemark query`, `prices` and `schema`: answers for people and for programs."""
+"""`tunemark query` and `prices`: answers for people and for programs."""
 
 import json
 from datetime import date
@@ -149,11 +149,3 @@ def test_hardware_that_nobody_rents_out_has_its_hourly_cost(tunemark: Tunemark) 
     assert json.loads(tunemark("prices", "nvidia-rtx-4070-ti", "--owned", OWNED, "--json").out) == [
         {"accelerator": "nvidia-rtx-4070-ti", "owned_usd_per_hour": pytest.approx(0.146341, rel=1e-5)}
     ]
-
-
-def test_the_field_reference_names_nested_fields(tunemark: Tunemark) -> None:
-    assert "Rows of one forward and backward on one device." in tunemark("schema").out
-    described = json.loads(tunemark("schema", "--json").out)["$defs"]["Batch"]["properties"]["micro_batch"]["description"]
-    assert described == "Rows of one forward and backward on one device."
-    assert "converted" in tunemark("schema", "--help").out
-    assert tunemark("schema", "--fields", "converted").code == 0

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from factories import Tunemark
 
-from tunemark.collector.commands.options import parse_count
+from tunemark.collector.commands.options import read_number
 
 ROOT = Path(__file__).parents[2]
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
     ("text", "value"), [("10M", 10_000_000), ("1.5B", 1_500_000_000), ("82k", 82_000), ("10,000", 10_000), ("50 million", 50_000_000)]
 )
 def test_counts_are_read_as_people_write_them(text: str, value: int) -> None:
-    assert parse_count("--tokens", text) == value
+    assert read_number("--tokens", text) == value
 
 
 AS_TYPED = tomllib.loads(Path(__file__).with_name("as_typed.toml").read_text(encoding="utf-8"))

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tunemark.collector.commands.options import parse_count, row_length, software_of
+from tunemark.collector.commands.options import read_number, row_length, software_of
 from tunemark.collector.gate.check import Validation, validate_all
 from tunemark.collector.gate.read import SUBMISSIONS, find_records, read_valid, records_in
 from tunemark.collector.predict.estimate import Estimate, estimates, read_evidence
@@ -110,7 +110,7 @@ def recommend(
     facts = FactBase.of_root(root)
     card = any_model(facts, model)
     length = row_length(card) if sequence_length is None else sequence_length
-    size = parse_count("tokens", tokens) if isinstance(tokens, str) else tokens
+    size = read_number("tokens", tokens) if isinstance(tokens, str) else tokens
     question = Question(method, size, length, **({"startup_s": usual_startup_s(card)} | limits))
     evidence = read_evidence(root, facts)
     offers = read_offers(facts)

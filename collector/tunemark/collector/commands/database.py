@@ -1,4 +1,4 @@
-"""Commands of the database: `collect` loads files into it, `query` answers SQL, and `schema` shows the fields of records."""
+"""Commands of the database: `collect` loads files into it, and `query` answers SQL."""
 
 import csv
 import io
@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tunemark.collector.commands.options import Database, chosen, database_of, date_option, option
+from tunemark.collector.commands.options import Database, database_of, date_option, option
 from tunemark.collector.store.database import empty_database, open_database
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.files import project_root
@@ -188,25 +188,3 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - any value of DuckDB
     if not isinstance(value, Decimal):
         return value
     return int(value) if value == value.to_integral_value() and value.as_tuple().exponent == 0 else float(value)
-
-
-def schema(
-    *,
-    fields: Annotated[str, option("--fields", "Of `submission`, `published`, `source` or `converted`.", metavar="KIND")] = "submission",
-    as_json: AsJson = False,
-) -> None:
-    """Show the fields of a record, or with --json its JSON Schema, which the site publishes too.
-
-    Examples
-    --------
-    - `tunemark schema`
-    - `tunemark schema --fields published --json`
-    """
-    from tunemark.schema.records.reading import FILES, MODELS, field_reference, schema_files  # noqa: PLC0415 - all records; other commands need none
-
-    kinds = {name.removeprefix("tunemark.").partition("/")[0]: (file, MODELS[name]) for file, name in FILES.items()}
-    file, model = kinds[chosen("--fields", fields, kinds)]
-    if as_json:
-        typer.echo(schema_files()[file], nl=False)
-    else:
-        print_table(["field", "type", "meaning"], field_reference(model))

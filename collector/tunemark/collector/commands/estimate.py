@@ -97,7 +97,7 @@ def estimate(
     _refuse_unused(method_used, {"lora_rank": rank, **given}, epochs, usd_per_hour, sized=bool(samples or tokens))
     chosen_stack, level = ui.software_of(stack, software)
     fields_of_step: dict[str, Any] = {
-        "micro_batch": micro_batch and ui.parse_count("--micro-batch", micro_batch),
+        "micro_batch": micro_batch and ui.read_number("--micro-batch", micro_batch),
         "checkpointing": checkpointing and ui.chosen("--checkpointing", checkpointing, Checkpointing),
         "sharding": sharding,
         "lora_rank": rank,
@@ -189,7 +189,7 @@ def _property(name: str, text: str) -> Any:  # noqa: ANN401 - of the type of the
     if isinstance(default, bool):
         return ui.chosen(option, text, ("true", "false")) == "true"
     if isinstance(default, int):
-        return ui.parse_count(option, text)
+        return ui.read_number(option, text)
     if isinstance(default, float):
         try:
             return float(text)

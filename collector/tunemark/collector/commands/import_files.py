@@ -1,4 +1,4 @@
-"""The command `import`: results, logs of your own training, prices and release dates from other tools.
+"""The command `import`: results, logs of your own training and prices from other tools.
 
 A module of `tunemark.collector.importers` is an importer if it has a function of its own name: `wandb_runs(request)` in
 `wandb_runs.py` is `tunemark import wandb-runs`. Nothing else needs to be registered.
@@ -51,7 +51,7 @@ def import_files(
     out: Annotated[Path | None, option("--out", "File or folder to write to.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Import results, logs of your own training, prices and release dates from other tools.
+    """Import results, logs of your own training and prices from other tools.
 
     Nothing in a file is ever executed. What cannot be read is reported with its file and line, and never stops the rest.
 
@@ -63,10 +63,9 @@ def import_files(
     --------
     - `tunemark import log TRAINER_STATE.json --method lora`
     - `tunemark import log TRAIN.LOG CONFIG.yml`
-    - `tunemark import mlperf LOGS.tar.xz`
+    - `tunemark import mlperf LOGS`
     - `tunemark import table TABLES.md --map MAP.toml`
     - `tunemark import prices VMS.csv --set provider=lambda --set version=v8`
-    - `tunemark import releases TORCH.json --out data/known/pypi.toml`
     """
     given = {
         "model": model,

@@ -16,7 +16,7 @@ from tunemark.schema.facts.cards import APPLE, AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.names import memory_in, words_of
 from tunemark.schema.files import project_root
-from tunemark.schema.formats import seconds_of, tokens_in_row, whole_number
+from tunemark.schema.formats import tokens_in_row, whole_number
 from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.physics.stacks import STACKS
 from tunemark.schema.recommendation import LEVELS, Rate
@@ -183,7 +183,7 @@ def named_model(facts: FactBase, name: str) -> ModelCard:
 
 def row_length(card: ModelCard, text: str | None = None) -> int:
     """Return the tokens of a row by `--seq`, else the usual ones of the model."""
-    return card.usual_length if text is None else parse_length("--seq", text)
+    return card.usual_length if text is None else read_number("--seq", text, tokens_in_row)
 
 
 def job_tokens(tokens: str | None, samples: str | None, length: int, epochs: int) -> int | None:
@@ -192,29 +192,15 @@ def job_tokens(tokens: str | None, samples: str | None, length: int, epochs: int
         raise TunemarkError("--epochs", epochs, "must be 1 or more")
     if tokens is not None and samples is not None:
         raise TunemarkError("--samples", samples, "give the size of the data with either --tokens or --samples")
-    rows = None if samples is None else parse_count("--samples", samples) * length
+    rows = None if samples is None else read_number("--samples", samples) * length
     if rows is not None:
         say(f"tunemark: --samples: each counts as a full sequence of {length:,} tokens; if yours are shorter, give their --tokens")
-    size = rows if tokens is None else parse_count("--tokens", tokens)
+    size = rows if tokens is None else read_number("--tokens", tokens)
     return None if size is None else size * epochs
 
 
-def parse_count(option: str, text: str) -> int:
-    """Return a whole number of 1 or more from text such as `10000`, `82k`, `10M` or `1.5B`. Raises TunemarkError that names the option."""
-    return _read(option, text, whole_number)
-
-
-def parse_length(option: str, text: str) -> int:
-    """Return the tokens of a row from text such as `8192` or `8k`, which is the same. Raises TunemarkError that names the option."""
-    return _read(option, text, tokens_in_row)
-
-
-def parse_seconds(option: str, text: str) -> float:
-    """Return seconds from text such as `90s`, `30min`, `2h`, `2h30min` or `1.5d`. Raises TunemarkError that names the option."""
-    return _read(option, text, seconds_of)
-
-
-def _read(option: str, text: str, reader: Callable[[str], Read]) -> Read:
+def read_number(option: str, text: str, reader: Callable[[str], Read] = whole_number) -> Read:
+    """Return the number in a text such as `82k`, or what another reader of `formats` reads. Raises TunemarkError that names the option."""
     try:
         return reader(text)
     except ValueError as error:

@@ -117,7 +117,7 @@ def recommend(
         length,
         level,
         ui.chosen("--objective", objective, OBJECTIVES),
-        None if deadline is None else ui.parse_seconds("--deadline", deadline),
+        None if deadline is None else ui.read_number("--deadline", deadline, formats.seconds_of),
         None if budget is None else _amount("--budget", budget, money),
         _providers(ui.listed(provider), offers),
         tuple(ui.price_kind(word).value for word in kind or ("on_demand",)),
@@ -180,14 +180,14 @@ def recommend(
 
 
 def _startup_s(model: ModelCard, given: str) -> float:
-    return usual_startup_s(model) if not given else 0.0 if given == "0" else ui.parse_seconds("--set start_up", given)
+    return usual_startup_s(model) if not given else 0.0 if given == "0" else ui.read_number("--set start_up", given, formats.seconds_of)
 
 
 def _allowed(facts: FactBase, keys: Sequence[str], most_memory_gib: str) -> tuple[str, ...]:
     """Return the keys of the accelerators to choose from, by name and memory; empty for all."""
     if not most_memory_gib:
         return tuple(keys)
-    most = ui.parse_count("--set max_memory", most_memory_gib)
+    most = ui.read_number("--set max_memory", most_memory_gib)
     known = [card for card in facts.accelerators.values() if card.unit != "cpu" and (not keys or card.key in keys)]
     within = tuple(card.key for card in known if card.memory_gib and card.memory_gib <= most)
     if not within:
@@ -226,8 +226,6 @@ def _not_offered(
             continue
         if card.key not in rented:
             why = f"no provider of the price book rents {card.name}"
-        elif count is None and numbers:
-            continue
         else:
             others = sorted(_kinds_of(facts, card) - {"on-demand"})
             have = f" (they have {', '.join(map(str, numbers))})" if numbers else ""

@@ -105,7 +105,7 @@ def condition_problems(conditions: Conditions, facts: FactBase) -> Iterator[Prob
         printed, newest = conditions.framework[library.library], library.newest.major
         match = re.match(r"v?(\d+)\.\d", printed)
         if match and int(match[1]) > newest + AHEAD:
-            fix = f"{newest} is the newest major version known on {library.read_on}; correct it, or run `tunemark import releases`"
+            fix = f"{newest} is the newest major version known on {library.read_on}; correct it, or add its day to data/known/pypi.toml"
             yield Problem(f"conditions.framework.{library.library}", repr(printed), fix)
 
 

@@ -1,24 +1,16 @@
-"""Input and output of the importers: files, archives read in memory, and problems with their file and line."""
+"""Input and output of the importers: files, and problems with their file and line."""
 
-import lzma
 import sys
-import tarfile
-import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 from pydantic import ValidationError
 
 from tunemark.collector.commands.options import OPTIONS as SHARED
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.files import write_atomically
-from tunemark.schema.formats import MIB
 
-LARGEST_MEMBER = 64 * MIB
-"""Bytes of a file in an archive; the largest log of three MLPerf rounds has 1.5 MB."""
-NAME_ONE = "name a .tar.xz of result logs, or the folder it was unpacked to"
 OPTIONS = SHARED | {"devices": "--devices", "micro_batch": "--micro-batch", "map": "--map"}
 """Setting with an option of its own -> the option as typed."""
 
@@ -86,9 +78,6 @@ def first_error(error: ValidationError) -> str:
     return ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, "))))
 
 
-# Single files --------------------------------------------------------------------------------------
-
-
 def read_bytes(file: Path) -> bytes:
     """Return the content of a file; raises TunemarkError when it cannot be read."""
     try:
@@ -117,39 +106,3 @@ def write_changed(path: Path, content: bytes) -> bool:
         return False
     write_out(path, content)
     return True
-
-
-# Archives and folders ------------------------------------------------------------------------------
-
-
-class Member(NamedTuple):
-    """A file in an archive or folder."""
-
-    name: str
-    """Path in it, with forward slashes."""
-    content: bytes
-
-
-def members(source: Path) -> Iterator[Member]:
-    """Yield the files of a tar archive (plain, gz, bz2 or xz) or of a folder; links and devices are passed over.
-
-    Nothing is extracted to disk. Raises TunemarkError when the file does not exist, is not a whole archive, or has a larger file.
-    """
-    if source.is_dir():
-        for path in sorted(source.rglob("*")):
-            if path.is_file() and not path.is_symlink():
-                yield Member(path.relative_to(source).as_posix(), path.read_bytes())
-        return
-    if not source.is_file():
-        raise TunemarkError(str(source), "", f"no such file or folder; {NAME_ONE}")
-    try:
-        # A stream reads the archive once from front to back and holds one file at a time.
-        with tarfile.open(source, "r|*") as archive:
-            for entry in archive:
-                if entry.isreg() and entry.size > LARGEST_MEMBER:
-                    raise TunemarkError(str(source), entry.name, f"has {entry.size:,} bytes, more than {LARGEST_MEMBER:,}")
-                file = archive.extractfile(entry) if entry.isreg() else None
-                if file is not None:
-                    yield Member(entry.name, file.read())
-    except (tarfile.TarError, EOFError, OSError, lzma.LZMAError, zlib.error) as error:
-        raise TunemarkError(str(source), "", f"not a whole tar archive ({error}); {NAME_ONE}") from error

@@ -1,6 +1,6 @@
 """The log of a person's own training against the collection: its figures, utilisation, audit and prediction.
 
-Formats of logs are trainer_state.json, folders of LLaMA-Factory, logs of torchtune and of TunemarkCallback, and exports of Weights & Biases;
+Formats of logs are trainer_state.json, logs of torchtune and of TunemarkCallback, and exports of Weights & Biases;
 configurations of trainers state conditions. A format turns its files into entries, and `gather` reads all entries with a table of columns.
 Everything else is read as the text that a trainer prints. Nothing in a log is ever executed, and a line that cannot be read never stops the rest.
 """
@@ -19,13 +19,12 @@ from typing import Any
 import typer
 import yaml
 
-from tunemark.collector.audit.interval import duration
 from tunemark.collector.audit.load import audited_record, load_evidence
 from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.audit.rule import Finding, audit, select
 from tunemark.collector.commands.audit import print_finding
 from tunemark.collector.commands.options import named_accelerators, named_as, named_model
-from tunemark.collector.importers.import_io import LogProblem, Request, option_of, read_text, write_out
+from tunemark.collector.importers.import_io import Request, option_of, read_text, write_out
 from tunemark.collector.importers.own_log import (
     COLUMNS,
     FINAL,
@@ -35,12 +34,11 @@ from tunemark.collector.importers.own_log import (
     Entry,
     OwnLog,
     Stated,
-    devices_of,
     gather,
     read_printed_log,
     record_of,
 )
-from tunemark.collector.predict.calibration_rows import Derivation, calibrate
+from tunemark.collector.predict.calibration_rows import calibrate
 from tunemark.collector.predict.estimate import unseen
 from tunemark.collector.predict.fit import Observed, fit, without_copies
 from tunemark.schema import formats
@@ -55,8 +53,6 @@ from tunemark.schema.throughput import Combination
 from tunemark.schema.vocabulary import SoftwareLevel
 from tunemark.terminal import print_json, print_table, say
 
-OWN_SOURCE = "999"
-"""Source of a record that is no part of a document."""
 GIVEN = ("samples_per_s", "step_time_s")
 """Figures of the log that need no derivation."""
 
@@ -64,7 +60,7 @@ GIVEN = ("samples_per_s", "step_time_s")
 def log(request: Request) -> None:
     """Read the log of a training, and compare it with the collection: figures, utilisation, audit, prediction.
 
-    Reads `trainer_state.json` of the Hugging Face Trainer and of TRL, output folders of LLaMA-Factory, logs of torchtune, histories exported
+    Reads `trainer_state.json` of the Hugging Face Trainer, of TRL and of LLaMA-Factory, or the folder with it, logs of torchtune, histories exported
     from Weights & Biases (CSV or JSON lines), and the text that a trainer prints; `-` is standard input. A second file may be
     the configuration (YAML) of axolotl or LLaMA-Factory, which states the conditions. A setting counts more than a condition in the log.
     A record is written only with `--out`, such as `run.json`.
@@ -75,7 +71,6 @@ def log(request: Request) -> None:
         if count not in {None, given.setdefault("devices", count or 1)}:
             raise TunemarkError("--devices", given["devices"], f"differs from {count} in the name of the accelerator; give one of them")
         given["accelerator"] = card.key
-    devices_of(given, facts)
     if "model" in given:
         with named_as(option_of("model")):
             model = named_model(facts, given["model"])
@@ -84,34 +79,29 @@ def log(request: Request) -> None:
     logs = [file for file in request.files if file not in configurations]
     if len(logs) != 1 or len(configurations) > 1:
         raise TunemarkError("FILE", ", ".join(map(str, request.files)), "give one log, and at most one configuration (YAML) of its trainer")
-    trainings = read_log(logs[0], *configurations)
-    answers = [_answer(each, given, facts, f"{OWN_SOURCE}-{number:03d}") for number, each in enumerate(trainings, start=1)]
-    for problem in trainings[0].problems:
+    training = read_log(logs[0], *configurations)
+    result, answer = _answer(training, given, facts)
+    for problem in training.problems:
         say(str(problem))
-    unused = sorted({name for each in trainings for name in each.unused})
-    if unused:
-        say(f"{trainings[0].file}: not used: {', '.join(unused)}")
     if request.out is not None:
-        _write(request.out, [result for result, _ in answers])
+        _write(request.out, result)
     if request.as_json:
-        print_json([answer for _, answer in answers])
+        print_json(answer)
     else:
-        for answer in answers:
-            _print(*answer)
-    raise typer.Exit(Exit.OK if all(problem.noted for problem in trainings[0].problems) else Exit.INVALID)
+        _print(result, answer)
+    raise typer.Exit(Exit.OK if all(problem.noted for problem in training.problems) else Exit.INVALID)
 
 
-def _answer(training: OwnLog, given: Stated, facts: FactBase, result_id: str) -> tuple[PublishedResult | None, dict[str, Any]]:
+def _answer(training: OwnLog, given: Stated, facts: FactBase) -> tuple[PublishedResult | None, dict[str, Any]]:
     """Return the record of a training and what the collection says about it, as data; without a method, its figures alone."""
     stated, result, judged = training.stated | given, None, dict[str, Any]()
     if "method" in stated:
-        result = record_of(training, given, facts, result_id)
+        result = record_of(training, given, facts)
         judged = judge(result, stated.get("software", "plain"), facts)
     answer: dict[str, Any] = {
         "title": f"{training.trainer}, {training.file}",
         "figures": {name: claim.model_dump(mode="json") for name, claim in (result or training).claims.items()},
         "losses": training.losses,
-        "not_used": sorted(training.unused),
         "problems": [asdict(problem) for problem in training.problems],
     }
     return result, answer | ({"record": result.model_dump(mode="json")} if result else {}) | judged
@@ -129,9 +119,8 @@ def judge(result: PublishedResult, level: SoftwareLevel, facts: FactBase) -> dic
     findings = audit(evidence)
     calibration = calibrate(facts.root.parent, facts, evidence, findings)
     observed = calibration.by_result
-    derivation = Derivation(observed, calibration.refused, evidence, findings)
     stated = {name: result.claims[name].value for name in GIVEN if name in result.claims}
-    figures = {name: figure for name, figure in derivation.figures(evidence.by_id[result.id]).items() if name not in stated}
+    figures = {name: figure for name, figure in calibration.figures(evidence.by_id[result.id]).items() if name not in stated}
     derived = {name: {"value": value, "calculation": calculation} for name, (value, calculation) in figures.items()}
     config, prediction = _combination(result, observed.get(result.id), level, facts), dict[str, Any](software=level)
     judged: dict[str, Any] = {"derived": derived, "findings": [asdict(finding) for finding in select(findings, records=[result.id])]}
@@ -164,14 +153,12 @@ def _combination(result: PublishedResult, observed: Observed | None, level: Soft
 # Output -----------------------------------------------------------------------------------------------
 
 
-def _write(out: Path, results: list[PublishedResult | None]) -> None:
-    if results[0] is None:
+def _write(out: Path, result: PublishedResult | None) -> None:
+    if result is None:
         raise TunemarkError("--method", "", "a record needs the fine-tuning method: full, lora, qlora or peft")
-    if len(results) > 1:
-        raise TunemarkError("--out", str(out), f"the log has {len(results)} trainings; keep the lines of one")
     if out.exists():
         raise TunemarkError("--out", str(out), "already exists; use another name, or remove it first")
-    write_out(out, canonical_json(results[0]))
+    write_out(out, canonical_json(result))
     say(f"wrote {out}; `tunemark audit {out}` checks it")
 
 
@@ -216,32 +203,32 @@ def _print_prediction(prediction: Mapping[str, Any]) -> None:
 # Formats -------------------------------------------------------------------------------------------
 
 
-def read_log(path: Path, configuration: Path | None = None) -> list[OwnLog]:
-    """Return the trainings of a file, a folder or standard input (`-`), in order; a configuration of the trainer states their conditions.
+def read_log(path: Path, configuration: Path | None = None) -> OwnLog:
+    """Return the training of a file, a folder or standard input (`-`); a configuration of the trainer states its conditions.
 
     Raises TunemarkError with exit code 3 if nothing of a training is in it.
     """
-    trainings = _trainings(path)
-    if configuration is not None:
-        given = _content(configuration, "YAML", yaml.safe_load)
-        for log in trainings:
-            _add_conditions(log, given, str(configuration))
-    return trainings
-
-
-def _trainings(path: Path) -> list[OwnLog]:
     if path.is_dir():
-        return [_llama_factory(path)]
+        # An output folder of a Trainer; LLaMA-Factory keeps its arguments there.
+        configuration = configuration or next((path / name for name in ARGUMENTS if (path / name).is_file()), None)
+        path /= STATE
+    log = _training(path)
+    if configuration is not None:
+        _add_conditions(log, _content(configuration, "YAML", yaml.safe_load), str(configuration))
+    return log
+
+
+def _training(path: Path) -> OwnLog:
     text = read_text(str(path)).removeprefix("\ufeff")
     first = text.lstrip().partition("\n")[0]
     if path.suffix == ".csv" or (first.startswith("{") and (f'"{TIME}"' in text or f'"{TRAINED}"' in text)):
-        return [_history(path, text)]
+        return _history(path, text)
     if path.suffix == ".json":
         log = OwnLog(str(path), trainer="Hugging Face Trainer")
         _add_state(log, path)
-        return [log]
+        return log
     if any(TORCHTUNE_LINE.fullmatch(line.strip()) for line in text.splitlines()):
-        return [_torchtune(path, text)]
+        return _torchtune(path, text)
     return read_printed_log(text, "standard input" if str(path) == "-" else str(path))
 
 
@@ -254,7 +241,7 @@ def _content(path: Path, kind: str, load: Callable[[str], Any]) -> dict[str, Any
     return content if isinstance(content, dict) else {}
 
 
-def _json_lines(log: OwnLog, path: Path, text: str) -> Iterator[Entry]:
+def _json_lines(log: OwnLog, text: str) -> Iterator[Entry]:
     """Yield the objects of JSON lines; a line that is no object is a problem."""
     for number, line in enumerate(text.splitlines(), start=1):
         try:
@@ -264,12 +251,12 @@ def _json_lines(log: OwnLog, path: Path, text: str) -> Iterator[Entry]:
         if isinstance(row, dict):
             yield Entry(row, number)
         else:
-            log.problems.append(LogProblem(str(path), number, "not a JSON object; left out"))
+            log.problem(number, "not a JSON object; left out")
 
 
 # trainer_state.json of the HF Trainer, and of trainers built on it ------------------------------------
 
-STATE = "trainer_state.json"
+STATE, ARGUMENTS = "trainer_state.json", ("training_args.yaml", "training_args.yml", "config.yaml")
 SPEED = {name for name in TRAINER if name.startswith("train_") and name != "train_loss"}
 """Figures of speed: they are taken from one entry of the log, since intermediate entries have those of their moment."""
 TOKENS = {name for name, column in TRAINER.items() if column.quantity == "tokens"}
@@ -298,47 +285,6 @@ def _add_state(log: OwnLog, path: Path) -> None:
     gather(log, map(Entry, entries), TRAINER, ("loss",))
     if isinstance(batch, int) and batch > 0:
         log.stated["micro_batch"] = batch
-
-
-# Output folders of LLaMA-Factory ----------------------------------------------------------------------
-
-RESULTS, STEPS = "all_results.json", "trainer_log.jsonl"
-ARGUMENTS = ("training_args.yaml", "training_args.yml", "config.yaml")
-
-
-def _llama_factory(path: Path) -> OwnLog:
-    """Return the training of an output folder: its state, its results and its log of steps; its arguments state conditions."""
-    log = OwnLog(str(path), trainer="LLaMA-Factory")
-    state, results, steps = path / STATE, path / RESULTS, path / STEPS
-    if not any(file.is_file() for file in (state, results, steps)):
-        raise TunemarkError(str(path), "", f"has neither {STATE} nor {RESULTS} nor {STEPS}", exit_code=Exit.INVALID)
-    if state.is_file():
-        _add_state(log, state)
-        log.trainer = "LLaMA-Factory" if steps.is_file() else "Hugging Face Trainer"
-    if results.is_file():
-        gather(log, [Entry(_content(results, "JSON", json.loads))], TRAINER | COLUMNS["state"])
-        log.finished = "train_time_s" in log.claims
-        log.notes = [] if log.finished else log.notes
-    if steps.is_file():
-        _add_steps(log, steps)
-    arguments = next((path / name for name in ARGUMENTS if (path / name).is_file()), None)
-    if arguments is not None:
-        _add_conditions(log, _content(arguments, "YAML", yaml.safe_load), str(arguments))
-    return log
-
-
-def _add_steps(log: OwnLog, path: Path) -> None:
-    """Add tokens, time and memory of the log of steps, where other files lack them."""
-    lines = _json_lines(log, path, read_text(str(path)))
-    entries = [entry for entry in lines if not {"eval_loss", "predict_loss"} & entry.values.keys()]
-    gather(log, entries, COLUMNS["steps"], () if log.losses else ("loss",))
-    last = entries[-1].values if entries else {}
-    elapsed, planned = last.get("elapsed_time"), last.get("total_steps")
-    if "train_time_s" not in log.claims and isinstance(elapsed, str) and (seconds := duration(elapsed)) is not None:
-        log.claim("train_time_s", seconds, printed=f"{seconds:g}", note=f"Printed as {elapsed}, in whole seconds.")
-    if "steps" in log.claims and isinstance(planned, int) and planned > log.claims["steps"].value:
-        log.claim("total_steps", planned)
-        log.finished = False
 
 
 # Configurations of trainers ---------------------------------------------------------------------------
@@ -424,7 +370,7 @@ Point = tuple[float, float, float | None]
 def _history(path: Path, text: str) -> OwnLog:
     """Return the training of a history: the work between two logged rows over the time between them, without the first ten steps."""
     log = OwnLog(str(path), trainer="Weights & Biases")
-    rows = _json_lines(log, path, text) if text.lstrip().startswith("{") else _csv_rows(log, text)
+    rows = _json_lines(log, text) if text.lstrip().startswith("{") else _csv_rows(log, text)
     entries = [Entry({name: value for name, value in row.items() if value not in (None, "")}, line) for row, line in rows]
     conditions = [given for entry in entries if isinstance(given := entry.values.get("conditions"), dict)]
     if conditions:

@@ -18,8 +18,9 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
-from tunemark.collector.importers.import_io import Log, LogProblem, Member, Request, first_error, members, printable, write_changed
-from tunemark.schema.errors import Exit
+from tunemark.collector.importers.import_io import Log, LogProblem, Request, first_error, printable, write_changed
+from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import counted
@@ -100,7 +101,7 @@ def count(value: object) -> int | None:
 
 @dataclass(slots=True)
 class MlperfRunLog(Log):
-    """The contents of one log; its file is a path in the archive."""
+    """The contents of one log; its file is a path in the folder."""
 
     run: ConvertedRun | None = None
     """Null when it is not the log of a run."""
@@ -272,10 +273,10 @@ Place = tuple[str, str, str]
 
 
 def mlperf(request: Request) -> None:
-    """Convert MLPerf Training logs of llama2_70b_lora, from tar archives or their folders: one file per entry, `<round>/<id>.json`.
+    """Convert MLPerf Training logs of llama2_70b_lora in folders: one file per entry, `<round>/<id>.json`.
 
-    Nothing in an archive is extracted. Raw values of each run are kept; statistics are computed when they are shown. The results are an
-    unofficial conversion, not verified by MLCommons Association.
+    Raw values of each run are kept; statistics are computed when they are shown. The results are an unofficial conversion, not verified by
+    MLCommons Association.
     """
     request.known(())
     root = project_root()
@@ -303,7 +304,7 @@ def mlperf(request: Request) -> None:
 
 @dataclass(slots=True)
 class Entries:
-    """The contents of archives."""
+    """The contents of folders."""
 
     results: list[ConvertedResult] = field(default_factory=list)
     """By round, submitter and system."""
@@ -332,20 +333,23 @@ class _Found:
 
 
 def read_entries(sources: Sequence[Path], facts: FactBase) -> Entries:
-    """Return all entries of the benchmark in archives or folders; an entry may be spread over several.
-
-    Each source is a tar archive of result folders, or the folder it was unpacked to.
-    """
+    """Return all entries of the benchmark in folders; an entry may be spread over several."""
     entries, found, seen = Entries(), dict[Place, _Found](), set[str]()
-    for member in (member for source in sources for member in members(source)):
-        place = PLACE.fullmatch(member.name)
-        if member.name in seen:
-            entries.problem(member.name, "is there already; the first one counts", noted=True)
-        elif place:
+    for source in sources:
+        if not source.is_dir():
+            raise TunemarkError(str(source), "", f"no such folder; {EXPECTED}")
+        for path in sorted(source.rglob("*")):
+            name = path.relative_to(source).as_posix()
+            place = PLACE.fullmatch(name)
+            if place is None or path.is_symlink() or not path.is_file():
+                continue
+            if name in seen:
+                entries.problem(name, "is there already; the first one counts", noted=True)
+                continue
             key = place["round"], place["submitter"], place["description"] or place["system"]
-            _add(found.setdefault(key, _Found()), place, member, entries)
+            _add(found.setdefault(key, _Found()), place, path.read_bytes(), entries)
             entries.logs += bool(place["log"])
-        seen.add(member.name)
+            seen.add(name)
     by_id: dict[str, ConvertedResult] = {}
     for key in sorted(key for key, files in found.items() if files.logs):
         entries.problems.extend(problem for log in found[key].logs for problem in log.problems)
@@ -361,25 +365,26 @@ def read_entries(sources: Sequence[Path], facts: FactBase) -> Entries:
     return entries
 
 
-def _add(files: _Found, place: re.Match[str], member: Member, entries: Entries) -> None:
+def _add(files: _Found, place: re.Match[str], text: bytes, entries: Entries) -> None:
+    name = place[0]
     if place["log"]:
-        files.logs.append(read_run(member.name, member.content))
+        files.logs.append(read_run(name, text))
         return
     if place["meter"]:
-        files.power.setdefault(place["run"], []).append(read_power(place["meter"], member.name, member.content, entries.problems))
+        files.power.setdefault(place["run"], []).append(read_power(place["meter"], name, text, entries.problems))
         return
     try:
-        content = json.loads(member.content)
+        content = json.loads(text)
     except (ValueError, RecursionError):
         content = None
     if not isinstance(content, dict):
-        entries.problem(member.name, "is not a JSON object; left out")
+        entries.problem(name, "is not a JSON object; left out")
     elif place["description"]:
-        files.description, files.raw = member.name, content
+        files.description, files.raw = name, content
     elif (factor := finite(content.get("scaling_factor"))) is not None and 1 <= factor < LARGEST_SCALING:
         files.scaling = factor
     else:
-        entries.problem(member.name, f"scaling_factor is not a number from 1 to {LARGEST_SCALING}; the score is left unscaled")
+        entries.problem(name, f"scaling_factor is not a number from 1 to {LARGEST_SCALING}; the score is left unscaled")
 
 
 def entry_id(key: Place) -> str:
@@ -402,6 +407,7 @@ def _entry(key: Place, files: _Found, entries: Entries, facts: FactBase) -> Conv
     if not files.description:
         entries.problem(folder, f"has no system description systems/{key[2]}.json; machine unknown")
     system = system_of(files.description, files.raw, key[2], entries)
+    card = facts.recognise_accelerator(system.accelerator_printed) if system.accelerator_printed else None
     settings, stated = agreed(with_run, notes), POWER_PLACE.search(key[1])
     target, runs = finite(settings.get("target_accuracy")), []
     for log, run in ((log, log.run) for log in with_run if log.run is not None):
@@ -418,20 +424,19 @@ def _entry(key: Place, files: _Found, entries: Entries, facts: FactBase) -> Conv
             submitter=printable(key[1]),
             folder=printable(folder),
             system=system,
-            conditions=conditions_of(system, settings, software_of(files.raw), facts),
+            conditions=conditions_of(system, settings, software_of(files.raw), card),
             target_eval_loss=MLPERF_TARGET_EVAL_LOSS if target is None else target,
             runs=tuple(runs),
             scaling_factor=files.scaling,
-            notes=(*notes, *_memory_contradiction(system, facts)),
+            notes=(*notes, *_memory_contradiction(system, card)),
         )
     except ValidationError as error:
         entries.problem(folder, f"{first_error(error)}; the entry is left out")
         return None
 
 
-def _memory_contradiction(system: ConvertedSystem, facts: FactBase) -> Iterator[str]:
+def _memory_contradiction(system: ConvertedSystem, card: AcceleratorCard | None) -> Iterator[str]:
     """Yield a note if the description gives another memory than the card: such fields are copied between systems."""
-    card = facts.recognise_accelerator(system.accelerator_printed) if system.accelerator_printed else None
     size = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(GB|GiB|G|MiB)", system.accelerator_memory_printed or "")
     if card is None or card.memory_gib is None or not size:
         return
@@ -449,13 +454,7 @@ def _natural(file: str) -> tuple[int, str]:
 # Conditions: stated by the logs, or fixed by the rules of the benchmark ----------------------------
 
 
-def accelerator_key(spelling: str, facts: FactBase) -> str | None:
-    """Return the card of an accelerator by a submitter's name for it, or None if there is none."""
-    card = facts.recognise_accelerator(" ".join(spelling.split()))
-    return None if card is None else card.key
-
-
-def conditions_of(system: ConvertedSystem, settings: dict[str, Any], software: dict[str, str], facts: FactBase) -> Conditions:
+def conditions_of(system: ConvertedSystem, settings: dict[str, Any], software: dict[str, str], card: AcceleratorCard | None) -> Conditions:
     """Return the conditions of an entry, from its logs, its system description and the rules of the benchmark."""
 
     def plain(value: float) -> Scalar:
@@ -466,7 +465,7 @@ def conditions_of(system: ConvertedSystem, settings: dict[str, Any], software: d
     assumed, no_target = fixed.pop("assumed"), finite(settings.get("target_accuracy")) is None
     return Conditions(
         **fixed,
-        accelerator=accelerator_key(system.accelerator_printed, facts) if system.accelerator_printed else None,
+        accelerator=card and card.key,
         accelerator_count=system.nodes * system.accelerators_per_node if system.nodes and system.accelerators_per_node else None,
         gradient_accumulation=count(settings.get("gradient_accumulation_steps")) or None,
         global_batch=count(settings.get("global_batch_size")) or None,

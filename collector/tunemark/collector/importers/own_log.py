@@ -1,9 +1,8 @@
 """The figures of a person's own training as a log states them, the text that trainers print, and the record that is made of them.
 
-Nothing in a log is ever evaluated: a printed dictionary is parsed as Python literals, everything else with regular expressions.
+Nothing in a log is ever evaluated: everything that is printed is read with regular expressions.
 """
 
-import ast
 import math
 import re
 import tomllib
@@ -14,18 +13,21 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from tunemark.collector.audit.interval import duration, half_digit
-from tunemark.collector.commands.options import chosen, named_as, parse_count, parse_length
-from tunemark.collector.importers.import_io import Log, LogProblem, option_of
+from tunemark.collector.commands.options import chosen, read_number
+from tunemark.collector.importers.import_io import Log, option_of
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.any_model import SIZE
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.names import product_of
+from tunemark.schema.formats import tokens_in_row
 from tunemark.schema.physics.memory_states import SHARDED
 from tunemark.schema.records.published import Claim, Conditions, Origin, PublishedResult, Scalar
 from tunemark.schema.vocabulary import Checkpointing, Method, Padding, PublishedStatus, SoftwareLevel
 
 LOSSES = 10
 """Most logged losses that the loss at the start and at the end is the mean of: a quarter of all, if that is less."""
+OWN_SOURCE = "999"
+"""Source of a record that is no part of a document."""
 FULL_ROWS = "Rows are full, so tokens follow from rows and their length."
 RESUMED = "A resumed training: its tokens and steps give no rate."
 """The Trainer times one session, and counts the steps and tokens of all of them."""
@@ -50,15 +52,14 @@ SETTINGS: dict[str, Callable[[str, str], Any]] = {
     "model": _model,
     "method": partial(chosen, known=Method),
     "accelerator": lambda _, text: text,
-    "devices": parse_count,
-    "instance": lambda _, text: text,
-    "micro_batch": parse_count,
-    "gradient_accumulation": parse_count,
-    "sequence_length": parse_length,
+    "devices": read_number,
+    "micro_batch": read_number,
+    "gradient_accumulation": read_number,
+    "sequence_length": partial(read_number, reader=tokens_in_row),
     "packing": lambda option, text: chosen(option, text, ("true", "false")) == "true",
     "padding": partial(chosen, known=Padding),
     "precision": lambda _, text: text,
-    "rank": parse_count,
+    "rank": read_number,
     "checkpointing": partial(chosen, known=Checkpointing),
     "sharding": partial(chosen, known=SHARDED),
     "software": partial(chosen, known=get_args(SoftwareLevel)),
@@ -86,8 +87,6 @@ class OwnLog(Log):
     out_of_memory: int | None = None
     """Line of an out-of-memory error."""
     notes: list[str] = field(default_factory=list)
-    unused: set[str] = field(default_factory=set)
-    """Names in the log without a meaning here."""
 
     def claim(self, quantity: str, value: float, *, printed: str | None = None, note: str | None = None) -> None:
         """Add a figure. Negative amounts are a problem; a loss may have any sign."""
@@ -99,7 +98,7 @@ class OwnLog(Log):
     def number(self, name: str, value: object, line: int | None) -> float | None:
         """Return a figure of the log as a finite number; anything else is None and a problem. A loss that is not finite means that the training diverged."""
         try:
-            number = None if isinstance(value, bool) else _float(value)
+            number = None if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
         except (TypeError, ValueError, OverflowError):
             number = None
         if number is not None and math.isfinite(number):
@@ -109,14 +108,6 @@ class OwnLog(Log):
         else:
             self.problem(line, f"{name} is {str(value)[:40]!r}, not a finite number; left out")
         return None
-
-
-def _float(value: Any) -> float:  # noqa: ANN401 - any value of a log
-    """Return a number. The Trainer's table prints times as a clock and operations in GF, units of 2^30."""
-    if isinstance(value, str) and value.endswith("GF"):
-        return float(value[:-2]) * 2**30
-    seconds = duration(value) if isinstance(value, str) and ":" in value else None
-    return float(value) if seconds is None else seconds
 
 
 class Entry(NamedTuple):
@@ -143,14 +134,13 @@ COLUMNS = {name: {printed: Column(**column) for printed, column in columns.items
 
 
 def gather(log: OwnLog, entries: Iterable[Entry], columns: Mapping[str, Column], losses: Collection[str] = ()) -> dict[str, list[float]]:
-    """Add the figures of entries, and return their numbers by name. Names without a meaning are listed as unused, and known figures are kept.
+    """Add the figures of entries, and return their numbers by name. Known figures are kept.
 
     Zero is a loss or an accuracy; of other figures it means that nothing was counted.
     """
     found: dict[str, list[float]] = {}
     last: dict[str, Any] = {}
     for values, line in entries:
-        log.unused |= {name for name in values if name not in losses and name not in columns and name not in FORMATS["bookkeeping"]}
         for name, value in values.items():
             if (name in losses or name in columns) and (number := log.number(name, value, line)) is not None:
                 (log.losses if name in losses else found.setdefault(name, [])).append(number)
@@ -166,7 +156,7 @@ def gather(log: OwnLog, entries: Iterable[Entry], columns: Mapping[str, Column],
     return found
 
 
-def record_of(log: OwnLog, given: Stated, facts: FactBase, result_id: str) -> PublishedResult:
+def record_of(log: OwnLog, given: Stated, facts: FactBase) -> PublishedResult:
     """Return the record of a training with a stated method. Options count more than the files of the log; contradictions are noted.
 
     Raises TunemarkError for an unknown card.
@@ -185,11 +175,11 @@ def record_of(log: OwnLog, given: Stated, facts: FactBase, result_id: str) -> Pu
     elif not log.finished:
         status, reason = PublishedStatus.PARTIAL, ["The log does not contain the end of the training."]
     return PublishedResult(
-        id=result_id,
-        source=result_id[:3],
+        id=f"{OWN_SOURCE}-001",
+        source=OWN_SOURCE,
         section=f"Log of {log.trainer}",
         origin=Origin(kind="document"),
-        labels={name: stated[name] for name in ("model", "accelerator", "instance") if name in stated},
+        labels={name: stated[name] for name in ("model", "accelerator") if name in stated},
         conditions=conditions,
         claims=dict(sorted(log.claims.items())),
         status=status,
@@ -208,14 +198,12 @@ def _conditions(log: OwnLog, stated: Stated, given: Stated, facts: FactBase) -> 
         settings["gradient_checkpointing"] = "selective" if recomputed == Checkpointing.SELECTIVE else recomputed == Checkpointing.FULL
     # Without a statement rows need not be full: the collators of these trainers pad to the longest row of a batch.
     dynamic = "padding" not in stated and not stated.get("packing")
-    accelerator, instance = devices_of(stated, facts)
     named = ("method", "micro_batch", "gradient_accumulation", "sequence_length", "packing", "precision", "dataset")
     return Conditions(
         **{name: stated[name] for name in named if name in stated},
         model=_model_key(log, stated, facts),
-        accelerator=accelerator,
+        accelerator=accelerator_of(stated, facts),
         accelerator_count=stated.get("devices"),
-        instance=instance,
         padding=Padding.DYNAMIC if dynamic else stated.get("padding"),
         settings=settings,
         from_repository=tuple(f"{name}, from the log" for name in SETTINGS if name in log.stated and name not in given),
@@ -226,19 +214,9 @@ def _conditions(log: OwnLog, stated: Stated, given: Stated, facts: FactBase) -> 
     )
 
 
-def devices_of(stated: Stated, facts: FactBase) -> tuple[str | None, str | None]:
-    """Return the accelerator card and the instance; raises TunemarkError for an unknown name, or an instance without the accelerator."""
-    accelerator = instance = None
-    if "accelerator" in stated:
-        accelerator = product_of(facts.accelerator(stated["accelerator"], option_of("accelerator")))
-    if "instance" in stated:
-        with named_as(option_of("instance")):
-            instance = facts.instance(stated["instance"])
-    installed = {row.accelerator for row in facts.prices if row.instance == instance}
-    if accelerator and installed and accelerator not in installed:
-        fix = f"an instance {instance} has {' or '.join(sorted(installed))}"
-        raise TunemarkError(option_of("accelerator"), stated["accelerator"], fix)
-    return accelerator, instance
+def accelerator_of(stated: Stated, facts: FactBase) -> str | None:
+    """Return the card of the accelerator; raises TunemarkError for an unknown name."""
+    return product_of(facts.accelerator(stated["accelerator"], option_of("accelerator"))) if "accelerator" in stated else None
 
 
 def _model_key(log: OwnLog, stated: Stated, facts: FactBase) -> str | None:
@@ -298,7 +276,7 @@ def contradictions(claims: Mapping[str, Claim]) -> Iterator[str]:
 
 LONGEST_LINE = 100_000
 """Characters of a line that are read; a trainer prints none above."""
-NOTHING = "contains neither a final dictionary of a Trainer ({'train_runtime': ...}) nor its table, a progress bar or the output of `time`"
+NOTHING = "contains neither a final dictionary of a Trainer ({'train_runtime': ...}) nor a progress bar or the output of `time`"
 TRAINER = COLUMNS["trainer"]
 OPTIMIZER_STEP = "An optimizer step: steps times this figure is the training time."
 FINAL = "train_runtime"
@@ -308,11 +286,11 @@ ANSI = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
 BAR = re.compile(
     r"(?P<done>\d{1,12})/(?P<total>\d{1,12}) \[(?P<elapsed>(?:\d{1,6}:)?\d{1,6}:\d{2})<[\d:?]{1,20}, +(?P<rate>(?P<number>\d{1,12}(?:\.\d{1,12})?)(?P<unit>s/it|it/s))"
 )
-DICTIONARY = re.compile(r"""\{\s*['"][A-Za-z_]""")
+DICTIONARY = re.compile(r"""\{\s*['"][A-Za-z_][^{}]*\}""")
+PAIR = re.compile(r"""['"](?P<name>[A-Za-z_]\w*)['"]\s*:\s*['"]?(?P<value>[^'",{}]*)""")
+"""A key of a dictionary of Python or JSON, and its value as printed."""
 TIME = re.compile(r"(?P<name>real|user|sys)\s+(?P<time>(?:(?:\d{1,6}h)?\d{1,9}m)?\d{1,9}(?:\.\d{1,9})?s?)")
 """Output of bash (`real 1m2.5s`) and of `time -p` (`real 62.50`)."""
-HEADING = re.compile(r"\*{3,}\s*(?P<part>\w+) metrics\s*\*{3,}")
-TABLE_LINE = re.compile(r"(?P<key>[a-z]\w{2,80})\s+=\s+(?P<value>(?:\d{1,6} days?, )?\S{1,40})")
 OUT_OF_MEMORY = re.compile(
     r"(?:CUDA|HIP|XPU|MPS backend) out of memory|OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED|RESOURCE_EXHAUSTED|Failed to allocate .{0,80}memory on device"
 )
@@ -324,121 +302,65 @@ def elapsed_s(bar: re.Match[str]) -> float:
 
 
 @dataclass(slots=True)
-class _Part:
-    """What a log prints of one training."""
+class _Printed:
+    """What a log has printed of its training so far."""
 
+    log: OwnLog
     entries: list[Entry] = field(default_factory=list)
-    table: dict[str, str] = field(default_factory=dict)
-    """Values of the Trainer's tables as printed, by key."""
     bar: re.Match[str] | None = None
     times: dict[str, Claim] = field(default_factory=dict)
-    out_of_memory: int | None = None
-
-    @property
-    def finished(self) -> bool:
-        """True once the final dictionary or table was printed."""
-        return FINAL in self.table or any(FINAL in entry.values for entry in self.entries)
-
-    def add_bar(self, bar: re.Match[str]) -> None:
-        """Keep the last state of the progress bar. That of an evaluation shows less time than the one around it."""
-        if self.bar is None or elapsed_s(bar) >= elapsed_s(self.bar):
-            self.bar = bar
-
-    def owns(self, bar: re.Match[str]) -> bool:
-        """Return True if a full bar after the final dictionary is the last state of this training's own bar."""
-        return bar["done"] == bar["total"] and (self.bar is None or self.bar["total"] == bar["total"])
-
-
-class _Log:
-    """The trainings of a log while it is read."""
-
-    def __init__(self, file: str) -> None:
-        self.file, self.problems, self.parts = file, list[LogProblem](), [_Part()]
-        self.later: _Part | None = None
-        """Bars after a finished training: of an evaluation, or of the next training if a final dictionary follows."""
-        self.table = ""
-        """`train` or `eval` within a table of that name."""
-
-    def part(self, *, new: bool) -> _Part:
-        """Return the training that a line belongs to."""
-        if new:
-            self.parts.append(self.later or _Part())
-            self.later = None
-        return self.parts[-1]
 
     def read(self, line: str, number: int) -> None:
         """Read a line."""
-        last = self.parts[-1]
         if OUT_OF_MEMORY.search(line):
-            part = self.part(new=last.finished)
-            part.out_of_memory = part.out_of_memory or number
+            self.log.out_of_memory = self.log.out_of_memory or number
         elif time := TIME.fullmatch(line):
-            name, seconds = TIMES[time["name"]], duration(f"{time['time'].removesuffix('s')}s") or 0.0
-            self.part(new=name in last.times).times[name] = Claim(value=round(seconds, 9), printed=time["time"])
-        elif heading := HEADING.search(line):
-            self.table = heading["part"]
-            if self.table == "train":
-                self.part(new=FINAL in last.table or bool(last.times and last.finished))
-        elif self.table and (cell := TABLE_LINE.fullmatch(line)):
-            # The epoch of an evaluation is that of its moment.
-            if cell["key"] in TRAINER and (self.table == "train" or cell["key"] != "epoch"):
-                last.table[cell["key"]] = cell["value"]
+            seconds = duration(f"{time['time'].removesuffix('s')}s") or 0.0
+            self.times[TIMES[time["name"]]] = Claim(value=round(seconds, 9), printed=time["time"])
         else:
-            self.table = ""
             # Loggers, ranks and bars print text before a dictionary.
             dictionary = DICTIONARY.search(line)
-            start = dictionary.start() if dictionary else len(line)
-            for bar in list(BAR.finditer(line[:start]))[-1:]:
-                if last.finished and not last.times and not last.owns(bar):
-                    self.later = self.later or _Part()
-                    self.later.add_bar(bar)
-                else:
-                    self.part(new=bool(last.times)).add_bar(bar)
+            for bar in list(BAR.finditer(line[: dictionary.start()] if dictionary else line))[-1:]:
+                self._add_bar(bar)
             if dictionary:
-                end = line.rfind("}") + 1
-                self._read_dictionary(line[start : end if end > start else len(line)], number)
+                self._add_pairs({pair["name"]: pair["value"].strip() for pair in PAIR.finditer(dictionary[0])}, number)
+            elif FINAL in line:
+                self.log.problem(number, "a dictionary that is cut off, or not flat; ignored")
 
-    def _read_dictionary(self, text: str, number: int) -> None:
-        try:
-            pairs = printed_pairs(text)
-        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-            if FINAL in text:
-                self.problems.append(LogProblem(self.file, number, "a dictionary that is cut off or not a Python literal; ignored"))
-            return
-        final, last = FINAL in pairs, self.parts[-1]
+    def _add_bar(self, bar: re.Match[str]) -> None:
+        """Keep the last state of the progress bar. That of an evaluation shows less time, or after the training another total."""
+        of_evaluation = self.log.finished and not (bar["done"] == bar["total"] and (self.bar is None or self.bar["total"] == bar["total"]))
+        if not of_evaluation and (self.bar is None or elapsed_s(bar) >= elapsed_s(self.bar)):
+            self.bar = bar
+
+    def _add_pairs(self, pairs: Mapping[str, str], number: int) -> None:
+        """Add the values of a dictionary, as printed."""
+        final = FINAL in pairs
         if final or "loss" in pairs or any(key.startswith("eval_") for key in pairs):
-            of_next = final or "loss" in pairs
+            if self.log.finished and (final or "loss" in pairs):
+                place = f"{self.log.file}:{number}"
+                raise TunemarkError(place, "", "is of a second training; keep the lines of one", exit_code=Exit.INVALID)
+            self.log.finished = self.log.finished or final
             # The epoch of an evaluation is that of its moment.
-            known = {key: value for key, value in pairs.items() if final or key != "epoch"}
-            self.part(new=of_next and (last.finished or bool(last.times))).entries.append(Entry(known, number))
-
-    def training(self, part: _Part) -> OwnLog:
-        """Return the figures of a training."""
-        log = OwnLog(self.file, self.problems, finished=part.finished, out_of_memory=part.out_of_memory)
-        gather(log, part.entries, TRAINER, ("loss",))
-        # Dictionaries have more digits than tables, so their figures are read first.
-        gather(log, [Entry(part.table)], TRAINER)
-        if part.bar is not None:
-            _add_bar(log, part.bar)
-        log.claims |= {name: claim for name, claim in part.times.items() if claim.value}
-        return log
+            self.entries.append(Entry({key: value for key, value in pairs.items() if final or key != "epoch"}, number))
 
 
-def read_printed_log(text: str, file: str) -> list[OwnLog]:
-    """Return the trainings of a log, in order. A final dictionary, or a bar that starts again, begins the next one.
-
-    Raises TunemarkError with exit code 3 if there is none.
-    """
-    log = _Log(file)
+def read_printed_log(text: str, file: str) -> OwnLog:
+    """Return the training of a log. Raises TunemarkError with exit code 3 if there is none, or more than one."""
+    log = OwnLog(file, finished=False)
+    printed = _Printed(log)
     # Progress bars rewrite their line: a carriage return separates as a line feed does.
     for number, line in enumerate(text.split("\n"), start=1):
         for part in line[:LONGEST_LINE].split("\r"):
             if words := ANSI.sub("", part).strip():
-                log.read(words, number)
-    found = [log.training(part) for part in log.parts if part != _Part()]
-    if not found:
+                printed.read(words, number)
+    if not (printed.entries or printed.bar or printed.times or log.out_of_memory):
         raise TunemarkError(file, "", NOTHING, exit_code=Exit.INVALID)
-    return found
+    gather(log, printed.entries, TRAINER, ("loss",))
+    if printed.bar is not None:
+        _add_bar(log, printed.bar)
+    log.claims |= {name: claim for name, claim in printed.times.items() if claim.value}
+    return log
 
 
 def _add_bar(log: OwnLog, bar: re.Match[str]) -> None:
@@ -453,20 +375,3 @@ def _add_bar(log: OwnLog, bar: re.Match[str]) -> None:
     elif rate:
         whole = total is not None and abs(rate * int(bar["done"]) / total.value - 1) <= AGREES
         log.claim("step_time_s", rate, printed=bar["rate"], note=OPTIMIZER_STEP if whole else None)
-
-
-def printed_pairs(text: str) -> Mapping[str, str]:
-    """Return the values of a literal dictionary as printed, by key; JSON objects are read too.
-
-    Raises ValueError, TypeError, SyntaxError, RecursionError or MemoryError if it is not such a dictionary.
-    """
-    node = ast.parse(text, mode="eval").body
-    if not isinstance(node, ast.Dict):
-        raise TypeError("not a dictionary")
-    pairs = {}
-    for key, value in zip(node.keys, node.values, strict=True):
-        segment = ast.get_source_segment(text, value)
-        if isinstance(key, ast.Constant) and isinstance(key.value, str) and segment:
-            is_string = isinstance(value, ast.Constant) and isinstance(value.value, str)
-            pairs[key.value] = str(ast.literal_eval(value)) if is_string else segment
-    return pairs

@@ -4,14 +4,11 @@ A catalogue is CSV in the columns of SkyPilot's `vms.csv`. What its names mean a
 with its reason: rows to drop, and cells to leave blank.
 """
 
-import ast
 import csv
 import io
-import math
 import re
 import statistics
 import tomllib
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
@@ -39,7 +36,6 @@ SETTINGS = {
     "provider": "whose catalogue it is",
     "version": "version of the catalogue, such as v8",
     "read_on": "day of reading; by default today",
-    "source": "cited in each row instead of the path of the catalogue; names the commit",
 }
 
 
@@ -53,7 +49,11 @@ def prices(request: Request) -> None:
         raise TunemarkError("--set read_on", settings.get("read_on"), f"is in the future; today is {today.isoformat()}")
     # The traps of an unknown provider are unknown.
     provider = chosen("--set provider", settings.get("provider", ""), {*_rules()["providers"], *(row.provider for row in facts.prices)})
-    source, content = cited(provider, settings), read_bytes(file)
+    if not DATED.fullmatch(version := settings.get("version", "")):
+        raise TunemarkError(
+            "--set version", version, "give the version of the catalogue, such as v8: the day of reading alone dates no price"
+        )
+    source, content = f"skypilot-org/skypilot-catalog catalogs/{version}/{provider}/vms.csv", read_bytes(file)
     with named_as(str(file)):
         catalogue = read_catalogue(content, provider, day, source, facts)
     for first, *others in grouped(sorted(catalogue.dropped, key=lambda drop: drop.line), lambda drop: drop.reason).values():
@@ -96,29 +96,21 @@ def read_catalogue(content: bytes, provider: str, read_on: date, source: str, fa
     The price of an instance in a region is the median of its zones or hosts. Raises TunemarkError with exit code 3 if the file is not
     such a catalogue.
     """
-    catalogue, offers = CataloguePrices(), list[tuple[int, PriceRow]]()
+    catalogue, offers = CataloguePrices(), list[PriceRow]()
     for line, cells in _rows(content):
         catalogue.lines += 1
         try:
             shared = {"provider": provider, "effective_on": read_on, "dated_by": "catalog", "source": source}
-            offers += [(line, PriceRow.model_validate(shared | offer)) for offer in offers_of(cells, provider, facts)]
+            offers += [PriceRow.model_validate(shared | offer) for offer in offers_of(cells, provider, facts)]
         except (Drop, ValidationError) as error:
             drop = error if isinstance(error, Drop) else Drop(first_error(error))
             drop.line, drop.what = line, (cells.get("InstanceType") or cells.get("AcceleratorName") or "").strip()[:80]
             catalogue.dropped.append(drop)
     if not catalogue.lines:
         raise TunemarkError("FILE", "", "a header without a row; nothing was read", exit_code=Exit.INVALID)
-    machines: dict[str, set[tuple[str, float]]] = defaultdict(set)
-    groups: dict[tuple[str, str | None, PriceKind], list[PriceRow]] = defaultdict(list)
-    for _, row in offers:
-        machines[row.instance].add((row.accelerator, row.accelerator_count))
-    for line, row in offers:
-        if len(machines[row.instance]) == 1:
-            groups[row.instance, row.region, row.kind].append(row)
-        elif all(other.line != line for other in catalogue.dropped):
-            shown = " and ".join(f"{count:g} {key}" for key, count in sorted(machines[row.instance]))
-            catalogue.dropped.append(Drop(f"{row.instance} has {shown} in different rows", line=line, what=row.instance))
-    for first, *others in groups.values():
+    # The gate refuses an instance that is two machines.
+    same = grouped(offers, lambda row: (row.instance, row.region, row.kind, row.accelerator, row.accelerator_count))
+    for first, *others in same.values():
         usd = sorted(row.usd_per_hour for row in (first, *others))
         spread = f"median of {len(usd)} rows, {usd[0]:g} to {usd[-1]:g}" if usd[0] != usd[-1] else None
         notes = "; ".join(filter(None, (spread, first.notes))) or None
@@ -195,13 +187,9 @@ def offers_of(row: dict[str, str], provider: str, facts: FactBase) -> list[dict[
 
 def _number(row: dict[str, str], column: str) -> float:
     """Return an amount in a row; raises Drop for anything else."""
-    try:
-        value = float(row[column])
-    except ValueError as error:
-        raise Drop(f"{column} is {row[column][:40]!r}, not a number") from error
-    if not math.isfinite(value) or value < 0:
-        raise Drop(f"{column} is {row[column][:40]!r}; not an amount")
-    return value
+    if not re.fullmatch(r"\d{1,12}(\.\d*)?", row[column]):
+        raise Drop(f"{column} is {row[column][:40]!r}, not an amount")
+    return float(row[column])
 
 
 def _tpu(name: re.Match[str], notes: list[str]) -> tuple[str, float]:
@@ -238,16 +226,14 @@ def card_of(name: str, instance: str, provider: str, gpu_info: str, count: float
     return fitting[0]
 
 
+MIB_OF_GIB = 1024
+
+
 def _memory_readings(gpu_info: str, count: float) -> list[float]:
     """Return possible meanings of GpuInfo as GiB per device: some providers give MiB of one device, some of all, RunPod GiB as MiB."""
-    try:
-        size = float(ast.literal_eval(gpu_info)["Gpus"][0]["MemoryInfo"]["SizeInMiB"])
-    except (ValueError, SyntaxError, KeyError, IndexError, TypeError, RecursionError, MemoryError):
-        return []
-    if not math.isfinite(size) or size <= 0:
-        return []
-    gib = size / 1_024
-    return [size] if gib < 1 else [gib / count, gib]
+    printed = re.search(r"'SizeInMiB': (\d+)", gpu_info)
+    size = float(printed[1]) if printed else 0.0
+    return [] if not size else [size] if size < MIB_OF_GIB else [size / MIB_OF_GIB / (count or 1), size / MIB_OF_GIB]
 
 
 # The price book as a CSV file ----------------------------------------------------------------------
@@ -277,14 +263,3 @@ def add_prices(out: Path, rows: Sequence[PriceRow]) -> None:
             raise TunemarkError("--out", price_id(row), f"is in {out}:{line} already; nothing was written", exit_code=Exit.INVALID)
     before = out.read_bytes()
     write_out(out, before + (b"" if before.endswith(b"\n") else b"\n") + price_book_text(rows, header=False).encode())
-
-
-def cited(provider: str, settings: dict[str, str]) -> str:
-    """Return the source that each row cites; raises TunemarkError without a version, since the day of reading alone dates no price."""
-    version, source = settings.get("version"), settings.get("source")
-    if source is None and version:
-        return f"skypilot-org/skypilot-catalog catalogs/{version}/{provider}/vms.csv"
-    stated = f"{source or ''}{f', catalogue version {version}' if version else ''}"
-    if not DATED.search(stated):
-        raise TunemarkError("--set version", stated, "give the version of the catalogue, such as v8, or a source that names it")
-    return stated

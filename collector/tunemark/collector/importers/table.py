@@ -5,7 +5,6 @@ so that every record can be made again. An unknown field is an error. Conditions
 tables, and those of a table for each of its variants: the nearest one counts.
 """
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,9 +18,9 @@ from pydantic import Field, model_validator
 
 from tunemark.collector.commands.options import named_as
 from tunemark.collector.gate.published_checks import condition_problems
-from tunemark.collector.gate.read import DOCUMENT
+from tunemark.collector.gate.read import DOCUMENT, read_valid
 from tunemark.collector.importers.import_io import Request, printable, read_text, write_changed
-from tunemark.collector.importers.table_text import PER_DEVICE, UNITS, TextTable, extract, printed_value, tables_in, transposed
+from tunemark.collector.importers.table_text import PER_DEVICE, UNITS, TextTable, extract, printed_value, tables_in
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts.fact_base import FactBase, read_facts, validated
 from tunemark.schema.facts.names import words_of
@@ -126,8 +125,6 @@ class Variant(Frozen):
 
     conditions: dict[str, Scalar] = Field(default_factory=dict)
     columns: dict[str, Column] = Field(default_factory=dict)
-    own: tuple[Text, ...] = ()
-    """Columns of the table and of the variant, which the table must have; those of the map may be in other tables."""
 
     @model_validator(mode="after")
     def _fields(self) -> Self:
@@ -144,13 +141,11 @@ class TableMap(Frozen):
     path: Text | None = None
     """File in the repository, if not that of the source."""
     commit: Annotated[str | None, Field(pattern=r"^[0-9a-f]{7,40}$")] = None
-    """Commit of the file, if not that of the source; its checkout is then a folder of that name."""
+    """Commit of the file, if not that of the source."""
     under: Text | None = None
     """Nearest heading above the table, exactly, or the nearest ones joined by ` > `; None for CSV."""
     number: int = 1
     """Number of the table under that heading."""
-    transposed: bool = False
-    """True if results are columns: the first cell of each row is then a column name, and the header the first column, `result`."""
     claims: dict[str, tuple[Text, float]] = Field(default_factory=dict)
     """Figures that the text states for all rows: quantity -> (as printed, value)."""
     section: Text | None = None
@@ -217,7 +212,7 @@ def _complete(table: dict[str, Any], shared: dict[str, Any], content: dict[str, 
                 if values not in shared["values"]:
                     raise ValueError(f"values is {values!r}; {did_you_mean(values, shared['values'])}")
                 merged["columns"][name] = column | {"values": shared["values"][values]}
-        variants.append(variant | merged | {"own": [*table.get("columns", {}), *variant.get("columns", {})]})
+        variants.append(variant | merged)
     # The rules of a table come before those of the map, but its amendments after them: the nearest one counts.
     rules = {name: [*table.get(name, ()), *content.get(name, ())] for name in ("skip", "outcome")}
     rules["amend"] = [*content.get("amend", ()), *table.get("amend", ())]
@@ -238,7 +233,7 @@ def table(request: Request) -> None:
 
     Figures are kept as printed, conditions as the map states them, and rows are left out only by a rule with a reason. An extract of
     the tables is written beside the map as `tables.md`, from which the same records can be made again. Nothing is written if anything
-    cannot be read. Files are those with the tables, or the checkout of their repository.
+    cannot be read. Files are those with the tables, by name, or `tables.md`.
     """
     root, settings = project_root(), request.known(SETTINGS)
     if "map" not in settings:
@@ -264,34 +259,21 @@ def table(request: Request) -> None:
 
 def found_tables(mapping: Map, files: Sequence[Path]) -> dict[str, TextTable]:
     """Return the text of each table of a map, by key; raises TunemarkError for one that no file has."""
-    texts: dict[Path, list[TextTable]] = {}
+    texts = [table for path in files for table in tables_in(read_text(str(path)), path.name)]
     tables: dict[str, TextTable] = {}
     for wanted in mapping.tables:
-        relative = "/".join(part for part in (wanted.commit, wanted.path or mapping.source.path) if part)
-        path = _file_of(relative, files)
-        if path not in texts:
-            texts[path] = tables_in(read_text(str(path)), path.name)
         # An extract holds each table as it is read, under its key.
-        kept = path.name == EXTRACT
-        under, number = (wanted.key, 1) if kept else (wanted.under, wanted.number)
-        wanted_headings = () if under is None else (under,) if kept else tuple(under.split(" > "))
-        same = [each for each in texts[path] if not wanted_headings or each.headings[-len(wanted_headings) :] == wanted_headings]
+        kept = [each for each in texts if each.file == EXTRACT]
+        under, number = ((wanted.key,), 1) if kept else (tuple((wanted.under or "").split(" > ")), wanted.number)
+        of_file = kept or [each for each in texts if each.file == Path(wanted.path or mapping.source.path).name]
+        same = [each for each in of_file if under == ("",) or each.headings[-len(under) :] == under]
         if len(same) < number:
-            known = did_you_mean(under or "", {each.headings[-1] for each in texts[path] if each.headings})
-            fix = f"table {wanted.key!r} is number {number} under this heading, which has {len(same)}; {known}"
-            raise TunemarkError(str(path), under or wanted.key, fix)
-        tables[wanted.key] = transposed(same[number - 1]) if wanted.transposed and not kept else same[number - 1]
+            known = did_you_mean(under[-1], {each.headings[-1] for each in of_file if each.headings})
+            fix = f"table {wanted.key!r} is number {number} under this heading of {wanted.path or mapping.source.path}, "
+            fix += f"and the files have {len(same)}; {known}"
+            raise TunemarkError("FILE", " > ".join(under) or wanted.key, fix)
+        tables[wanted.key] = same[number - 1]
     return tables
-
-
-def _file_of(relative: str, files: Sequence[Path]) -> Path:
-    for path in files:
-        if path.is_dir() and (path / relative).is_file():
-            return path / relative
-        if path.name in {Path(relative).name, EXTRACT}:
-            return path
-    fix = f"is named by `path` in the map and not given; correct `path`, or add it, or the checkout that holds it, to {len(files)} files"
-    raise TunemarkError("FILE", relative, fix)
 
 
 # Rows to records -----------------------------------------------------------------------------------
@@ -323,12 +305,6 @@ def import_tables(mapping: Map, tables: dict[str, TextTable], facts: FactBase) -
         if unknown is not None:
             fix = f"the map of table {wanted.key!r} gives this column no meaning; {did_you_mean(unknown, meanings)}"
             raise TunemarkError(f"{text.file}:{text.line}: column", unknown, fix, exit_code=Exit.INVALID)
-        parts = {name for column in meanings.values() if column.split for name in re.compile(column.split).groupindex}
-        own = [name for variant in wanted.variants for name in variant.own if meanings[name].ignore is None and name not in parts]
-        missing = next((name for name in own if name not in text.header), None)
-        if missing is not None:
-            fix = f"table {wanted.key!r} has no such column; {did_you_mean(missing, text.header)}"
-            raise TunemarkError(f"{text.file}:{text.line}: column", missing, fix, exit_code=Exit.INVALID)
         for line, row in text.rows:
             cells, place = dict(zip(text.header, row, strict=True)), f"{text.file}:{line}"
             skipped = next((rule for rule in wanted.skip if rule.holds(cells)), None)
@@ -517,12 +493,7 @@ def document_of(mapping: Map, results: int, existing: Path) -> bytes:
     facts = source.model_dump(mode="json", exclude={"repository", "commit", "path", "results", "tables", "statements"})
     facts["url"] = source.url or f"https://{source.repository}/blob/{source.commit}/{source.path}"
     facts["origin_repository"] = f"{source.repository}@{source.commit}"
-    kept: dict[str, Any] = {}
-    if existing.is_file():
-        try:
-            kept = {name: value for name, value in json.loads(existing.read_bytes()).items() if name in {"tables", "statements"}}
-        except ValueError as error:
-            raise TunemarkError(str(existing), "", "is not the document of a source; correct it first", exit_code=Exit.INVALID) from error
+    kept = read_valid(existing).model_dump(mode="json", include={"tables", "statements"}) if existing.is_file() else {}
     return canonical_json(SourceDocument.model_validate({**facts, **kept, "results": results}))
 
 

@@ -5,7 +5,7 @@ the predictor agree. Each derived figure carries its calculation as a fact of th
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -51,30 +51,48 @@ MLPERF_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj")
 
 Subjects = dict[str, list[Finding]]
 """Result -> findings about it."""
+Figure = tuple[float | None, str]
+"""A value, or None, with its calculation or the reason why it is unknown."""
 CalibrationOutcome = tuple[str, Observed | Missing]
 """A result id, with its calibration row or the reason why it is not used."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Calibration:
-    """Results used for calibration, and results not used."""
+    """Results used for calibration, results not used, and the evidence and the audit that they follow from."""
 
-    rows: tuple[Observed, ...]
-    """Without copies."""
+    by_result: dict[str, Observed]
+    """Result id -> its row, copies included."""
     refused: dict[str, str]
     """Result id -> reason why its rate is not used."""
-    by_result: dict[str, Observed] = field(default_factory=dict)
-    """Result id -> its row, copies included."""
+    evidence: Evidence
+    subjects: Subjects
 
+    @cached_property
+    def rows(self) -> tuple[Observed, ...]:
+        """Rows without copies."""
+        return without_copies(self.by_result.values())
 
-def unused_rows(calibration: Calibration, evidence: Evidence) -> list[dict[str, str | None]]:
-    """Return the results with a rate that predictions do not use, copies included, with their model, method, accelerator and speed."""
-    copies = {copy: "repeats another result's rate for the same configuration" for row in calibration.rows for copy in row.same}
-    return [
-        {"result_id": result, "reason": reason, "speed": _speed(evidence.by_id[result])}
-        | evidence.by_id[result].conditions.model_dump(include={"model", "method", "accelerator"})
-        for result, reason in sorted((calibration.refused | copies).items())
-    ]
+    def unused(self) -> list[dict[str, str | None]]:
+        """Return the results with a rate that predictions do not use, copies included, with their model, method, accelerator and speed."""
+        copies = {copy: "repeats another result's rate for the same configuration" for row in self.rows for copy in row.same}
+        return [
+            {"result_id": result, "reason": reason, "speed": _speed(self.evidence.by_id[result])}
+            | self.evidence.by_id[result].conditions.model_dump(include={"model", "method", "accelerator"})
+            for result, reason in sorted((self.refused | copies).items())
+        ]
+
+    def figures(self, result: AuditedResult) -> dict[str, Figure]:
+        """Return the derived figures of a published or converted result, each with its calculation or the reason why it is unknown.
+
+        Without a calibration row they follow from rows per second, provided that the token lengths of its dataset are known.
+        """
+        if result.id in self.by_result:
+            return _figures(self.by_result[result.id], result)
+        figures = dict(_of_padded_rows(result, self.evidence.facts, self.subjects))
+        if "tokens_per_s" not in figures and result.id in self.refused:
+            return {"mfu": (None, self.refused[result.id])}
+        return figures
 
 
 def _speed(run: AuditedResult) -> str:
@@ -98,7 +116,7 @@ def calibrate(
     outcomes = [*_published(evidence, facts, by_subject, excluded_readings(findings)), *_converted(evidence, facts, by_subject), *measured]
     by_result = {result: row for result, row in outcomes if isinstance(row, Observed)}
     refused = {result: row.reason for result, row in outcomes if isinstance(row, Missing)}
-    return Calibration(without_copies(by_result.values()), refused, by_result)
+    return Calibration(by_result, refused, evidence, by_subject)
 
 
 # Published results ---------------------------------------------------------------------------------
@@ -259,50 +277,19 @@ def calibration_outcome(submission: Submission, result_id: str, facts: FactBase,
 
 # Figures that follow from the rows -----------------------------------------------------------------
 
-Figure = tuple[float | None, str]
-"""A value, or None, with its calculation or the reason why it is unknown."""
-
-
 RATE_OF_ROWS = frozenset({"samples_per_s", "epochs", "train_time_s", "wall_s"})
 """Figures from which rows per second follow."""
 CONDITIONS_OF_ROWS = frozenset({"sequence_length", "dataset", "precision"})
 
 
-@dataclass(frozen=True)
-class Derivation:
-    """What the figures of a result follow from: calibration rows by result, the reasons why others have none, and the audit."""
-
-    observed: Mapping[str, Observed]
-    refused: Mapping[str, str]
-    evidence: Evidence
-    findings: Collection[Finding] = ()
-
-    @cached_property
-    def by_subject(self) -> dict[str, list[Finding]]:
-        """Findings by the result that they are about."""
-        return grouped(self.findings, lambda finding: finding.records[0])
-
-    def figures(self, result: AuditedResult) -> dict[str, Figure]:
-        """Return the derived figures of a published or converted result, each with its calculation or the reason why it is unknown.
-
-        Without a calibration row they follow from rows per second, provided that the token lengths of its dataset are known.
-        """
-        if result.id in self.observed:
-            return _figures(self.observed[result.id], result)
-        figures = dict(_of_padded_rows(result, self))
-        if "tokens_per_s" not in figures and result.id in self.refused:
-            return {"mfu": (None, self.refused[result.id])}
-        return figures
-
-
-def add_derived_figures(rows: Rows, derivation: Derivation) -> None:
+def add_derived_figures(rows: Rows, calibration: Calibration) -> None:
     """Fill in the derived figures of published and converted results in `result_rows`, and add their calculations to `result_facts`."""
     for row in rows["result_rows"]:
-        result = derivation.evidence.by_id.get(row["result_id"])
+        result = calibration.evidence.by_id.get(row["result_id"])
         if result is None or result.measured:
             continue
-        row["software_level"] = software_of(result, derivation.evidence.facts).level
-        for name, (value, reason) in derivation.figures(result).items():
+        row["software_level"] = software_of(result, calibration.evidence.facts).level
+        for name, (value, reason) in calibration.figures(result).items():
             if row.get(name) is None:
                 row[name] = value
                 rows["result_facts"].append({"result_id": result.id, **fact("derived", name, value, reason)})
@@ -340,12 +327,12 @@ def _utilisation(
     yield "hfu", (None, hfu_unknown) if hfu_unknown else (hardware, f"model FLOPs and recomputed ones / {words}")
 
 
-def _of_padded_rows(result: AuditedResult, derivation: Derivation) -> Iterator[tuple[str, Figure]]:
+def _of_padded_rows(result: AuditedResult, facts: FactBase, subjects: Subjects) -> Iterator[tuple[str, Figure]]:
     """Yield the rate of real tokens and MFU of rows that are padded: tokens without padding do not depend on how rows are padded.
 
     FLOPs are those of a row of the mean length. Attention grows with the square, but is a small part of rows this short.
     """
-    conditions, rate, facts = result.conditions, samples_per_s(result), derivation.evidence.facts
+    conditions, rate = result.conditions, samples_per_s(result)
     lengths = result.dataset.lengths_for(conditions.model) if result.dataset and not conditions.packing else None
     if rate is None:
         yield "mfu", (None, "the document states no rate of tokens or rows for this result")
@@ -353,7 +340,7 @@ def _of_padded_rows(result: AuditedResult, derivation: Derivation) -> Iterator[t
     if result.dataset is None or conditions.sequence_length is None or lengths is None:
         yield "mfu", (None, "the number of real tokens in its rows is not known")
         return
-    reason = refutation(derivation.by_subject.get(result.id, ()), RATE_OF_ROWS, CONDITIONS_OF_ROWS)
+    reason = refutation(subjects.get(result.id, ()), RATE_OF_ROWS, CONDITIONS_OF_ROWS)
     shape = None if result.converted else published_shape(conditions, facts, facts.known.memory_reading(result.source))
     if reason is not None or shape is None or result.accelerator is None:
         yield "mfu", (None, reason or "accelerator, model or micro-batch is not stated")

@@ -15,14 +15,13 @@ from tunemark.collector.audit.evidence import Evidence
 from tunemark.collector.audit.load import load_evidence
 from tunemark.collector.audit.rule import Finding, audit, in_order
 from tunemark.collector.audit.rules.physics import unlike_other_sources
-from tunemark.collector.predict.calibration_rows import Calibration, calibrate, unused_rows
-from tunemark.collector.predict.fit import Fit, Observed, Parameters, fit, meaning_of_parameter, no_data
+from tunemark.collector.predict.calibration_rows import Calibration, calibrate
+from tunemark.collector.predict.fit import Fit, Observed, fit, meaning_of_parameter, no_data
 from tunemark.collector.store.database import Row, Rows, columns_of
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.physics.stacks import STACKS
 from tunemark.schema.physics.utilisation import TERA
-from tunemark.schema.physics.work import Missing
 from tunemark.schema.throughput import QUANTILE, Combination, Range, interval_of
 from tunemark.schema.vocabulary import AuditVerdict
 
@@ -81,16 +80,10 @@ def leave_out(fitted: Fit, left_out: LeftOut) -> Iterator[HeldOut]:
         sizes[fold_of[group]] += rows
     for fold in sorted(set(fold_of.values())):
         lines = [line for line, row in enumerate(fitted.rows) if fold_of[key(row.config)] == fold]
-        others = [row.known for row in fitted.rows if fold_of[key(row.config)] != fold]
-        reasons: dict[tuple[object, ...], Missing | None] = {}
+        others = [known for row, known in zip(fitted.rows, fitted.known, strict=True) if fold_of[key(row.config)] != fold]
         for line, estimate in zip(lines, fitted.predict_rows(fitted.without(lines), lines), strict=True):
             row = fitted.rows[line]
-            shape = row.config.shape
-            # All that a reason depends on: many rows share it.
-            same = (shape.model.name, shape.method, row.config.generation, shape.sequence_length)
-            if same not in reasons:
-                reasons[same] = no_data(others, row.config)
-            missing = reasons[same]
+            missing = no_data(others, row.config)
             rate = None if missing else interval_of(estimate, row.config.devices)
             yield HeldOut(row, left_out, key(row.config), rate, missing.reason if missing else None)
 
@@ -139,7 +132,7 @@ def evidence_rows(root: Path, facts: FactBase) -> Rows:
     evidence = load_evidence(root, facts)
     calibration, fitted, findings = fit_and_audit(root, evidence)
     trust = {run.id: "measured" if run.measured else "converted" for run in evidence.results if run.measured or run.converted}
-    return throughput_rows(fitted, (), trust, findings) | {"throughput_refused": unused_rows(calibration, evidence)}
+    return throughput_rows(fitted, (), trust, findings) | {"throughput_refused": calibration.unused()}
 
 
 RATES = frozenset({"tokens_per_s", "samples_per_s", "step_time_s", "train_time_s", "tokens", "epochs"})
@@ -183,7 +176,7 @@ def throughput_rows(fitted: Fit, held_out: Sequence[HeldOut], trust: Mapping[str
 
 def _parameters(fitted: Fit) -> Iterator[Row]:
     deviations = np.sqrt(np.diag(fitted.posterior.covariance))
-    counts = Counter(name for row in fitted.rows for name in Parameters.of(row.config, row.terms).names)
+    counts = Counter(name for row in fitted.rows for name in row.parameters)
     for name, mean, deviation in zip(fitted.names, fitted.posterior.mean, deviations, strict=True):
         kind, _, level = name.partition(": ")
         yield {

@@ -71,12 +71,7 @@ def read_evidence(root: Path, facts: FactBase, say: Callable[[str], None] = lamb
         with suppress(OSError):
             kept.parent.mkdir(exist_ok=True)
             keep_evidence(kept, inputs, tables)
-    try:
-        return Evidence.of_tables(tables)
-    except (KeyError, TypeError) as error:
-        raise TunemarkError(
-            "build/evidence.json", "", "was written by another version; remove it, or run `tunemark collect` again"
-        ) from error
+    return Evidence.of_tables(tables)
 
 
 # Throughput ----------------------------------------------------------------------------------------

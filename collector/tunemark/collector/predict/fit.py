@@ -9,7 +9,7 @@ Standard deviations were chosen by leaving out whole sources, levels, accelerato
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
@@ -95,6 +95,15 @@ class Observed:
         """The modelled quantity."""
         return math.log(self.device_seconds_per_token)
 
+    def factors(self, term: Term) -> tuple[str, ...]:
+        """Return the parameters of a term; none if it is zero."""
+        return factors_of(self.config, term) if self.terms[term] > 0 else ()
+
+    @property
+    def parameters(self) -> list[str]:
+        """The names of all parameters that the rate depends on."""
+        return [*(name for term in TERMS for name in self.factors(term)), *effects_of(self.config)]
+
 
 def observe(result_id: str, config: Combination, tokens_per_s: float, basis: str = "") -> Observed | Missing:
     """Return a calibration row from tokens/s of all devices together, or the reason why it cannot be one."""
@@ -145,20 +154,23 @@ class Design:
     effects: Array
     factors: NDArray[np.integer[Any]]
     issued: Array
+    """Logarithm of the seconds per token in which hosts issue the operations, or minus infinity."""
 
     @classmethod
-    def of_parameters(cls, rows: Sequence["Parameters"], names: Sequence[str]) -> "Design":
+    def of_rows(cls, rows: Sequence[Observed], names: Sequence[str]) -> "Design":
         """Return the design of rows with these parameters."""
         place = {name: number for number, name in enumerate(names)}
         seconds = np.array([[row.terms[term] for term in TERMS] for row in rows]).reshape(len(rows), len(TERMS))
         effects = np.zeros((len(rows), len(names) + 1))
         factors = np.full((len(rows), len(TERMS), len(SPREADS) + 1), len(names))
         for line, row in enumerate(rows):
-            effects[line, [place[name] for name in row.effects]] = list(row.effects.values())
+            own = effects_of(row.config)
+            effects[line, [place[name] for name in own]] = list(own.values())
             for number, term in enumerate(TERMS):
-                used = [place[name] for name in row.factors.get(term, ())]
+                used = [place[name] for name in row.factors(term)]
                 factors[line, number, : len(used)] = used
-        return cls(seconds, effects, factors, np.array([row.issued for row in rows]))
+        hosts = [host_seconds(row.config) for row in rows]
+        return cls(seconds, effects, factors, np.array([math.log(host) if host else -math.inf for host in hosts]))
 
     def of(self, lines: Sequence[int]) -> "Design":
         """Return the design of some rows."""
@@ -193,7 +205,11 @@ class Fit:
     names: tuple[str, ...]
     rows: tuple[Observed, ...]
     design: Design
-    posterior: Posterior
+
+    @cached_property
+    def posterior(self) -> Posterior:
+        """The posterior given all rows."""
+        return self.without(())
 
     def rate(self, config: Combination) -> Range | Missing:
         """Return the predicted tokens (slots) per second of all devices of a combination with a 90% interval, or the reason why there is none."""
@@ -276,11 +292,8 @@ class Fit:
 def fit(rows: Iterable[Observed]) -> Fit:
     """Return the posterior given rows; without rows it is the prior."""
     rows = tuple(rows)
-    parameters = [Parameters.of(row.config, row.terms) for row in rows]
-    names = tuple(sorted({name for each in parameters for name in each.names}))
-    design = Design.of_parameters(parameters, names)
-    unfitted = Fit(names, rows, design, Posterior(np.zeros(len(names)), np.zeros((len(names), len(names)))))
-    return replace(unfitted, posterior=unfitted.without(()))
+    names = tuple(sorted({name for row in rows for name in row.parameters}))
+    return Fit(names, rows, Design.of_rows(rows, names))
 
 
 def _solved(loops: Sequence[tuple[slice, slice]], weighed: Array, precision: Array, downhill: Array) -> Array:
@@ -299,31 +312,6 @@ def _solved(loops: Sequence[tuple[slice, slice]], weighed: Array, precision: Arr
         rest -= mixed[:, :-1].T @ eliminated[-1]
     last = np.linalg.solve(rest[:, :-1], rest[:, -1])
     return np.concatenate([*(each[:, -1] - each[:, :-1] @ last for each in eliminated), last])
-
-
-@dataclass(frozen=True, slots=True)
-class Parameters:
-    """The parameters that a combination depends on."""
-
-    terms: Mapping[Term, float]
-    """Seconds per token of each class of work at the limits of the card."""
-    factors: dict[Term, tuple[str, ...]]
-    """The parameters of each term that is not zero."""
-    effects: dict[str, float]
-    issued: float
-    """Logarithm of the seconds per token in which hosts issue its operations, or minus infinity."""
-
-    @classmethod
-    def of(cls, config: Combination, terms: Mapping[Term, float]) -> "Parameters":
-        """Return the parameters of a combination with these terms."""
-        host = host_seconds(config)
-        factors = {term: factors_of(config, term) for term in TERMS if terms[term] > 0}
-        return cls(terms, factors, effects_of(config), math.log(host) if host else -math.inf)
-
-    @property
-    def names(self) -> list[str]:
-        """The names of all parameters."""
-        return [*(name for names in self.factors.values() for name in names), *self.effects]
 
 
 def meaning_of_parameter(name: str) -> str:

@@ -89,21 +89,18 @@ def _line(line: str, kind: str, predicted: int, measured: int | None, *note: str
 def _states(ledger: MemoryLedger, submission: Submission) -> Iterator[Row]:
     """Yield the tensors of one process; for sharded tensors, only its own shard."""
     model = submission.model
-    measured: dict[str, int | None] = {}
-    reasons: dict[str, str | None] = dict.fromkeys(WEIGHED, "the run ended before the model memory was measured")
+    known: dict[str, tuple[int | None, str | None]] = dict.fromkeys(WEIGHED, (None, "the run ended before the model memory was measured"))
     if model is not None:
-        measured = {
-            "base weights": sum(model.parameter_bytes.values()) - model.adapter_bytes,
-            "adapters": model.adapter_bytes,
-            "gradients": model.gradient_bytes,
-            "optimizer states": model.optimizer_state_bytes,
+        known = {
+            "base weights": (sum(model.parameter_bytes.values()) - model.adapter_bytes, None),
+            "adapters": (model.adapter_bytes, None),
+            "gradients": (model.gradient_bytes, model.gradient_bytes_reason),
+            "optimizer states": (model.optimizer_state_bytes, model.optimizer_state_bytes_reason),
         }
-        reasons = {"gradients": model.gradient_bytes_reason, "optimizer states": model.optimizer_state_bytes_reason}
     for key, names in WEIGHED.items():
-        lines = [line for line in ledger.lines if line.key in names]
-        if lines or measured.get(key):
-            formulas = (line.formula for line in lines)
-            yield _line(key, "state", sum(line.bytes for line in lines), measured.get(key), *formulas, reasons.get(key))
+        lines, (measured, reason) = [line for line in ledger.lines if line.key in names], known[key]
+        if lines or measured:
+            yield _line(key, "state", sum(line.bytes for line in lines), measured, *(line.formula for line in lines), reason)
 
 
 def _peaks(ledger: MemoryLedger, submission: Submission) -> Iterator[Row]:

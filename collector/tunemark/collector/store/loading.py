@@ -20,11 +20,9 @@ from tunemark.collector.gate.fact_files import count_problem
 from tunemark.collector.gate.read import CONVERTED, DOCUMENT, PUBLISHED, SUBMISSIONS, records_in, shown_path
 from tunemark.collector.predict.calibration_rows import (
     CalibrationOutcome,
-    Derivation,
     add_derived_figures,
     calibrate,
     calibration_outcome,
-    unused_rows,
 )
 from tunemark.collector.predict.cross_validation import audit_rates, cross_validate, throughput_rows
 from tunemark.collector.predict.estimate import EVIDENCE_FILE, inputs_sha256, keep_evidence
@@ -35,7 +33,7 @@ from tunemark.schema.comparability import configuration
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.records.converted import ConvertedResult
-from tunemark.schema.records.published import SourceDocument, published_results
+from tunemark.schema.records.published import PublishedResult, SourceDocument, published_results
 from tunemark.schema.records.reading import Problem
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.statistics.intervals import one_more_run
@@ -69,7 +67,7 @@ class Collected:
     results: dict[str, int]
     """Number of results by source."""
     problems: FileProblems
-    """Submissions that were not loaded, and results without a document."""
+    """Submissions that were not loaded."""
     notes: FileProblems
     """Notes on submissions that were loaded."""
 
@@ -83,9 +81,8 @@ def collect(root: Path, database: Path, as_of: date | None = None) -> Collected:
     day, schemas = as_of or datetime.now(tz=UTC).date(), arrow_schemas()
     facts = FactBase.of_root(root)
     rows = fact_rows(facts)
-    published, converted = (_valid(folder, facts) for folder in (PUBLISHED, CONVERTED))
-    undescribed = _add_documents(rows, facts, published)
-    _add_converted(rows, converted)
+    fact_files = _fact_files(facts)
+    _add_fact_files(rows, facts, fact_files)
     loaded_files = [load_submission(path, root, facts, schemas) for path in records_in(root / SUBMISSIONS).files]
     submissions = {loaded.candidate.file: loaded for loaded in loaded_files}
     accepted = accept([loaded.candidate for loaded in submissions.values()], committed_files(root), root=root)
@@ -96,26 +93,24 @@ def collect(root: Path, database: Path, as_of: date | None = None) -> Collected:
     rows.setdefault("result_rows", []).extend(_headlines(kept, facts))
     rows["configurations"] = pool_configurations(rows["result_rows"], submitters(root))
     trusted = [loaded for loaded in kept if facts.known.withdrawal(loaded.candidate.result_id) is None]
-    read = [verdict.record for verdict in (*published.values(), *converted.values())]
+    read = [verdict.record for verdict in fact_files.values()]
     evidence = load_evidence(root, facts, [loaded.run for loaded in trusted if loaded.run is not None], read)
     rules = all_rules()
     findings = audit(evidence, rules)
     measured = [loaded.calibration for loaded in trusted if loaded.calibration is not None]
     calibration = calibrate(root, facts, evidence, findings, measured)
-    rows["throughput_refused"] = list(unused_rows(calibration, evidence))
+    rows["throughput_refused"] = calibration.unused()
     trust = {row["result_id"]: row["trust"] for row in rows["result_rows"]}
     fitted, held_out = cross_validate(calibration.rows)
     findings = audit_rates(evidence, findings, held_out)
     rows["audit_rules"] = [columns_of("audit_rules", each) for each in rules]
     rows["findings"] = [columns_of("findings", each) | {"finding": number} for number, each in enumerate(findings, start=1)]
-    add_derived_figures(rows, Derivation(calibration.by_result, calibration.refused, evidence, findings))
+    add_derived_figures(rows, calibration)
     memory = {"memory_errors": list(memory_errors(facts, evidence.records)), "memory_needs": list(memory_needs(facts))}
     merge(rows, throughput_rows(fitted, held_out, trust, findings) | memory)
-    problems = [*undescribed, *accepted.problems]
-    complete = not problems and not accepted.notes
     inputs = inputs_sha256(root)
-    rows["collection"] = [{"as_of": day, "inputs_sha256": inputs, "complete": complete}]
-    rows["load_problems"] = [columns_of("load_problems", problem) | {"file": file} for file, problem in problems]
+    rows["collection"] = [{"as_of": day, "inputs_sha256": inputs, "complete": not accepted.problems and not accepted.notes}]
+    rows["load_problems"] = [columns_of("load_problems", problem) | {"file": file} for file, problem in accepted.problems]
     parts = {name: [as_arrow(rows.get(name, []), schema)] for name, schema in schemas.items()}
     for name, part in (pair for loaded in kept for pair in loaded.tables.items()):
         parts[name].append(part)
@@ -124,7 +119,7 @@ def collect(root: Path, database: Path, as_of: date | None = None) -> Collected:
     if database.parent == root / "build":
         keep_evidence(database.with_name(EVIDENCE_FILE), inputs, rows)
     sources = Counter(row["source"] for row in rows["result_rows"])
-    return Collected({name: table.num_rows for name, table in tables.items()}, dict(sources), problems, accepted.notes)
+    return Collected({name: table.num_rows for name, table in tables.items()}, dict(sources), accepted.problems, accepted.notes)
 
 
 def load_submission(path: Path, root: Path, facts: FactBase, schemas: dict[str, pa.Schema]) -> LoadedSubmission:
@@ -172,56 +167,48 @@ def _headlines(submissions: list[LoadedSubmission], facts: FactBase) -> list[Row
 # Published and converted results are part of the project: any problem in them stops the collection.
 
 
-def _add_documents(rows: Rows, facts: FactBase, verdicts: Mapping[str, Verdict]) -> FileProblems:
-    """Add the rows of all documents and their results; return a problem for each source without a document, which is left out."""
-    documents = {file: verdict.record for file, verdict in verdicts.items() if isinstance(verdict.record, SourceDocument)}
-    results = [(file, result, verdict) for file, verdict in verdicts.items() for result in published_results(verdict.record)]
-    known = {document.id for document in documents.values()}
-    undescribed = Counter(result.source for _, result, _ in results if result.source not in known)
-    described = [(file, result, verdict) for file, result, verdict in results if result.source in known]
-    _refuse_repeated_ids((file, result.id) for file, result, _ in described)
-    counts = Counter(result.source for _, result, _ in described)
-    for file, document in documents.items():
-        if counts[document.id] != document.results:
-            raise _as_error(file, count_problem(document.id, document.results, counts[document.id]))
-        merge(rows, document_rows(document))
-    for file, result, verdict in described:
-        merge(rows, published_rows(result, facts, file, verdict.sha256))
-    return [(f"{PUBLISHED}/{source}/{DOCUMENT}", count_problem(source, None, number)) for source, number in sorted(undescribed.items())]
-
-
-def _add_converted(rows: Rows, verdicts: Mapping[str, Verdict]) -> None:
-    results = []
-    for file, verdict in verdicts.items():
-        if not isinstance(verdict.record, ConvertedResult):
-            value = repr(getattr(verdict.record, "format", None))
-            raise _as_error(file, Problem("format", value, f"is not a converted result; {CONVERTED} must contain only converted results"))
-        results.append((verdict.record, file, verdict.sha256))
-    _refuse_repeated_ids((file, result.id) for result, file, _ in results)
-    merge(rows, converted_rows(results))
-
-
-def _valid(folder: str, facts: FactBase) -> dict[str, Verdict]:
-    """Return the verdict on each file of a folder of the facts; raises TunemarkError (exit code 3) for the first problem."""
+def _fact_files(facts: FactBase) -> dict[str, Verdict]:
+    """Return the verdict on each file of published and converted results; raises TunemarkError (exit code 3) for the first problem."""
     root = facts.root.parent
-    verdicts = {shown_path(path, root): judge(path, facts) for path in records_in(root / folder).files}
+    verdicts = {shown_path(path, root): judge(path, facts) for name in (PUBLISHED, CONVERTED) for path in records_in(root / name).files}
+    documents: dict[str, tuple[str, int]] = {}
+    results: dict[str, str] = {}
     for file, verdict in verdicts.items():
         if verdict.problems:
             raise _as_error(file, verdict.problems[0])
+        if isinstance(verdict.record, SourceDocument):
+            documents[verdict.record.id] = file, verdict.record.results
+        for result in _results(verdict):
+            if result.id in results:
+                raise _as_error(
+                    file, Problem("id", repr(result.id), f"is already in {results[result.id]}; give each result a unique number")
+                )
+            results[result.id] = file
+    counts = Counter(result.source for verdict in verdicts.values() for result in published_results(verdict.record))
+    for source in sorted({*documents, *counts}):
+        file, stated = documents.get(source, (f"{PUBLISHED}/{source}/{DOCUMENT}", None))
+        if counts[source] != stated:
+            raise _as_error(file, count_problem(source, stated, counts[source]))
     return verdicts
+
+
+def _results(verdict: Verdict) -> tuple[PublishedResult | ConvertedResult, ...]:
+    return (verdict.record,) if isinstance(verdict.record, ConvertedResult) else published_results(verdict.record)
 
 
 def _as_error(file: str, problem: Problem) -> TunemarkError:
     return TunemarkError(file, None, str(problem), exit_code=Exit.INVALID)
 
 
-def _refuse_repeated_ids(ids: Iterable[tuple[str, str]]) -> None:
-    files: dict[str, str] = {}
-    for file, result_id in ids:
-        if result_id in files:
-            fix = f"is already in {files[result_id]}; give each result a unique number"
-            raise _as_error(file, Problem("id", repr(result_id), fix))
-        files[result_id] = file
+def _add_fact_files(rows: Rows, facts: FactBase, verdicts: Mapping[str, Verdict]) -> None:
+    """Add the rows of all documents, and of published and converted results."""
+    for file, verdict in verdicts.items():
+        if isinstance(verdict.record, SourceDocument):
+            merge(rows, document_rows(verdict.record))
+        for result in published_results(verdict.record):
+            merge(rows, published_rows(result, facts, file, verdict.sha256))
+    converted = ((each.record, file, each.sha256) for file, each in verdicts.items() if isinstance(each.record, ConvertedResult))
+    merge(rows, converted_rows(converted))
 
 
 # Results of one configuration ------------------------------------------------------------------------
