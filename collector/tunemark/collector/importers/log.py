@@ -1,6 +1,6 @@
 """The log of a person's own training against the collection: its figures, utilisation, audit and prediction.
 
-Formats of logs are trainer_state.json, logs of torchtune and of TunemarkCallback, and exports of Weights & Biases;
+Formats of logs are trainer_state.json, folders of LLaMA-Factory, logs of torchtune and of TunemarkCallback, and exports of Weights & Biases;
 configurations of trainers state conditions. A format turns its files into entries, and `gather` reads all entries with a table of columns.
 Everything else is read as the text that a trainer prints. Nothing in a log is ever executed, and a line that cannot be read never stops the rest.
 """
@@ -19,12 +19,13 @@ from typing import Any
 import typer
 import yaml
 
+from tunemark.collector.audit.interval import duration
 from tunemark.collector.audit.load import audited_record, load_evidence
 from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.audit.rule import Finding, audit, select
 from tunemark.collector.commands.audit import print_finding
 from tunemark.collector.commands.options import named_accelerators, named_as, named_model
-from tunemark.collector.importers.import_io import Request, option_of, read_text, write_out
+from tunemark.collector.importers.import_io import LogProblem, Request, option_of, read_text, write_out
 from tunemark.collector.importers.own_log import (
     COLUMNS,
     FINAL,
@@ -60,7 +61,7 @@ GIVEN = ("samples_per_s", "step_time_s")
 def log(request: Request) -> None:
     """Read the log of a training, and compare it with the collection: figures, utilisation, audit, prediction.
 
-    Reads `trainer_state.json` of the Hugging Face Trainer, of TRL and of LLaMA-Factory, or the folder with it, logs of torchtune, histories exported
+    Reads `trainer_state.json` of the Hugging Face Trainer and of TRL, output folders of LLaMA-Factory, logs of torchtune, histories exported
     from Weights & Biases (CSV or JSON lines), and the text that a trainer prints; `-` is standard input. A second file may be
     the configuration (YAML) of axolotl or LLaMA-Factory, which states the conditions. A setting counts more than a condition in the log.
     A record is written only with `--out`, such as `run.json`.
@@ -208,10 +209,6 @@ def read_log(path: Path, configuration: Path | None = None) -> OwnLog:
 
     Raises TunemarkError with exit code 3 if nothing of a training is in it.
     """
-    if path.is_dir():
-        # An output folder of a Trainer; LLaMA-Factory keeps its arguments there.
-        configuration = configuration or next((path / name for name in ARGUMENTS if (path / name).is_file()), None)
-        path /= STATE
     log = _training(path)
     if configuration is not None:
         _add_conditions(log, _content(configuration, "YAML", yaml.safe_load), str(configuration))
@@ -219,6 +216,8 @@ def read_log(path: Path, configuration: Path | None = None) -> OwnLog:
 
 
 def _training(path: Path) -> OwnLog:
+    if path.is_dir():
+        return _llama_factory(path)
     text = read_text(str(path)).removeprefix("\ufeff")
     first = text.lstrip().partition("\n")[0]
     if path.suffix == ".csv" or (first.startswith("{") and (f'"{TIME}"' in text or f'"{TRAINED}"' in text)):
@@ -241,7 +240,7 @@ def _content(path: Path, kind: str, load: Callable[[str], Any]) -> dict[str, Any
     return content if isinstance(content, dict) else {}
 
 
-def _json_lines(log: OwnLog, text: str) -> Iterator[Entry]:
+def _json_lines(log: OwnLog, path: Path, text: str) -> Iterator[Entry]:
     """Yield the objects of JSON lines; a line that is no object is a problem."""
     for number, line in enumerate(text.splitlines(), start=1):
         try:
@@ -251,12 +250,12 @@ def _json_lines(log: OwnLog, text: str) -> Iterator[Entry]:
         if isinstance(row, dict):
             yield Entry(row, number)
         else:
-            log.problem(number, "not a JSON object; left out")
+            log.problems.append(LogProblem(str(path), number, "not a JSON object; left out"))
 
 
 # trainer_state.json of the HF Trainer, and of trainers built on it ------------------------------------
 
-STATE, ARGUMENTS = "trainer_state.json", ("training_args.yaml", "training_args.yml", "config.yaml")
+STATE = "trainer_state.json"
 SPEED = {name for name in TRAINER if name.startswith("train_") and name != "train_loss"}
 """Figures of speed: they are taken from one entry of the log, since intermediate entries have those of their moment."""
 TOKENS = {name for name, column in TRAINER.items() if column.quantity == "tokens"}
@@ -285,6 +284,47 @@ def _add_state(log: OwnLog, path: Path) -> None:
     gather(log, map(Entry, entries), TRAINER, ("loss",))
     if isinstance(batch, int) and batch > 0:
         log.stated["micro_batch"] = batch
+
+
+# Output folders of LLaMA-Factory ----------------------------------------------------------------------
+
+RESULTS, STEPS = "all_results.json", "trainer_log.jsonl"
+ARGUMENTS = ("training_args.yaml", "training_args.yml", "config.yaml")
+
+
+def _llama_factory(path: Path) -> OwnLog:
+    """Return the training of an output folder: its state, its results and its log of steps; its arguments state conditions."""
+    log = OwnLog(str(path), trainer="LLaMA-Factory")
+    state, results, steps = path / STATE, path / RESULTS, path / STEPS
+    if not any(file.is_file() for file in (state, results, steps)):
+        raise TunemarkError(str(path), "", f"has neither {STATE} nor {RESULTS} nor {STEPS}", exit_code=Exit.INVALID)
+    if state.is_file():
+        _add_state(log, state)
+        log.trainer = "LLaMA-Factory" if steps.is_file() else "Hugging Face Trainer"
+    if results.is_file():
+        gather(log, [Entry(_content(results, "JSON", json.loads))], TRAINER | COLUMNS["state"])
+        log.finished = "train_time_s" in log.claims
+        log.notes = [] if log.finished else log.notes
+    if steps.is_file():
+        _add_steps(log, steps)
+    arguments = next((path / name for name in ARGUMENTS if (path / name).is_file()), None)
+    if arguments is not None:
+        _add_conditions(log, _content(arguments, "YAML", yaml.safe_load), str(arguments))
+    return log
+
+
+def _add_steps(log: OwnLog, path: Path) -> None:
+    """Add tokens, time and memory of the log of steps, where other files lack them."""
+    lines = _json_lines(log, path, read_text(str(path)))
+    entries = [entry for entry in lines if not {"eval_loss", "predict_loss"} & entry.values.keys()]
+    gather(log, entries, COLUMNS["steps"], () if log.losses else ("loss",))
+    last = entries[-1].values if entries else {}
+    elapsed, planned = last.get("elapsed_time"), last.get("total_steps")
+    if "train_time_s" not in log.claims and isinstance(elapsed, str) and (seconds := duration(elapsed)) is not None:
+        log.claim("train_time_s", seconds, printed=f"{seconds:g}", note=f"Printed as {elapsed}, in whole seconds.")
+    if "steps" in log.claims and isinstance(planned, int) and planned > log.claims["steps"].value:
+        log.claim("total_steps", planned)
+        log.finished = False
 
 
 # Configurations of trainers ---------------------------------------------------------------------------
@@ -370,7 +410,7 @@ Point = tuple[float, float, float | None]
 def _history(path: Path, text: str) -> OwnLog:
     """Return the training of a history: the work between two logged rows over the time between them, without the first ten steps."""
     log = OwnLog(str(path), trainer="Weights & Biases")
-    rows = _json_lines(log, text) if text.lstrip().startswith("{") else _csv_rows(log, text)
+    rows = _json_lines(log, path, text) if text.lstrip().startswith("{") else _csv_rows(log, text)
     entries = [Entry({name: value for name, value in row.items() if value not in (None, "")}, line) for row, line in rows]
     conditions = [given for entry in entries if isinstance(given := entry.values.get("conditions"), dict)]
     if conditions:
