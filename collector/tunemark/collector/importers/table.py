@@ -20,7 +20,7 @@ from tunemark.collector.commands.options import named_as
 from tunemark.collector.gate.published_checks import condition_problems
 from tunemark.collector.gate.read import DOCUMENT, read_valid
 from tunemark.collector.importers.import_io import Request, printable, read_text, write_changed
-from tunemark.collector.importers.table_text import PER_DEVICE, UNITS, TextTable, extract, printed_value, tables_in
+from tunemark.collector.importers.table_text import PER_DEVICE, UNITS, TextTable, extract, printed_value, tables_in, transposed
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts.fact_base import FactBase, read_facts, validated
 from tunemark.schema.facts.names import words_of
@@ -146,6 +146,8 @@ class TableMap(Frozen):
     """Nearest heading above the table, exactly, or the nearest ones joined by ` > `; None for CSV."""
     number: int = 1
     """Number of the table under that heading."""
+    transposed: bool = False
+    """True if results are columns: the first cell of each row is then a column name, and the header the first column, `result`."""
     claims: dict[str, tuple[Text, float]] = Field(default_factory=dict)
     """Figures that the text states for all rows: quantity -> (as printed, value)."""
     section: Text | None = None
@@ -272,7 +274,7 @@ def found_tables(mapping: Map, files: Sequence[Path]) -> dict[str, TextTable]:
             fix = f"table {wanted.key!r} is number {number} under this heading of {wanted.path or mapping.source.path}, "
             fix += f"and the files have {len(same)}; {known}"
             raise TunemarkError("FILE", " > ".join(under) or wanted.key, fix)
-        tables[wanted.key] = same[number - 1]
+        tables[wanted.key] = transposed(same[number - 1]) if wanted.transposed and not kept else same[number - 1]
     return tables
 
 
