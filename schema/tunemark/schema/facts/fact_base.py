@@ -248,13 +248,6 @@ class FactBase:
             f"{family}.{size}" for family, sizes in self.aws_sizes.items() for size in sizes
         }
 
-    def instance(self, name: str) -> str:
-        """Return the provider's spelling of an instance name. Raise TunemarkError with a suggestion for an unknown one."""
-        known = {instance.lower(): instance for instance in self.instances}
-        if name.lower() in known:
-            return known[name.lower()]
-        raise TunemarkError("instance", name, f"not in data/prices; {names.suggest_instance(name, self.instances)}")
-
     def refused_aws_size(self, instance: str, *, families: bool = False) -> str | None:
         """Return the reason why a name in the form of AWS is not an instance that AWS sells, or None.
 
