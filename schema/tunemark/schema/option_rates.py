@@ -282,7 +282,7 @@ def option_rates(
         known = (card.vendor, level) in levels if level != "plain" else devices == 1 or card.vendor in several or asked.any_software
         if level == "vendor":
             # Its plans for several devices say nothing about one, but a document may be of any.
-            known = any(row.devices <= devices or asked.any_software for row in found)
+            known = any(row.devices == 1 or devices > 1 or asked.any_software for row in found)
         missing = no_training(card, devices) or (plans.on(card, devices, method, level)[1] if asked.stack else None)
         unknown = _unknown_software(level, devices, most[level], known=known)
         # The memory of a stack that is asked for is known without its speed.
