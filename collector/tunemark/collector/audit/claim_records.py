@@ -10,7 +10,7 @@ from typing import Any
 from tunemark.collector.audit.claim_text import CLAIM, CLAIMS, PAIR, ClaimText, amounts, words
 from tunemark.collector.audit.printed_figures import WORDS
 from tunemark.collector.audit.rules.catalogue import IDLE, WHOLE_MACHINE
-from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
+from tunemark.schema.facts.cards import APPLE, AcceleratorCard, ModelCard
 from tunemark.schema.facts.names import product_of
 from tunemark.schema.formats import GB, GIB, HOUR_S
 from tunemark.schema.physics.architecture import count_parameters
@@ -46,7 +46,9 @@ def readings(claim: ClaimText) -> Iterator[PublishedResult]:
     counts = claim.counts[-1:] if len(claim.devices) < PAIR else tuple(dict.fromkeys(claim.counts))
     # Several, whose number is not stated, may be those of a machine.
     counts = counts or ((1, NODE, *SEVERAL) if claim.values("device_hours") or claim.says("many", "machine") else (1,))
-    counts = (1,) if any(cards[0].unit == "cpu" for cards in claim.devices) and not claim.counts else counts
+    # `H100s` beside a Mac or a CPU are others.
+    alone = any(cards[0].unit == "cpu" or cards[0].vendor == APPLE for cards in claim.devices)
+    counts = (1,) if alone and not claim.counts else counts
     cards: list[AcceleratorCard | None] = [card for variants in claim.devices for card in variants] or [None]
     batches: list[int | None] = []
     batches += [int(value.value) for value in (*claim.values("micro_batch"), *claim.values("batch"))][:1]

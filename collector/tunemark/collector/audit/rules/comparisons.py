@@ -10,7 +10,7 @@ from tunemark.collector.audit.interval import ROUGHLY, TIMES, TIMES_TOLERANCE, I
 from tunemark.collector.audit.printed_figures import WORDS, precision_class
 from tunemark.collector.audit.rule import AMBIGUOUS, INCONSISTENT, SUSPICIOUS, Finding, rule
 from tunemark.collector.audit.token_rates import rows_per_step
-from tunemark.schema.records.claims import Claim, Comparison, Extreme, Formula, Metric, Range, Roof
+from tunemark.schema.records.claims import Claim, Comparison, Extreme, Formula, Metric, Range
 from tunemark.schema.records.published import Statement
 from tunemark.schema.statistics.intervals import SIGNIFICANT_ERRORS
 
@@ -291,42 +291,6 @@ def _counted_differently(evidence: Evidence) -> Iterator[Finding]:
             "cannot share a ranking"
         )
         yield Finding(AMBIGUOUS, records, claim, words, quantities=tuple(dict.fromkeys(metric.quantity for _, metric in every)))
-
-
-@rule(id="roof", family="definitions", verdicts=(INCONSISTENT,))
-def roofs(evidence: Evidence) -> Iterator[Finding]:
-    """Roofline of a whole device with points of one part.
-
-    A roofline compares the work of a unit with the peak of the same unit (Williams et al. 2009).
-    """
-    for statement, roof in evidence.assertions(Roof):
-        card, peak = evidence.facts.accelerators.get(roof.accelerator), Interval.of(roof.peak_flop_per_s)
-        implied = {
-            result.id: peak_of_result for result in evidence.with_ids(roof.records) if (peak_of_result := _implied_peak(result)) is not None
-        }
-        off = {record: (value, words) for record, (value, words) in implied.items() if peak.low > value.high * ROUGHLY}
-        if not off or card is None:
-            continue
-        middle = sorted(value.value for value, _ in off.values())[len(off) // 2]
-        claim = f"roof {roof.peak_flop_per_s.printed}, points of {len(implied)} results"
-        calculation = (
-            "; ".join(f"{record}: {words}" for record, (_, words) in off.items())
-            + f". The points are of one core and the roof is of {card.cores_per_unit or 1} cores: the distance is overstated {peak.value / middle:.1f} times"
-        )
-        yield Finding(INCONSISTENT, (statement.id, *off), claim, calculation, quantities=("attained_flop_per_s", "hfu"))
-
-
-def _implied_peak(result: AuditedResult) -> tuple[Interval, str] | None:
-    """Return the peak that a result's attained FLOP/s and HFU imply, with the calculation, or None."""
-    flop, time, share = (result.interval(name) for name in ("hardware_flop", "profile_step_time_s", "hfu"))
-    attained = flop / time if flop and time else result.interval("attained_flop_per_s")
-    if attained is None or share is None:
-        return None
-    names = ("hardware_flop", "profile_step_time_s") if flop and time else ("attained_flop_per_s",)
-    printed = " / ".join(result.claims[name].printed for name in names)
-    words = f"{printed} = {attained.value / 1e12:.2f} TFLOP/s" if flop and time else printed
-    implied = attained / share
-    return implied, f"{words} at HFU {share.value:.2%} implies a peak of {implied.value / 1e12:.1f} TFLOP/s"
 
 
 @rule(id="formula", family="definitions", verdicts=(INCONSISTENT,))

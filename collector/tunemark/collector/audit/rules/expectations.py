@@ -14,18 +14,17 @@ from pathlib import Path
 
 from tunemark.collector.audit.bounds import rates_below_peak
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped, label, same_software, with_model
-from tunemark.collector.audit.interval import MORE_MEMORY, TIMES, Interval
+from tunemark.collector.audit.interval import MORE_MEMORY, Interval
 from tunemark.collector.audit.printed_figures import WORDS
 from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Finding, rule
+from tunemark.collector.audit.rules.identities import figures_of, products_of
 from tunemark.collector.audit.token_rates import training_or_wall_time
 from tunemark.collector.store.database import field_at
 from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.vocabulary import Method
 
-PEAK = "peak_memory_bytes"
-HOST_MEMORY = ("host_memory_peak_share", "host_memory_total_bytes")
 FEWEST_STEPS = 20
 """A run of fewer steps is mostly warm-up (definitions#steady-window)."""
 MORE_PARAMETERS = 1.03
@@ -43,39 +42,21 @@ def _at_most(limit: float | str, evidence: Evidence, *results: AuditedResult) ->
     return limit
 
 
-def value_of(name: str, result: AuditedResult) -> Value | None:
-    """Return a figure of one device, by the name of a function or as printed."""
+def value_of(name: str, evidence: Evidence, result: AuditedResult) -> Value | None:
+    """Return a value of one device: by the name of a function, a figure as printed, or a product of figures as in words.toml."""
     if name in VALUES:
         return VALUES[name](result)
-    readings = [value for meaning, value in result.readings(name) if "together" not in meaning]
-    return (readings[0], result.printed(name), (name,)) if readings else None
-
-
-def memory(result: AuditedResult) -> Value | None:
-    """Return the peak memory of a device."""
-    peak = value_of(PEAK, result)
-    return (peak[0], f"{peak[0].value / 1e9:.1f} GB", (PEAK,)) if peak else None
-
-
-def host_memory(result: AuditedResult) -> Value | None:
-    """Return the host memory of each process."""
-    share, total = (result.interval(name) for name in HOST_MEMORY)
-    used = share * total / float(result.devices) if share and total else None
-    return (used, f"{used.value / 1e9:.2f} GB in each process", HOST_MEMORY) if used else None
+    names = tuple(each for each in re.split("[ /]+", name) if each in result.claims)
+    ways = products_of(name.split(), figures_of(evidence, result).amounts) if names else ()
+    found = [each for each in ways if "together" not in each[0]]
+    words = f"({found[0][0]} = {found[0][1].value:,.10g})" if found and " " in name else result.printed(name)
+    return (found[0][1], words, names) if found else None
 
 
 def rate(result: AuditedResult) -> Value | None:
     """Return tokens per second, if one rate is possible."""
     rates = rates_below_peak(result)
     return (rates[0].tokens_per_s, f"{rates[0].tokens_per_s.value:,.0f} tokens/s", (rates[0].quantity,)) if len(rates) == 1 else None
-
-
-def epoch_tokens(result: AuditedResult) -> Value | None:
-    """Return tokens per second x epoch time: the data in tokens."""
-    names = ("tokens_per_s", "epoch_time_s")
-    each, time = (result.interval(name) for name in names)
-    words = f"{each.value:,.0f} tokens/s x {time.value:,.0f} s = {each.value * time.value / 1e6:.1f}M tokens" if each and time else ""
-    return (each * time, words, names) if each and time else None
 
 
 def seconds_per_row(result: AuditedResult) -> Value | None:
@@ -95,7 +76,7 @@ def seconds_per_row(result: AuditedResult) -> Value | None:
     return time / done, f"{time.value:g} s / ({words}) = {1e3 * time.value / done.value:.2f} ms per row", names
 
 
-VALUES = {each.__name__: each for each in (epoch_tokens, memory, host_memory, rate, seconds_per_row)}
+VALUES = {each.__name__: each for each in (rate, seconds_per_row)}
 
 
 # Copied figures -----------------------------------------------------------------------------------
@@ -192,7 +173,9 @@ def equal_figures(evidence: Evidence) -> Iterator[Finding]:
     Tokens of an epoch, memory of a micro-step and memory of the parameters follow from conditions that the document states to be the same.
     """
     for each in (Equal(**row) for row in ROWS["equal"]):
-        valued = [(result, value) for result in evidence.published if each.group(result) and (value := value_of(each.value, result))]
+        valued = [
+            (result, value) for result in evidence.published if each.group(result) and (value := value_of(each.value, evidence, result))
+        ]
         for rows in grouped(valued, partial(lambda group, row: group(row[0]), each.group)).values():
             results = [result for result, _ in rows]
             if each.differing and len({getattr(result.conditions, each.differing) for result in results}) == 1:
@@ -215,10 +198,9 @@ class Ordered:
     """A row of the table `ordered`."""
 
     pairs: str
-    value: str
+    values: list[str]
     limit: float | str
     reason: str
-    of: tuple[str, ...] = ("",)
     inconsistent_above: float = float("inf")
     doubted: str = "first"
 
@@ -290,21 +272,6 @@ def _same_steps(evidence: Evidence) -> Pairs:
             yield many, few
 
 
-def _ratio(name: str, first: AuditedResult, second: AuditedResult) -> Value | None:
-    mine, theirs = value_of(name, first), value_of(name, second)
-    return (mine[0] / theirs[0], f"{mine[1]} / {theirs[1]}", tuple(dict.fromkeys((*mine[2], *theirs[2])))) if mine and theirs else None
-
-
-def _efficiency(many: AuditedResult, few: AuditedResult, quantity: str) -> Value | None:
-    """Return the efficiency of more devices by a time or by the rate of tokens."""
-    after, before = many.interval(quantity), few.interval(quantity)
-    if before is None or after is None:
-        return None
-    speedup, times = before / after if quantity in TIMES else after / before, many.devices / few.devices
-    words = f"{few.printed(quantity)} -> {many.printed(quantity)}, {speedup.value:.2f}x with {times:g} times the devices"
-    return speedup / times, words, (quantity,)
-
-
 def _predicted_growth(evidence: Evidence, first: AuditedResult, second: AuditedResult) -> float:
     """Return the ratio of memory by the memory model where both shapes are stated, with the share by which one peak counts as higher."""
     reading, facts = evidence.facts.known.memory_reading(first.source), evidence.facts
@@ -332,13 +299,13 @@ def ordered_figures(evidence: Evidence) -> Iterator[Finding]:
     Frozen and quantised weights save memory and work, larger models need more, and n devices do at most n times the work of one. Two results
     of one document that differ in nothing else must keep this order, within what published results show.
     """
-    rows = [(each, quantity) for each in (Ordered(**row) for row in ROWS["ordered"]) for quantity in each.of]
-    for each, quantity in rows:
+    rows = [(each, value) for each in (Ordered(**row) for row in ROWS["ordered"]) for value in each.values]
+    for each, value in rows:
         for first, second in PAIRS[each.pairs](evidence):
-            found = _efficiency(first, second, quantity) if each.value == "efficiency" else _ratio(each.value, first, second)
-            if found is None or found[0].low < _at_most(each.limit, evidence, first, second):
+            mine, theirs = value_of(value, evidence, first), value_of(value, evidence, second)
+            if mine is None or theirs is None or (ratio := mine[0] / theirs[0]).low < _at_most(each.limit, evidence, first, second):
                 continue
-            ratio, words, quantities = found
+            words, quantities = f"{mine[1]} / {theirs[1]}", tuple(dict.fromkeys((*mine[2], *theirs[2])))
             verdict = INCONSISTENT if ratio.low > each.inconsistent_above else SUSPICIOUS
             claim = "; ".join(f"{_name(result)}: {result.printed(*quantities)}" for result in (first, second))
             records = (second.id, first.id) if each.doubted == "second" else (first.id, second.id)

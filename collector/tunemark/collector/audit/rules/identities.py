@@ -3,13 +3,14 @@
 An identity is a row of `products` in words.toml, or a function that yields equations. A new one is one row or one function in `IDENTITIES`.
 """
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 from tunemark.collector.audit.bounds import dense_peak, least_flop_per_token
-from tunemark.collector.audit.evidence import Claimed, Evidence, label, source_of
+from tunemark.collector.audit.evidence import AuditedResult, Claimed, Evidence, label, source_of
 from tunemark.collector.audit.interval import ROUGHLY, TIMES_TOLERANCE, Interval
 from tunemark.collector.audit.printed_figures import WORDS
 from tunemark.collector.audit.published_shape import published_shape
@@ -24,14 +25,15 @@ from tunemark.collector.audit.token_rates import (
 from tunemark.schema.facts.cards import PriceRow
 from tunemark.schema.formats import HOUR_S
 from tunemark.schema.physics.architecture import count_parameters
-from tunemark.schema.records.claims import Bill, BreakEven, Offer
-from tunemark.schema.records.published import Claim
+from tunemark.schema.records.claims import Bill, BreakEven, Offer, Roof
+from tunemark.schema.records.published import Claim, Statement
 from tunemark.schema.vocabulary import AuditVerdict, Padding
 
-MILLION = 1_000_000
 DIVIDED_FIRST = 0.006
 """Share by which a printed quotient may differ beyond its digits: documents divide figures before or after rounding them."""
 HOURLY = "price_usd_per_hour"
+PEAKS = ("hardware_flop /profile_step_time_s /hfu", "attained_flop_per_s /hfu")
+"""Products that give the peak which an HFU is a share of."""
 TWICE = 2
 """Adapters, tied weights and layers that a trainer leaves out change its count of parameters by less."""
 MOST_PADDING = 32
@@ -60,6 +62,7 @@ class Equation:
     conditions: tuple[str, ...] = ()
     show: Callable[[float], str] = number
     """Prints an amount."""
+    verdict: AuditVerdict = INCONSISTENT
 
     def holds(self) -> bool:
         """Return True if a reading agrees with the expected amount."""
@@ -71,7 +74,7 @@ class Equation:
         first = self.left[0][1].value
         change = f": {first / self.right.value - 1:+.1%}" if self.right.value else ""
         calculation = f"{words}, but {self.meaning} = {self.show(self.right.value)}{change}"
-        return Finding(INCONSISTENT, self.records, self.printed, calculation, self.quantities, self.conditions)
+        return Finding(self.verdict, self.records, self.printed, calculation, self.quantities, self.conditions)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,13 +82,14 @@ class Figures(Claimed):
     """The figures of a result or a statement, with the records that they come from."""
 
     records: tuple[str, ...]
-    others: Mapping[str, Interval] = field(default_factory=dict)
-    """What figures rest on that is not printed as one, such as the number of devices."""
+    others: Mapping[str, Sequence[tuple[str, Interval]]] = field(default_factory=dict)
+    """What figures rest on that is not printed as one, such as the number of devices: the values that it may have."""
 
     def amounts(self, name: str) -> Sequence[tuple[str, Interval]]:
-        """Return the values that a figure may have, with the words of each reading."""
-        known = self.others.get(name) or self.interval(name)
-        return [("", known)] if known else self.readings(name)
+        """Return the values that a figure, or the sum of figures joined by `+`, may have, with the words of each reading."""
+        parts = [value for part in name.split("+") if (value := self.interval(part))]
+        known = [("", sum(parts[1:], parts[0]))] if len(parts) == len(name.split("+")) else self.readings(name)
+        return self.others.get(name) or known
 
 
 Amounts = Callable[[str], Sequence[tuple[str, Interval]]]
@@ -95,21 +99,26 @@ Amounts = Callable[[str], Sequence[tuple[str, Interval]]]
 def products(evidence: Evidence) -> Iterator[Equation]:
     """Yield the products of figures that one record prints."""
     slack = max(evidence.facts.known.practice("clock-slack"), DIVIDED_FIRST)
-    for figures, (total, factors) in product(_all_figures(evidence), WORDS["products"]):
+    for figures, (total, factors, *bound) in product(_all_figures(evidence), WORDS["products"]):
         # A total over several devices is not the peak of one.
-        expected = [value for meaning, value in figures.readings(total) if "together" not in meaning]
-        left = tuple(products_of(factors.split(), figures.amounts))
-        if len(expected) == 1 and left:
-            names = tuple(name for name in (*factors.split(), total) if name in figures.claims)
-            yield Equation(figures.records, names, figures.printed(*names), left, expected[0], label(total), slack)
+        totals = [each for each in figures.others.get(total) or figures.readings(total) if "together" not in each[0]]
+        left = tuple(products_of(factors.split(), figures.amounts)) if len(totals) == 1 else ()
+        if left:
+            names = tuple(name for name in (*re.split("[ +/!]+", factors), total) if name in figures.claims)
+            (words, whole), limit = totals[0], " ".join(bound[:1])
+            right, meaning = replace(whole, low=0.0) if limit else whole, f"{limit} {label(total).replace('_', ' ')} {words}".strip()
+            about, verdict = tuple(WORDS["settings"].get(total, ())), AuditVerdict(bound[1]) if bound[1:] else INCONSISTENT
+            yield Equation(figures.records, names, figures.printed(*names), left, right, meaning, slack, about, verdict=verdict)
 
 
 def products_of(factors: Iterable[str], amounts: Amounts) -> Iterator[tuple[str, Interval]]:
-    """Yield the products of factors in words with their values: names of figures or numbers, divided by after `/`, with and without those before `?`."""
+    """Yield the products of factors in words with their values: names of figures or numbers, divided by after `/`, with and without those before `?`, as printed only before `!`."""
     choices = list[list[tuple[bool, str, Interval | None]]]()
     for factor in factors:
-        name, divides = factor.strip("/?"), factor.startswith("/")
-        known = [("", Interval.exact(float(name)))] if re.fullmatch(r"[\d.]+", name) else amounts(name)
+        name, divides = factor.strip("/?!"), factor.startswith("/")
+        known = (
+            [("", Interval.exact(float(name)))] if re.fullmatch(r"[\d.]+", name) else amounts(name)[: 1 if factor.endswith("!") else None]
+        )
         optional: list[tuple[bool, str, Interval | None]] = [(divides, "", None)] if factor.endswith("?") else []
         choices.append([*((divides, meaning, value) for meaning, value in known), *optional])
     for chosen in product(*choices):
@@ -121,25 +130,59 @@ def products_of(factors: Iterable[str], amounts: Amounts) -> Iterator[tuple[str,
         yield " ".join(parts).removeprefix("x "), result
 
 
+def figures_of(evidence: Evidence, result: AuditedResult) -> Figures:
+    """Return the figures of a result with its devices, the cores of its machine, the rows of its test set and a step, and its ranks."""
+    stated, card, dataset = result.conditions, result.accelerator, result.dataset
+    instance = evidence.facts.by_instance.get((stated.instance or "").lower())
+    known = {"devices": result.devices, "cores": instance and instance.vcpus, "evaluation_rows": dataset and dataset.test_rows}
+    others = {name: [("", Interval.exact(float(amount)))] for name, amount in known.items() if amount}
+    # Each rank may see a part of an evaluation.
+    ranks = max(result.setting("processes") or result.setting("nproc") or 1, ((card and card.cores_per_unit) or 1) * result.devices)
+    if "eval_time_s" in result.claims:
+        others["ranks"] = [("ranks", Interval.exact(float(each)).widened(LAST_BATCH)) for each in range(1, ranks + 1)]
+    batch = [each for each in (stated.micro_batch, stated.gradient_accumulation or 1, result.replicas) if each]
+    # With known rows of the data, the rows of a training settle an ambiguous rate.
+    if len(batch) == 3 and (len(result.readings("samples_per_s")) < 2 or expected_rows(result) is None):  # noqa: PLR2004 - of factors, of readings
+        # Trainers count all rows of the data, so the rate may include a last step that was not full.
+        rate, time = result.interval("steps_per_s"), result.interval("train_time_s")
+        steps = result.interval("steps") or (rate * time if rate and time else None)
+        wide = max(0.0, 1 / steps.value - DIVIDED_FIRST) if steps else 0.0
+        others["rows_of_a_step"] = [(f"= {' x '.join(map(str, batch))}", Interval.exact(float(math.prod(batch))).widened(wide))]
+    return Figures(records=(result.id,), claims=result.claims, others=others)
+
+
 def _all_figures(evidence: Evidence) -> Iterator[Figures]:
-    """Yield the figures of all records; a bill has the price of its offer, and the time of its result's epochs."""
+    """Yield the figures of all records."""
     for result in evidence.results:
-        yield Figures(records=(result.id,), claims=result.claims, others={"devices": Interval.exact(float(result.devices))})
+        yield figures_of(evidence, result)
     for statement in evidence.statements.values():
-        records, claims, others = [statement.id], dict(statement.claims), dict[str, Interval]()
         if isinstance(statement.assertion, Bill):
-            price, run = price_of(evidence, statement.id, statement.assertion), evidence.by_id.get(statement.assertion.result or "")
-            rate, length = (plain_rate(run), run.conditions.sequence_length) if run else (None, None)
-            if run and price and rate and length and "cost_per_1m_samples_usd" in claims:
-                records.append(run.id)
-                others = {"price": Interval.of(price[1]), "length": Interval.exact(float(length)), "tokens_per_s": rate.tokens_per_s}
-            if price:
-                records.append(price[0])
-                claims[HOURLY] = price[1]
-            if run and "epoch_time_s" in run.claims and "epochs" in claims:
-                records.append(run.id)
-                claims["epoch_time_s"] = run.claims["epoch_time_s"]
-        yield Figures(records=tuple(dict.fromkeys(records)), claims=claims, others=others)
+            yield _figures_of_bill(evidence, statement, statement.assertion)
+        else:
+            yield Figures(records=(statement.id,), claims=statement.claims)
+
+
+def _figures_of_bill(evidence: Evidence, statement: Statement, bill: Bill) -> Figures:
+    """Return the figures of a bill with the price of its offer, the epochs and the rate of its result, or the most tokens/s that its device can execute."""
+    price, run = price_of(evidence, statement.id, bill), evidence.by_id.get(bill.result or "")
+    # The bills of the same table give the tokens of a sample, if their results agree.
+    place = (source_of(statement.id), statement.section)
+    table = [other_bill for other, other_bill in evidence.assertions(Bill) if (source_of(other.id), other.section) == place]
+    results = [run] if run else evidence.with_ids(row.result or "" for row in table)
+    lengths = [float(length) for length in {result.conditions.sequence_length for result in results} if length]
+    model, peak = evidence.facts.models.get(bill.model or ""), dense_peak(evidence.facts.accelerators.get(bill.accelerator or ""))
+    rate, others = plain_rate(run) if run else None, dict[str, list[tuple[str, Interval]]]()
+    if price and len(lengths) == 1:
+        others |= {"price": [("", Interval.of(price[1]))], "length": [("", Interval.exact(lengths[0]))]}
+        if rate:
+            others["tokens_per_s"] = [("", rate.tokens_per_s)]
+        elif bill.result is None and model and bill.method and peak:
+            each = least_flop_per_token(model, bill.method, int(lengths[0]))
+            words = f"tokens/s, {peak / 1e12:g} TFLOP/s dense / {each / 1e9:.1f} GFLOP"
+            others["most_tokens_per_s"] = [(words, Interval.exact(peak / each))]
+    of_run = {name: run.claims[name] for name in ("epoch_time_s",) if name in run.claims} if run else {}
+    records = (statement.id, *([run.id] if run else ()), *([price[0]] if price else ()))
+    return Figures(records=records, claims={**statement.claims, **of_run, **({HOURLY: price[1]} if price else {})}, others=others)
 
 
 def price_of(evidence: Evidence, statement: str, bill: Bill) -> tuple[str, Claim] | None:
@@ -208,34 +251,6 @@ def trained_parameters(evidence: Evidence) -> Iterator[Equation]:
             yield Equation((result.id,), names, result.printed(*names), left, right, words, conditions=("lora_r", "lora_targets"))
 
 
-def rows_of_a_step(evidence: Evidence) -> Iterator[Equation]:
-    """Yield samples/s over steps/s against micro-batch x accumulation x replicas."""
-    slack = evidence.facts.known.practice("clock-slack")
-    for result, (steps,) in evidence.with_intervals("steps_per_s"):
-        conditions, readings = result.conditions, result.readings("samples_per_s")
-        # With known rows of the data, the rows of a training settle an ambiguous rate.
-        settled = len(readings) > 1 and expected_rows(result) is not None
-        if conditions.micro_batch is None or result.replicas is None or not readings or settled:
-            continue
-        factors = (conditions.micro_batch, conditions.gradient_accumulation or 1, result.replicas)
-        expected = factors[0] * factors[1] * factors[2]
-        # Trainers count all rows of the data, so the rate may include a last step that was not full.
-        number, time = result.interval("steps"), result.interval("train_time_s")
-        number = number or (steps * time if time else None)
-        meaning = "micro-batch x accumulation x replicas = " + " x ".join(map(str, factors))
-        # The verdict applies to the batch settings too: the document does not show which side is wrong.
-        yield Equation(
-            (result.id,),
-            ("samples_per_s", "steps_per_s"),
-            result.printed("samples_per_s", "steps_per_s", "steps", "train_time_s"),
-            ((f"{readings[0][1].value:g} / {steps.value:g} rows of a step", readings[0][1] / steps),),
-            Interval.exact(float(expected)),
-            meaning,
-            max(slack, 1 / number.value if number else 0.0),
-            ("micro_batch", "gradient_accumulation", "data_parallel"),
-        )
-
-
 def work_of_a_trainer(evidence: Evidence) -> Iterator[Equation]:
     """Yield the FLOPs that a trainer estimates from its own model and tokens against those of the stated model.
 
@@ -252,53 +267,35 @@ def work_of_a_trainer(evidence: Evidence) -> Iterator[Equation]:
         yield Equation((result.id,), names, result.printed(*names), (("FLOPs of the trainer", flops),), right, words, 0.0, ("model",))
 
 
-def rows_of_an_evaluation(evidence: Evidence) -> Iterator[Equation]:
-    """Yield the rate x time of an evaluation against the rows of the fixed set, which each of several ranks may see a part of."""
-    for result, (rate, time) in evidence.with_intervals("eval_samples_per_s", "eval_time_s"):
-        rows = result.dataset.test_rows if result.dataset else None
-        if rows is None:
-            continue
-        ranks = result.setting("processes") or result.setting("nproc") or 1
-        cores = (result.accelerator.cores_per_unit or 1) * result.devices if result.accelerator else 1
-        words = f"{rate.value:g} rows/s x {time.value:g} s"
-        parts = range(1, max(ranks, cores) + 1)
-        left = tuple((f"{words}{f' x {part} ranks' if part > 1 else ''}", rate * time * part) for part in parts)
-        names = ("eval_samples_per_s", "eval_time_s")
-        yield Equation((result.id,), names, result.printed(*names), left, Interval.exact(float(rows)), "rows of the set", LAST_BATCH)
-
-
-def whole_and_part(evidence: Evidence) -> Iterator[Equation]:
-    """Yield figures that are at most another: training in the process, MFU in HFU, CPU time on all cores."""
-    slack = evidence.facts.known.practice("clock-slack")
-    cores = {row.instance: row.vcpus for row in evidence.facts.prices if row.vcpus}
-    for result in evidence.results:
-        count = cores.get(result.conditions.instance or "") or 0
-        wholes = (
-            (("train_time_s", "wall_s"), 1, "the time of the whole process"),
-            (("mfu", "hfu"), 1, "HFU, which adds recomputed work to MFU"),
-            (("user_s", "system_s", "wall_s"), count, f"{count} cores x wall time"),
+def roofs(evidence: Evidence) -> Iterator[Equation]:
+    """Yield the peak that attained FLOP/s and HFU of points imply against their roof, at most: both are of one unit (Williams et al. 2009)."""
+    for statement, roof in evidence.assertions(Roof):
+        points, peak = (
+            [(point.id, figures_of(evidence, point)) for point in evidence.with_ids(roof.records)],
+            Interval.of(roof.peak_flop_per_s),
         )
-        for names, factor, meaning in wholes:
-            known = [value for name in names if (value := result.interval(name))]
-            if len(known) == len(names) and factor:
-                part, whole = known[0] if len(known) == 2 else known[0] + known[1], known[-1] * factor  # noqa: PLR2004 - one part and its whole
-                calculation = ((f"{' + '.join(map(label, names[:-1]))}, at most {label(names[-1])}", part),)
-                upper = Interval(whole.value, 0.0, whole.high)
-                yield Equation((result.id,), names, result.printed(*names), calculation, upper, meaning, slack)
+        ways = [(record, way) for record, figures in points for factors in PEAKS for way in products_of(factors.split(), figures.amounts)]
+        card = evidence.facts.accelerators.get(roof.accelerator)
+        if card and ways:
+            left, records = (
+                tuple((f"{record}: {words}", value) for record, (words, value) in ways),
+                (statement.id, *(each for each, _ in ways)),
+            )
+            claim, words = f"roof {roof.peak_flop_per_s.printed}", f"the roof of a device of {card.cores_per_unit or 1} cores"
+            right, names = Interval(peak.value, peak.low, math.inf), ("attained_flop_per_s", "hfu")
+            yield Equation(records, names, claim, left, right, words, ROUGHLY - 1, show=lambda flop: f"{flop / 1e12:,.1f} TFLOP/s")
 
 
-IDENTITIES = (
-    products, rows_of_a_training, rows_of_a_step, tokens_of_rows, trained_parameters, work_of_a_trainer, rows_of_an_evaluation,
-    whole_and_part,
-)  # fmt: skip
+IDENTITIES = (products, rows_of_a_training, tokens_of_rows, trained_parameters, work_of_a_trainer, roofs)
 
 
-@rule(id="identity", family="arithmetic", verdicts=(INCONSISTENT,))
+@rule(id="identity", family="arithmetic", verdicts=(IMPOSSIBLE, INCONSISTENT))
 def identities(evidence: Evidence) -> Iterator[Finding]:
     """Figures that do not multiply to each other.
 
     A rate is work over time, a total is the number of its parts times one part, a cost is hours times the price of an hour, and a share is a
-    part of its total. Figures of one record that state all factors must agree within their printed digits.
+    part of its total. Figures of one record that state all factors must agree within their printed digits. A cost for which a device would
+    have to execute more than its dense peak is impossible.
     """
     for identity in IDENTITIES:
         for equation in identity(evidence):
@@ -384,35 +381,6 @@ def _other_price(evidence: Evidence, offer: Offer, rows: list[PriceRow], claimed
     shown = ", ".join(f"${price:.4g}" for price in sorted(prices))
     words = f"${claimed:g}/h is {claimed / nearest:.2f} times the nearest known price of {what}; known prices: {shown}"
     return INCONSISTENT if offer.instance else SUSPICIOUS, words
-
-
-@rule(id="implied-rate", family="prices", verdicts=(IMPOSSIBLE,))
-def implied_rates(evidence: Evidence) -> Iterator[Finding]:
-    """Cost of samples that requires more FLOPs per second than the device can execute.
-
-    A cost and a price give a time, a time and a length give a rate, and a rate times the FLOPs of a token cannot exceed the dense peak.
-    """
-    for statement, bill in evidence.assertions(Bill):
-        claim, price = statement.claims.get("cost_per_1m_samples_usd"), price_of(evidence, statement.id, bill)
-        model, card = evidence.facts.models.get(bill.model or ""), evidence.facts.accelerators.get(bill.accelerator or "")
-        # The bills of the same table give the tokens of a sample, if their results agree.
-        place = (source_of(statement.id), statement.section)
-        table = [other_bill for other, other_bill in evidence.assertions(Bill) if (source_of(other.id), other.section) == place]
-        lengths = {result.conditions.sequence_length for result in evidence.with_ids(row.result or "" for row in table)}
-        length, peak = lengths.pop() if len(lengths) == 1 else None, dense_peak(card)
-        if bill.result or not (claim and claim.value and price and price[1].value and model and bill.method and card and length and peak):
-            continue
-        # The document's lowest price allows the longest time.
-        seconds = Interval.of(claim) / Interval.of(price[1]) * HOUR_S
-        rate, each = length * MILLION / seconds.value, least_flop_per_token(model, bill.method, length)
-        share = Interval.exact(length * MILLION * each) / seconds / peak
-        if share.low > 1:
-            shown = f"{claim.printed} for a million samples of {model.name}, {WORDS['methods'][bill.method]}, on {card.name}"
-            words = (
-                f"{claim.printed} / {price[1].printed} an hour, the document's lowest, = {seconds.value / HOUR_S:,.0f} h for 10^6 x {length:,} "
-                f"tokens = {rate:,.0f} tokens/s x {each / 1e9:.1f} GFLOP, {share.value:.0%} of {peak / 1e12:g} TFLOP/s dense"
-            )
-            yield Finding(IMPOSSIBLE, (statement.id, price[0]), shown, words, quantities=("cost_per_1m_samples_usd",))
 
 
 @rule(id="owned-hardware", family="prices", verdicts=(SUSPICIOUS, INCONSISTENT))
