@@ -549,7 +549,7 @@ def not_used(question: recommendation.Question, model: str, unused: Iterable[rec
 def fill_gap(question: recommendation.Question, answer: recommendation.Answer, cards: Iterable[tuple[str, str, int]]) -> str:
     """Return the command that measures what is not known; empty if all is known or no workload card has the method.
 
-    Cards are name, method and tokens per row, of which the nearest length counts.
+    Each card is a name, a method and the tokens of a row; the nearest length counts.
     """
     alike = [(abs(math.log(length / question.sequence_length)), name) for name, method, length in cards if method == question.method]
     return f"To measure one of these: tunemark run {min(alike)[1]}" if alike and unknown(answer) else ""
@@ -572,13 +572,13 @@ def _listed(names: list[str], most: int = SHOWN) -> str:
 
 
 def startup(question: recommendation.Question) -> str:
-    """Return the time that is assumed until training runs, and that spot instances may not last."""
-    withdrawn = " Spot instances can be withdrawn while a job runs." if "spot" in question.kinds else ""
-    withdrawn += " Reservations are paid for whole days, used or not." if "reserved" in question.kinds else ""
+    """Return the time that is assumed until training runs, and the terms of spot instances and reservations."""
+    terms = " Spot instances can be withdrawn while a job runs." if "spot" in question.kinds else ""
+    terms += " Reservations are paid for whole days, used or not." if "reserved" in question.kinds else ""
     assumed = (
         f"Includes an assumed {estimated_duration(question.startup_s)} of start-up." if question.startup_s else "Start-up is not included."
     )
-    return f"{assumed}{withdrawn}"
+    return f"{assumed}{terms}"
 
 
 def tokens_in_words(tokens: float) -> str:

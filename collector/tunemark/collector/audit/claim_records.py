@@ -47,8 +47,7 @@ def readings(claim: ClaimText) -> Iterator[PublishedResult]:
     # Several, whose number is not stated, may be those of a machine.
     counts = counts or ((1, NODE, *SEVERAL) if claim.values("device_hours") or claim.says("many", "machine") else (1,))
     # `H100s` beside a Mac or a CPU are others.
-    alone = any(cards[0].unit == "cpu" or cards[0].vendor == APPLE for cards in claim.devices)
-    counts = (1,) if alone and not claim.counts else counts
+    counts = (1,) if not claim.counts and any(cards[0].unit == "cpu" or cards[0].vendor == APPLE for cards in claim.devices) else counts
     cards: list[AcceleratorCard | None] = [card for variants in claim.devices for card in variants] or [None]
     batches: list[int | None] = []
     batches += [int(value.value) for value in (*claim.values("micro_batch"), *claim.values("batch"))][:1]

@@ -103,7 +103,7 @@ class ClaimText:
     left: tuple[str, ...] = ()
     """Numbers that were not understood, with the word after them."""
     several: frozenset[str] = frozenset()
-    """Kinds of figures of which the whole text has several, and `models`, `methods` or `devices` if it names several of these."""
+    """Kinds of figures that the text states several of, and `models`, `methods` or `devices` if it names several."""
 
     @property
     def misfits(self) -> bool:
