@@ -15,7 +15,19 @@ STEPS = 120
 
 
 def make_log(
-    plan, *, step_s=0.1, steps=STEPS, noise=0.01, seed=1, loss=2.0, first_s=0.0, compiled_s=0.0, cache=None, accuracy=None, own_work=()
+    plan,
+    *,
+    step_s=0.1,
+    steps=STEPS,
+    noise=0.01,
+    seed=1,
+    loss=2.0,
+    rise=0.0,
+    first_s=0.0,
+    compiled_s=0.0,
+    cache=None,
+    accuracy=None,
+    own_work=(),
 ):
     """Return the log of a worker whose steps take about `step_s`, the first one `compiled_s` longer; of each rank `own_work` is its part of a step."""
     rows = plan.batch.global_batch
@@ -28,7 +40,10 @@ def make_log(
     return RunLog(
         phases=[{"phase": "import", "at_s": 0.0}, {"phase": "load", "at_s": 3.0}, {"phase": "train", "at_s": 5.0}],
         started_at_s=5.0 + first_s,
-        steps=[{"completed_at_s": float(end), "loss": loss, **counts} for end in ends],
+        steps=[
+            {"completed_at_s": float(end), "loss": float(now), **counts}
+            for end, now in zip(ends, np.linspace(loss, loss + rise, steps), strict=True)
+        ],
         memory={"allocated": {"peak_bytes": 2**30, "method": "scripted"}, "reserved": {"peak_bytes": 2**30, "method": "scripted"}},
         events=[{"step": 1, "what": "compile", "amount": 1}] if compiled_s else [],
         compile_cache={"state": cache or ("warm" if compiled_s else "none"), "reason": None},

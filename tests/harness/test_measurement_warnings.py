@@ -17,7 +17,14 @@ from tunemark.schema.records.plan import Measurement
 from tunemark.schema.vocabulary import Backend, Dtype, Status, WarningKind
 
 STEPS = 130
-LOUD = {WarningKind.ALLOCATOR_RETRIES, WarningKind.LOW_DISK, WarningKind.BUSY_HOST, WarningKind.STRAGGLER, WarningKind.WIDE_INTERVAL}
+LOUD = {
+    WarningKind.ALLOCATOR_RETRIES,
+    WarningKind.LOW_DISK,
+    WarningKind.BUSY_HOST,
+    WarningKind.STRAGGLER,
+    WarningKind.WIDE_INTERVAL,
+    WarningKind.LOSS_ROSE,
+}
 
 
 PLAN = planned("smoke-full").plan
@@ -57,6 +64,7 @@ def test_an_undisturbed_run_has_none_of_these_warnings():
         ("BUSY_HOST", {"telemetry": host(BUSY_HOST_CORES)}, {"telemetry": host(BUSY_HOST_CORES + 0.5)}, "0.8 of 4 cores busy"),
         ("STRAGGLER", slow_rank(SLOW_RANK / 2), slow_rank(2 * SLOW_RANK), "rank 2 needs 10% longer for its own work"),
         ("WIDE_INTERVAL", {"log": {"noise": 0.03}}, {"log": {"noise": 0.33}}, "the 95% interval of throughput is +-"),
+        ("LOSS_ROSE", {"log": {"rise": 0.9}}, {"log": {"rise": 5.0}}, "the loss rose from 2.08 to 6.92: the training diverges"),
     ],
 )
 def test_a_disturbance_is_a_warning_from_its_limit_on(kind, quiet, loud, message):

@@ -107,7 +107,8 @@ def derive(submission: Submission) -> Derived:
     )
     rates = rates_over(trace, window) if window is not None and window.steps else None
     losses = [loss for loss in trace.loss if loss is not None]
-    held_out = submission.evaluation
+    held_out, memory = submission.evaluation, submission.memory
+    peaks = (memory.device_allocated, memory.device_used, memory.host_rss)
     return Derived(
         window=window,
         **(rates._asdict() if rates else dict.fromkeys(Rates._fields)),
@@ -117,7 +118,7 @@ def derive(submission: Submission) -> Derived:
         loss_start=float(np.mean(losses[:LOSS_WINDOW])) if losses else None,
         train_loss=float(np.mean(losses[-LOSS_WINDOW:])) if losses else None,
         accuracy_standard_error=share_error(held_out.accuracy, held_out.rows) if held_out and held_out.accuracy is not None else None,
-        peak_memory=headline_memory(submission),
+        peak_memory=next((each for each in peaks if each.peak_bytes is not None), peaks[0]),
         compile_overhead_s=sum(compile_overhead(submission, window, rates.step_time.p50).values()) if rates and window else None,
         slowest_rank=slowest_rank(submission, window) if window is not None else None,
         usable=submission.outcome.status is Status.OK
@@ -165,15 +166,6 @@ def rates_over(trace: StepTrace, window: SteadyWindow) -> Rates:
         samples_per_s=ratio_interval(documents, times),
         padding_efficiency=float(real.sum() / slots.sum()) if slots.sum() else None,
     )
-
-
-def headline_memory(submission: Submission) -> MemoryReading:
-    """Return the headline peak: of the device allocator, else of the device, else of the host."""
-    memory = submission.memory
-    for reading in (memory.device_allocated, memory.device_used, memory.host_rss):
-        if reading.peak_bytes is not None:
-            return reading
-    return memory.device_allocated
 
 
 def phases(submission: Submission, window: SteadyWindow | None, median_s: float | None = None) -> dict[str, float]:
@@ -228,6 +220,8 @@ WIDE_INTERVAL = 0.02
 FALLEN_PEAK = 0.05
 RISEN_PEAK = 0.2
 SLOW_RANK = 0.05
+LOSS_RISE = 1.0
+"""Nats by which a diverging training ends above its beginning: a token is 2.7 times less likely. No committed result rose by more than 0.012."""
 BUSY_DEVICE_BYTES = GIB
 THROTTLED_SHARE = 0.05
 """Share of the steady window from which a throttle reason causes a warning. A clock lowered by a fifth for this share of the time
@@ -277,6 +271,9 @@ def _steps(derived: Derived) -> Warnings:
         yield WarningKind.NOT_STABLE, window.verdict
     if rate is not None and rate.bounded and rate.relative_half_width > WIDE_INTERVAL:
         yield WarningKind.WIDE_INTERVAL, f"the 95% interval of throughput is +-{rate.relative_half_width:.1%}"
+    before, after = derived.loss_start, derived.train_loss
+    if before is not None and after is not None and after - before > LOSS_RISE:
+        yield WarningKind.LOSS_ROSE, f"the loss rose from {before:.2f} to {after:.2f}: the training diverges; lower the learning rate"
 
 
 def _gates_and_settings(submission: Submission) -> Warnings:
