@@ -42,6 +42,8 @@ KERNELS: dict[Mixer, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
 their architectures do not."""
 SAME_LENGTH = 1.1
 """Results with rows that are longer or shorter by at most this factor count as direct evidence."""
+TEXT_PART = ", text part"
+"""End of the name of a card that leaves out the part of a model that reads images."""
 PRE_TRAINING = 20
 """Tokens for each parameter that train a model from nothing at the least cost (Hoffmann et al. 2022)."""
 SMALLEST_PART, LARGEST_TIMES = 0.5, 2
@@ -341,6 +343,10 @@ def cautions(model: ModelCard, length: int, tokens: float = 0.0) -> str:
     if FAMILIES[model.family].every_expert:
         each_token = f"transformers multiplies each token with all {model.experts} experts of {model.name}"
         said.append(f"{each_token}: software that does not, which counts as tuned, is several times as fast.")
+    if TEXT_PART in model.name:
+        said.append(
+            f"The text part of {model.name.split(',')[0]} is counted: the tokens of images, and the part that reads them, come on top."
+        )
     each = tokens / count_parameters(model).total
     if each >= PRE_TRAINING:
         said.append(f"{each:,.0f} tokens for each parameter are pre-training, not fine-tuning.")

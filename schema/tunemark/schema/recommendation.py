@@ -545,7 +545,8 @@ def _spread(option: Option, startup_s: float) -> float:
 def preferred(option: Option) -> tuple[bool, bool, bool, bool]:
     """Return the properties that put one of several options within error first: sure memory, an accelerator with results, a single instance, results of the step.
 
-    The reader's own hardware is at hand, and needs no results to be tried first.
+    Results that are all slower than predicted are none. The reader's own hardware is at hand, and needs no results to be tried first.
     """
-    own = option.offer.kind == "owned"
-    return option.rate.memory == "fits", option.rate.seen or own, option.instances == 1, option.rate.evidence in PROVEN or own
+    own, rate = option.offer.kind == "owned", option.rate
+    slower = rate.measured_high is not None and rate.tokens_per_s is not None and rate.measured_high * ALIKE < rate.tokens_per_s
+    return rate.memory == "fits", rate.seen or own, option.instances == 1, (rate.evidence in PROVEN and not slower) or own

@@ -201,8 +201,8 @@ def with_stack(
 ) -> str:
     """Return the answer with the software stack with which training fits where it does not with the usual one, if that changes the answer; else empty.
 
-    It does if nothing fits with the usual one, or not on the reader's own machine, if full fine-tuning of weights in bf16 is better by the
-    objective, or, where the method is open or several machines are needed, if it fits on cheaper hardware. `rates_with` returns the rates with the memory and the speed of a stack.
+    It does if nothing fits with the usual one, or not on the reader's own machine, or if hardware that has no room with the usual one is better by
+    the objective. `rates_with` returns the rates with the memory and the speed of a stack.
     """
     fewest_first = sorted(answer.too_large, key=lambda each: each.devices)
     stacks = [*(each.stacks for each in fewest_first), *(each.rate.other_stacks for each in answer.may_exceed)]
@@ -213,16 +213,13 @@ def with_stack(
         return f"It fits on {room}, and its speed is not known." if room else ""
     machines = [(offer.accelerator, offer.devices) for offer in question.own]
     own = [each for each in fewest_first if each.stacks and (each.accelerator, each.devices) in machines]
-    if not own and best is not None and stack != PURE_BF16:
-        wanted = question.method == recommendation.ANY or best.instances > 1
-        cheaper = [each for each in offered_all if wanted and each.usd_per_hour < best.offer.usd_per_hour * best.instances]
-        rates = rates_with(stack) if cheaper else []
-        answered = recommendation.recommend(replace(question, software=rates[0].software), rates, cheaper) if rates else None
-        room = with_room(question, answered, cheaper) if answered else ""
-        return f"With {stack} it fits on cheaper hardware, but its speed is not known: {room}." if room else ""
+    limit = math.inf if best is None or own else best.offer.usd_per_hour * best.instances
+    cheaper = [each for each in offered_all if each.usd_per_hour < limit]
+    if not cheaper:
+        return ""
     stack = own[0].stacks[0] if own else stack
     rates = rates_with(stack)
-    answered = recommendation.recommend(replace(question, software=rates[0].software), rates, offered_all)
+    answered = recommendation.recommend(replace(question, software=rates[0].software), rates, cheaper)
     name = f"{stack} ({AS_LOADED if stack == PURE_BF16 else f'{rates[0].software} software'})"
     options = [*answered.unpriced, *answered.ranked, *answered.may_exceed, *answered.exceeding]
     mine = [each for each in options if own and each.offer in question.own and each.offer.accelerator == own[0].accelerator]
@@ -230,17 +227,14 @@ def with_stack(
         cost = f" and {estimated_usd(mine[0].usd)}" if mine[0].usd else ""
         time = f"{estimated_duration(mine[0].seconds)} ({times(mine[0])})"
         return f"With {name} your {hardware(mine[0])} needs about {time}{cost}, with {states(mine[0].rate)}."
-    other = answered.best
-    if other is None:
-        room = with_room(question, answered, offered_all)
-        return f"With {name} it fits on {room}, and its speed is not known." if room else ""
-    if best is not None and hardware(best) == hardware(other):
-        # It changes the answer if fewer of them are enough, for less.
-        fewer = [each for each in answered.ranked if each.offer.accelerator == best.offer.accelerator and each.devices < best.devices]
-        other = min(fewer, key=lambda each: each.usd, default=other)
-    if best is not None and recommendation.in_order([best, other], question.objective)[0] is best:
-        return ""
-    return f"With {name}: {offered(question, other)}, {time_and_cost(other)}, with {states(other.rate)}."
+    lacking = [(each.accelerator, each.devices) for each in answer.too_large if stack in each.stacks]
+    lacking += [(each.offer.accelerator, each.devices) for each in answer.may_exceed if stack in each.rate.other_stacks]
+    others = [each for each in answered.ranked if best is None or (each.offer.accelerator, each.devices) in lacking]
+    if others and (best is None or recommendation.in_order([best, others[0]], question.objective)[0] is not best):
+        return f"With {name}: {offered(question, others[0])}, {time_and_cost(others[0])}, with {states(others[0].rate)}."
+    wanted = best is None or question.method == recommendation.ANY or best.instances > 1
+    room = with_room(question, answered, cheaper) if wanted else ""
+    return f"With {name} it fits on {room}, and its speed is not known." if room else ""
 
 
 def with_room(question: recommendation.Question, answer: recommendation.Answer, offers: Sequence[recommendation.Offer]) -> str:

@@ -365,7 +365,10 @@ def device_facts(_: FactBase, claim: ClaimText) -> Iterator[Finding]:
             yield _finding(verdict, f"{name} on {cards[0].name}", words)
     several = [n * peak * times for n, (_, peak), times in product(claim.numbers, known, (1, 2) if claim.says("sparse") else (1,))]
     unknown = not known or claim.says("comparison") or (claim.says("machine") and len(claim.numbers) == 1)
-    for stated in () if unknown else claim.stated("peak_flop_per_s"):
+    # FLOP/s in a format that are twice its peak, and of no training, are the peak of sparse weights.
+    sparse_peaks = [2 * peak for _, peak in known] if claim.formats and not claim.models else []
+    twice = [each for each in claim.stated("flop_per_s") if _near(each, SLACK / 5, *sparse_peaks)]
+    for stated in () if unknown else (*claim.stated("peak_flop_per_s"), *twice):
         if not _near(stated, SLACK, *several):
             peaks = ", ".join(f"{peak / 1e12:g} TFLOP/s in {dtype}" for dtype, peak in known)
             sparse = "; twice that is for weights of which half are zero" if _near(stated, SLACK, *(2 * peak for _, peak in known)) else ""

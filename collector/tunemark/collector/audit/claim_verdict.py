@@ -270,7 +270,8 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
         within = likely.low <= rate.value <= likely.high or significant(rate.value) in {low, high}
         side = "within" if within else "below" if rate.value < likely.low else "above"
         predicted = f"the 90% interval predicted for {software} software{', the nearest level' if len(known) > 1 else ''}{share}"
-        reason = f"{rate.printed} is {side} {low} to {high} around {middle}, {predicted}"
+        each_second = f" ({significant(rate.value)} tokens/s)" if words("per_longer").search(rate.printed) else ""
+        reason = f"{rate.printed}{each_second} is {side} {low} to {high} around {middle}, {predicted}"
         if side != "within" and (ran := _ran(claim, run, model, rate.value, fitted, slow=side == "below")):
             return Judged(f"{reason}, but {ran}", PLAUSIBLE)
         if derived is not None and derived.quantity != "tokens" and side != "within":

@@ -50,7 +50,8 @@ def audit(
 
     Audits published results, statements of documents and measured submissions. A finding names its rule, its verdict,
     the records concerned, the quantities and conditions that the verdict applies to, the claim, and the calculation.
-    No finding does not mean verified. Of a claim with a table in Markdown or a list, each row is judged, and the worst is shown.
+    No finding does not mean verified. Each claim in quotation marks is judged alone; of one with a table in Markdown or a list, each row is judged,
+    and the worst is shown.
 
     Exit codes: 0 audited, with or without findings; 2 an unknown rule, verdict, source or file; 3 a file is not a record.
 
@@ -80,7 +81,9 @@ def audit(
             print_table(["rule", "family", "looks for"], [(known.id, known.family, known.title) for known in shown])
         return
     if paths and (not paths[0] or (re.search(r"\s", paths[0]) and not os.path.exists(paths[0]))):  # noqa: PTH110 - `Path.exists` raises an error for a long text
-        judge(" ".join(paths), as_json=as_json)
+        # Each argument with blanks is a claim of its own; words without quotes are one.
+        for text in paths if all(re.search(r"\s", each) for each in paths) else [" ".join(paths)]:
+            judge(text, as_json=as_json)
         return
     wanted_verdicts = [ui.chosen("--verdict", word, AuditVerdict) for word in verdict or ()]
     evidence, ids = _with_files([Path(path) for path in paths or ()])

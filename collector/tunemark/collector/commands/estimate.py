@@ -101,7 +101,7 @@ def estimate(
         "checkpointing": checkpointing and ui.chosen("--checkpointing", checkpointing, Checkpointing),
         "sharding": sharding,
         "lora_rank": rank,
-        "optimizer": _as_in_transformers(optimizer) if optimizer else None,
+        "optimizer": re.sub("-(?:torch|bnb|hf|32bit)(?=-|$)", "", optimizer.lower().replace("_", "-")) if optimizer else None,
         "activations": given.get("parameters") and _property("parameters", given["parameters"]),
         **{name: _property(name, text) for name, text in given.items()},
     }
@@ -148,7 +148,7 @@ def estimate(
         return
     typer.echo(f"{asked_in_words(card, method_used, size, length)}\n")
     _print_answer(found, level)
-    if other := next((each.with_stack for each in found if each.with_stack and each.faster), None):
+    if other := next((each.with_stacks[0] for each in found if each.with_stacks and each.faster), None):
         tell(f"`--stack {other}` shows the memory, the speed and with --tokens the time and cost with {other}.")
     speeds = ["{} {} ({})".format(name, *_with_interval(speed, formats.significant)) for name, speed in loops.items()]
     if speeds:
@@ -213,11 +213,6 @@ def _refuse_unused(method: Method, given: Mapping[str, object], epochs: int | No
             raise TunemarkError(name, number, "has no effect here: give the size of the data too, with --samples or --tokens")
 
 
-def _as_in_transformers(optimizer: str) -> str:
-    """Return the name of an optimizer for one of transformers, such as `adamw_torch_fused` or `paged_adamw_32bit`; others as they are."""
-    return re.sub("-(?:torch|bnb|hf|32bit)(?=-|$)", "", optimizer.lower().replace("_", "-"))
-
-
 # Tables for readers ---------------------------------------------------------------------------------
 
 
@@ -271,7 +266,9 @@ def _print_answer(found: Sequence[Estimate], level: str) -> None:
         job = (*_with_interval(each.seconds, formats.estimated_duration), *_with_interval(each.usd, formats.estimated_usd))
         row = (
             _hardware(each),
-            f"{f'only with {each.with_stack}' if each.with_stack else each.fit}{f'; {methods_fit(each.fitting)}' if each.fitting else ''}",
+            "; ".join(
+                part for part in (each.fit, _with_stacks(each.with_stacks), methods_fit(each.fitting) if each.fitting else "") if part
+            ),
             f"{_needed(each)} of {gib(each.memory_bytes)}",
             *_with_interval(each.tokens_per_s, formats.significant),
             _faster(each),
@@ -284,6 +281,12 @@ def _print_answer(found: Sequence[Estimate], level: str) -> None:
     title = f"Predicted for {level} software, with an interval of {LEVEL:.0%}: training alone, without start, evaluation and saving."
     known = any(each.tokens_per_s for each in found)
     print_table(columns, rows, title=title if known else f"No speed is predicted for {level} software.")
+
+
+def _with_stacks(stacks: Sequence[str]) -> str:
+    """Return the leanest of the stacks with which a step fits, and the number of others; empty without any."""
+    others = f" or {formats.counted(len(stacks) - 1, 'other')}" if len(stacks) > 1 else ""
+    return f"fits with {stacks[0]}{others}" if stacks else ""
 
 
 def _needed(each: Estimate) -> str:

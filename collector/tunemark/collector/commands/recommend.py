@@ -110,7 +110,7 @@ def recommend(
     named = ui.named_accelerators(facts, ui.listed(accelerator))
     variants = _variants(facts, ui.listed(accelerator))
     machines = [(each, owned) for name in ui.listed(own) for each in ui.named_accelerators(facts, [name], "--own")]
-    offers = [replace(offer, usd_per_hour=offer.usd_per_hour * rate) for offer in read_offers(facts)]
+    offers, given = [replace(offer, usd_per_hour=offer.usd_per_hour * rate) for offer in read_offers(facts)], more["start_up"]
     question = Question(
         ui.training_method(method, (*ALL_METHODS, ANY), card, model),
         size,
@@ -124,7 +124,7 @@ def recommend(
         _allowed(facts, [each.key for card, _ in named for each in (card, *variants.get(card.key, ()))], more["max_memory"]),
         most_devices,
         ui.chosen("--set trust", more["trust"], TRUSTS),
-        _startup_s(card, more["start_up"]),
+        usual_startup_s(card) if not given else 0.0 if given == "0" else ui.read_number("--set start_up", given, formats.seconds_of),
     )
     offered = places_of(question, offers)
     named += [(each, count) for card, count in named for each in variants.get(card.key, ()) if _is_offered(each, count, offered)]
@@ -179,10 +179,6 @@ def recommend(
     _print(card, question, answer, (stacked, *with_software), remarks, "$" if money == "USD" else f"{money} ")
 
 
-def _startup_s(model: ModelCard, given: str) -> float:
-    return usual_startup_s(model) if not given else 0.0 if given == "0" else ui.read_number("--set start_up", given, formats.seconds_of)
-
-
 def _allowed(facts: FactBase, keys: Sequence[str], most_memory_gib: str) -> tuple[str, ...]:
     """Return the keys of the accelerators to choose from, by name and memory; empty for all."""
     if not most_memory_gib:
@@ -227,16 +223,12 @@ def _not_offered(
         if card.key not in rented:
             why = f"no provider of the price book rents {card.name}"
         else:
-            others = sorted(_kinds_of(facts, card) - {"on-demand"})
+            others = sorted({row.kind.value.replace("_", "-") for row in facts.prices if row.accelerator == card.key} - {"on-demand"})
             have = f" (they have {', '.join(map(str, numbers))})" if numbers else ""
             kinds = "" if numbers or not others else f" (--kind {' or '.join(others)} has some)"
             why = f"no offer that the question allows has {f'{count} x ' if count else ''}{card.name}{have}{kinds}"
         say(f"tunemark: {ui.ACCELERATOR}: {why}; its time is given as if it were yours")
         yield card, count
-
-
-def _kinds_of(facts: FactBase, card: AcceleratorCard) -> set[str]:
-    return {row.kind.value.replace("_", "-") for row in facts.prices if row.accelerator == card.key}
 
 
 SIGNS = {"$": "USD", "US$": "USD", "DOLLARS": "USD", "DOLLAR": "USD", "€": "EUR", "EURO": "EUR", "EUROS": "EUR", "£": "GBP"}

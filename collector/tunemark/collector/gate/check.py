@@ -134,7 +134,7 @@ def validate_all(files: Sequence[Path], root: Path, facts: FactBase, cards: Sequ
     wrong = [*fact_problems(cards, root, beside), *document_problems(files, root, beside)]
     try:
         facts.read_all()
-        candidates = [_candidate(path, root, facts) for path in files]
+        candidates = [judge(path, facts).candidate(shown_path(path, root)) for path in files]
         committed, given = committed_files(root), {candidate.file for candidate in candidates}
         # What a run takes the place of may not be committed yet.
         replaced = {each.record.supersedes for each in candidates if isinstance(each.record, Submission) and each.record.supersedes}
@@ -150,10 +150,6 @@ def validate_all(files: Sequence[Path], root: Path, facts: FactBase, cards: Sequ
     problems = [*wrong, *sorted(accepted.problems, key=lambda pair: pair[0])]
     doubts = [(file, replace(doubt, fix=f"{doubt.fix}; {CONFIRMED_BY}")) for file, doubt in accepted.doubts]
     return Validation(len(files), problems, [*accepted.notes, *doubts], len(cards))
-
-
-def _candidate(path: Path, root: Path, facts: FactBase) -> Verdict:
-    return judge(path, facts).candidate(shown_path(path, root))
 
 
 def _committed(path: Path, root: Path) -> Verdict | None:

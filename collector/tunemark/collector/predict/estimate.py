@@ -107,8 +107,8 @@ class Estimate:
     """Memory of a device; 0 if it is not known."""
     fit: str
     """`fits`, `probably`, `unsure` or `no`, by the interval of the estimate; `ran` if a result shows it."""
-    with_stack: str | None
-    """Unless the step fits, the leanest other software stack with which it does."""
+    with_stacks: tuple[str, ...]
+    """Unless the step fits, the other software stacks with which it does, the leanest first."""
     fitting: tuple[str, ...]
     """Unless the step fits, the other methods that do."""
     rate: Rate
@@ -183,7 +183,7 @@ def estimates(
             memory,
             size,
             rate.memory or verdict,
-            None if asked.stack or verdict in FITS else next(iter(plan.other_stacks(card)), None),
+            () if asked.stack or verdict in FITS else plan.other_stacks(card),
             () if verdict in FITS else fitting_methods(rates[level], rate),
             rate,
             speed,
