@@ -59,7 +59,7 @@ def test_a_checkout_without_a_price_basis_is_not_collected(checkout: Path, tunem
     (checkout / BASIS).unlink()
     said = tunemark("collect")
     assert said.code == 3
-    assert "basis.toml': is missing; restore it" in said.err
+    assert "basis.toml': is missing; name another file, or restore it" in said.err
 
 
 def test_a_catalogue_row_with_a_version_is_valid(checkout: Path, tunemark: Tunemark) -> None:

@@ -307,6 +307,7 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
             and not claim.says("comparison")
             and len(claim.devices) < PAIR
             and not words("ratio").search(" ".join(claim.left))
+            and not words("unread_rate").search(claim.text)
         )
         if fitting and (memory or alone or fitting.verdict in {IMPOSSIBLE, SUSPICIOUS}):
             return fitting

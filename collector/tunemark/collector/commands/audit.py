@@ -69,6 +69,10 @@ def audit(
 
     declared = all_rules()
     wanted_rules = [ui.chosen("--rule", name, [known.id for known in declared]) for name in rule or ()]
+    if paths and (not paths[0] or (re.search(r"\s", paths[0]) and not os.path.exists(paths[0]))):  # noqa: PTH110 - `Path.exists` raises an error for a long text
+        of_records = {"--source": source, "--rule": rule, "--verdict": verdict, "--rules": rules}
+        _judge_each(paths, [name for name, given in of_records.items() if given], as_json=as_json)
+        return
     if rules:
         shown = [known for known in declared if not wanted_rules or known.id in wanted_rules]
         if as_json:
@@ -79,11 +83,6 @@ def audit(
                 print_paragraphs(("", f"{known.id}, {known.family}"), ("  looks for    ", known.title), ("  reason       ", known.why))
         else:
             print_table(["rule", "family", "looks for"], [(known.id, known.family, known.title) for known in shown])
-        return
-    if paths and (not paths[0] or (re.search(r"\s", paths[0]) and not os.path.exists(paths[0]))):  # noqa: PTH110 - `Path.exists` raises an error for a long text
-        # Each argument with blanks is a claim of its own; words without quotes are one.
-        for text in paths if all(re.search(r"\s", each) for each in paths) else [" ".join(paths)]:
-            judge(text, as_json=as_json)
         return
     wanted_verdicts = [ui.chosen("--verdict", word, AuditVerdict) for word in verdict or ()]
     evidence, ids = _with_files([Path(path) for path in paths or ()])
@@ -104,6 +103,14 @@ def audit(
     none = "" if any(result.measured for result in evidence.results) else " None is measured: those are in a checkout of Tunemark."
     say(f"Audited {counted(len(evidence.results), 'result')} and {counted(len(evidence.statements), 'statement')}.{none}")
     say(f"Findings: {len(findings)} about {counted(subjects, 'record')} ({counts}).")
+
+
+def _judge_each(texts: list[str], unused: list[str], *, as_json: bool) -> None:
+    """Print the verdict on each argument with blanks, or on all words if some have none. Raises TunemarkError for an unused option."""
+    if unused:
+        raise TunemarkError(unused[0], "", "is for records, and has no effect on a claim; leave it out")
+    for text in texts if all(re.search(r"\s", each) for each in texts) else [" ".join(texts)]:
+        judge(text, as_json=as_json)
 
 
 def _with_files(paths: list[Path]) -> tuple["Evidence", list[str]]:

@@ -244,7 +244,8 @@ def _amount(option: str, text: str, currency: str) -> float:
     if match is None or not re.fullmatch("[A-Z]{3}", code):
         raise TunemarkError(option, text, "must be an amount of money above 0, such as 20, $20 or 1,500.50")
     if code != currency:
-        fix = f"is not in {currency}, as all costs are; give --currency {code}=RATE, with what 1 US dollar costs in it today"
+        give = f"give --currency {code}=RATE, with what 1 US dollar costs in it today" if code != "USD" else f"give it in {currency}"
+        fix = f"is not in {currency}, as all costs are; {give}"
         raise TunemarkError(option, text, fix)
     return float(match[2].replace(",", "")) * (1000 if match[3] else 1)
 

@@ -104,7 +104,7 @@ def _check(paths: list[Path] | None, *, strict: bool, as_json: bool) -> NoReturn
         facts_too = f" and {counted(done.facts, 'fact file')}" if done.facts else ""
         contradictions = f", {counted(len(wrong), 'contradiction')}" if strict and not done.problems else ""
         typer.echo(f"{counted(done.files, 'record')}{facts_too}, {done.invalid} invalid{contradictions}")
-    raise typer.Exit(Exit.INVALID if done.problems or wrong else Exit.OK)
+    raise typer.Exit(Exit.INVALID if done.problems or wrong else Exit.OK if done.files or done.facts else Exit.USAGE)
 
 
 def _validated(paths: list[Path] | None, *, strict: bool) -> "Validation":

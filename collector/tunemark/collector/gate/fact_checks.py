@@ -356,7 +356,9 @@ THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+")
 
 def known_problems(known: WorldFacts, beside: Neighbours) -> Iterator[Problem]:
     """Yield problems of known facts."""
-    yield from _stated_once(known)
+    for entries, fields in ONCE.items():
+        keys = Counter(" ".join(str(getattr(entry, field)) for field in fields) for entry in getattr(known, entries))
+        yield from (Problem(fields[-1], repr(key), f"is stated {times} times; keep one entry") for key, times in keys.items() if times > 1)
     yield from _references(known, beside)
     for dataset in known.datasets:
         stated = {int(number.replace(",", "")) for number in THOUSANDS.findall(dataset.source)}
@@ -371,12 +373,6 @@ ONCE = {
     "withdrawn": ["result_id"],
 }  # fmt: skip
 """Entries of known facts -> the fields that no two of them share: only one would be read."""
-
-
-def _stated_once(known: WorldFacts) -> Iterator[Problem]:
-    for entries, fields in ONCE.items():
-        keys = Counter(" ".join(str(getattr(entry, field)) for field in fields) for entry in getattr(known, entries))
-        yield from (Problem(fields[-1], repr(key), f"is stated {times} times; keep one entry") for key, times in keys.items() if times > 1)
 
 
 def _references(known: WorldFacts, beside: Neighbours) -> Iterator[Problem]:

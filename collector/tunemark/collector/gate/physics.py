@@ -62,20 +62,16 @@ def parameters(r: Run) -> Range:
     """Return the parameters of the model by its card: a classifier may have no output projection, and has a head."""
     if r.weights is None or r.model is None:
         return None
-    labelled = r.plan.model.labels and not r.model.tied_embeddings
-    embedding = r.model.vocabulary * r.model.hidden_size if labelled else 0
-    return (_whole(r) - embedding) * (1 - _tolerance(r)), (_whole(r) + 2 * _head(r)) * (1 + _tolerance(r))
+    labels = r.plan.model.labels or 0
+    embedding = r.model.vocabulary * r.model.hidden_size if labels and not r.model.tied_embeddings else 0
+    # Encoders have a pooler or a dense layer in their head, which the card counts.
+    head = (labels + 1) * r.model.hidden_size + labels if labels else 0
+    return (_whole(r) - embedding) * (1 - _tolerance(r)), (_whole(r) + 2 * head) * (1 + _tolerance(r))
 
 
 def _whole(r: Run) -> int:
     weights = count_weights(replace(r.shape, tensor_parallel=1)) if r.shape else None
     return weights.plain + weights.quantised + weights.adapters if weights else 0
-
-
-def _head(r: Run) -> int:
-    """Return the weights of the head of a classifier; encoders have a pooler or a dense layer in it, which the card counts."""
-    labels = r.plan.model.labels or 0
-    return (labels + 1) * r.model.hidden_size + labels if labels and r.model else 0
 
 
 def _tolerance(r: Run) -> float:

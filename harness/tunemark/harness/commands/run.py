@@ -145,7 +145,7 @@ def _options_in(path: Path) -> dict[str, Any]:
     """Return the options in a YAML file. Raises TunemarkError for a file that holds none."""
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, RecursionError, yaml.YAMLError) as error:
         raise TunemarkError("workload", str(path), f"cannot be read: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict) or "workload" not in content:
         raise TunemarkError("workload", str(path), "name the workload and options, such as `workload: lora-8b` and `seq: 2048`")

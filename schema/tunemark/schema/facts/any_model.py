@@ -72,7 +72,7 @@ def card_of_config(path: Path) -> ModelCard:
     """Return the card of a configuration file of transformers; of a model with several parts, that of its language model."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise TunemarkError("--model", str(path), f"is no configuration of a model: {error}") from error
     return _card(content, str(path), path.resolve().parent.name, path.name)
 

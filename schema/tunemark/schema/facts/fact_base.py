@@ -339,7 +339,9 @@ def _toml(path: Path) -> dict[str, object]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise TunemarkError("file", str(path), "is missing; restore it from the repository", exit_code=Exit.INVALID) from error
+        raise TunemarkError(
+            "file", str(path), "is missing; name another file, or restore it if it is one of the repository", exit_code=Exit.INVALID
+        ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise TunemarkError(str(path), "", f"not valid TOML: {error}", exit_code=Exit.INVALID) from error
 

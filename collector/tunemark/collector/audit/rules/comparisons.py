@@ -309,7 +309,11 @@ def formulas(evidence: Evidence) -> Iterator[Finding]:
                 powers[unit] += power * term.power
         units = {unit: power for unit, power in powers.items() if power}
         if units != _parsed(formula.unit):
-            claim, words = f"a formula for {name} in {formula.unit}", f"{written} has the unit {_written(units)}, not {formula.unit}"
+            unit = (
+                " ".join(f"{each}^{power}" if power != 1 else each for each, power in sorted(units.items(), key=lambda item: -item[1]))
+                or "1"
+            )
+            claim, words = f"a formula for {name} in {formula.unit}", f"{written} has the unit {unit}, not {formula.unit}"
             yield Finding(INCONSISTENT, (statement.id,), claim, words, quantities)
         for term in formula.terms:
             if term.name in METRICS["not_in_memory"] and formula.quantity.endswith("_bytes"):
@@ -339,7 +343,3 @@ def _parsed(text: str) -> dict[str, int]:
             if unit and unit != "1":
                 powers[unit] += sign
     return {unit: power for unit, power in powers.items() if power}
-
-
-def _written(units: dict[str, int]) -> str:
-    return " ".join(f"{unit}^{power}" if power != 1 else unit for unit, power in sorted(units.items(), key=lambda item: -item[1])) or "1"

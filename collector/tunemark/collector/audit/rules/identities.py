@@ -320,7 +320,9 @@ def offers(evidence: Evidence) -> Iterator[Finding]:
     holds prices of whole instances: the price of one device is the price of the instance divided by the number of devices.
     """
     for statement, offer in evidence.assertions(Offer):
-        price, rows = statement.claims.get(HOURLY), _price_rows(evidence, offer)
+        price, named = statement.claims.get(HOURLY), (offer.instance or "").lower()
+        rows = [row for row in evidence.facts.prices if row.provider == offer.provider]
+        rows = [row for row in rows if not named or row.instance.lower() == named or row.instance.lower().startswith(f"{named}.")]
         name = _device_name(evidence, offer.accelerator)
         records, claim = (
             (statement.id, *offer.used_for),
@@ -340,13 +342,6 @@ def offers(evidence: Evidence) -> Iterator[Finding]:
         reason = _other_price(evidence, offer, rows, price.value) if price else None
         if reason and price:
             yield Finding(reason[0], records, claim, reason[1], quantities=(HOURLY,))
-
-
-def _price_rows(evidence: Evidence, offer: Offer) -> list[PriceRow]:
-    """Return the known prices of a provider, for the named instance or family if there is one."""
-    named = (offer.instance or "").lower()
-    rows = [row for row in evidence.facts.prices if row.provider == offer.provider]
-    return [row for row in rows if not named or row.instance.lower() == named or row.instance.lower().startswith(f"{named}.")]
 
 
 def _device_name(evidence: Evidence, key: str) -> str:
