@@ -121,20 +121,15 @@ class Evidence:
         )
 
 
-def speed_in_words(row: KnownRate) -> str:
-    """Return the rate of a result with what it depends on."""
-    devices = f" on {row.devices} devices" if row.devices > 1 else ""
-    return f"{significant(row.tokens_per_s)} tokens/s at {row.sequence_length:,} tokens{devices}"
-
-
 def no_evidence(evidence: Evidence, model: ModelCard) -> list[UnusedRate]:
     """Return the results whose rates are no evidence: those that the audit calls suspicious, of the blocks of a model, and those not used."""
     blocks, why = architecture_of(model), "the audit calls the rate suspicious"
-    found = [
-        UnusedRate(row.result_id, why, model.key, row.method, row.accelerator, speed_in_words(row))
-        for row in evidence.results
-        if row.suspicious and row.architecture == blocks and row.vocabulary == model.vocabulary
-    ]
+    found = list[UnusedRate]()
+    for row in evidence.results:
+        if row.suspicious and row.architecture == blocks and row.vocabulary == model.vocabulary:
+            devices = f" on {row.devices} devices" if row.devices > 1 else ""
+            speed = f"{significant(row.tokens_per_s)} tokens/s at {row.sequence_length:,} tokens{devices}"
+            found.append(UnusedRate(row.result_id, why, model.key, row.method, row.accelerator, speed))
     return [*sorted(found, key=lambda each: each.result_id), *evidence.unused]
 
 

@@ -236,7 +236,9 @@ def with_software(step: TrainingShape, card: AcceleratorCard, level: SoftwareLev
     # Few stacks have a kernel for sinks, and none has one for relative positions.
     own = traits.sinks or traits.relative_positions
     kernel = STACKS[asked.stack or USUAL_STACK[level]].fields.get("", {}).get("attention")
-    attention = asked.given.get("attention") or kernel or (step.attention if own else "sdpa")
+    attention = (
+        asked.given.get("attention") or (step.attention if traits.relative_positions else kernel) or (step.attention if own else "sdpa")
+    )
     step = replace(step, loss=loss, attention=attention, grouped_experts=True)
     if level == "tuned" or step.method is not Method.LORA:
         return step

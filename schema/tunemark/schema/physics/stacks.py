@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tunemark.schema.facts.cards import ModelCard
-from tunemark.schema.physics.families import with_tuples
+from tunemark.schema.physics.families import FAMILIES, with_tuples
 from tunemark.schema.physics.memory_states import SHARDED
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method, SoftwareLevel
@@ -96,7 +96,9 @@ def on_stack(shape: TrainingShape, stack: str, fixed: tuple[str, ...] = ()) -> T
     """Return a step as a stack runs it; `fixed` are fields that keep their value. Steps without 16-bit weights keep their formats."""
     sixteen = shape.parameters in {Dtype.BF16, Dtype.FP16}
     formats = FORMATS if not sixteen or any(name in FORMATS for name in fixed) else ()
-    kept = {*fixed, *formats, *(() if shape.optimizer == "adamw" else ("optimizer",))}
+    # No stack has a kernel for relative positions.
+    attention = ("attention",) if FAMILIES[shape.model.family].relative_positions else ()
+    kept = {*fixed, *formats, *attention, *(() if shape.optimizer == "adamw" else ("optimizer",))}
     fields: Fields = {name: value for name, value in STACKS[stack].fields_for(shape).items() if name not in kept}
     if shape.parameters is Dtype.FP16:
         # On devices without bf16, fp16 has its place.
