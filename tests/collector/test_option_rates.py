@@ -15,8 +15,9 @@ from tunemark.collector.predict.fit import fit
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.option_rates import Evidence, consistent, no_evidence, option_rates
 from tunemark.schema.physics.memory import memory_on
+from tunemark.schema.physics.stacks import on_stack
 from tunemark.schema.physics.training_shape import TrainingShape
-from tunemark.schema.plan_search import Asked, best_plan, combination_on, division_of, plans_of, step_on
+from tunemark.schema.plan_search import Asked, best_plan, combination_on, division_of, plans_of, step_on, with_software
 from tunemark.schema.recommendation import Rate
 from tunemark.schema.throughput import Combination, interval_of, predict
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
@@ -224,3 +225,10 @@ def test_short_rows_are_computed_many_at_a_time_and_a_smaller_micro_batch_is_tri
     rate = rates(known, 100, (H100, 1))["lora", "plain", H100, 1]
     assert (rate.reason, rate.micro_batch) == (None, 40)
     assert 1 < rates(known, 128, ("nvidia-rtx-4090", 1))["lora", "plain", "nvidia-rtx-4090", 1].micro_batch < 32
+
+
+def test_no_software_has_a_kernel_for_relative_positions() -> None:
+    card = FACTS.accelerators[H100]
+    step = step_on(card, FACTS.models["deberta-v3-base"], Method.FULL, 512, 1)
+    shapes = [with_software(step, card, "tuned", Asked(stack=stack)) for stack in (None, "tunemark", "unsloth")]
+    assert {shape.attention for shape in (*shapes, on_stack(step, "tunemark"))} == {"eager"}
