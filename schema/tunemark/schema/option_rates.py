@@ -124,7 +124,7 @@ class Evidence:
 def no_evidence(evidence: Evidence, model: ModelCard) -> list[UnusedRate]:
     """Return the results whose rates are no evidence: those that the audit calls suspicious, of the blocks of a model, and those not used."""
     blocks, why = architecture_of(model), "the audit calls the rate suspicious"
-    found = list[UnusedRate]()
+    found: list[UnusedRate] = []
     for row in evidence.results:
         if row.suspicious and row.architecture == blocks and row.vocabulary == model.vocabulary:
             devices = f" on {row.devices} devices" if row.devices > 1 else ""
