@@ -143,11 +143,8 @@ class FactBase:
         """
         card = self.find_model(name)
         if card is None:
-            raise TunemarkError(
-                "model",
-                name,
-                f"not in data/models; {names.suggest_card(name, self.models.values())}; a config.json of the hub, or a size such as 8B, works too",
-            )
+            works = "" if names.not_modelled(name) else "; a config.json of the hub, or a size such as 8B, works too"
+            raise TunemarkError("model", name, f"not in data/models; {names.suggest_card(name, self.models.values())}{works}")
         return card
 
     def find_model(self, name: str) -> ModelCard | None:
