@@ -201,8 +201,8 @@ def with_stack(
 ) -> str:
     """Return the answer with the software stack with which training fits where it does not with the usual one, if that changes the answer; else empty.
 
-    It does if nothing fits with the usual one, or not on the reader's own machine, or if hardware that has no room with the usual one is better by
-    the objective. `rates_with` returns the rates with the memory and the speed of a stack.
+    It does if nothing fits with the usual one, or not on the reader's own machine, or if hardware that is cheaper by the hour, and has no room with
+    the usual one, is better by the objective. `rates_with` returns the rates with the memory and the speed of a stack.
     """
     fewest_first = sorted(answer.too_large, key=lambda each: each.devices)
     stacks = [*(each.stacks for each in fewest_first), *(each.rate.other_stacks for each in answer.may_exceed)]
@@ -215,8 +215,6 @@ def with_stack(
     own = [each for each in fewest_first if each.stacks and (each.accelerator, each.devices) in machines]
     limit = math.inf if best is None or own else best.offer.usd_per_hour * best.instances
     cheaper = [each for each in offered_all if each.usd_per_hour < limit]
-    if not cheaper:
-        return ""
     stack = own[0].stacks[0] if own else stack
     rates = rates_with(stack)
     answered = recommendation.recommend(replace(question, software=rates[0].software), rates, cheaper)
@@ -224,16 +222,22 @@ def with_stack(
     options = [*answered.unpriced, *answered.ranked, *answered.may_exceed, *answered.exceeding]
     mine = [each for each in options if own and each.offer in question.own and each.offer.accelerator == own[0].accelerator]
     if mine:
-        cost = f" and {estimated_usd(mine[0].usd)}" if mine[0].usd else ""
-        time = f"{estimated_duration(mine[0].seconds)} ({times(mine[0])})"
-        return f"With {name} your {hardware(mine[0])} needs about {time}{cost}, with {states(mine[0].rate)}."
-    lacking = [(each.accelerator, each.devices) for each in answer.too_large if stack in each.stacks]
-    lacking += [(each.offer.accelerator, each.devices) for each in answer.may_exceed if stack in each.rate.other_stacks]
-    others = [each for each in answered.ranked if best is None or (each.offer.accelerator, each.devices) in lacking]
-    if others and (best is None or recommendation.in_order([best, others[0]], question.objective)[0] is not best):
-        return f"With {name}: {offered(question, others[0])}, {time_and_cost(others[0])}, with {states(others[0].rate)}."
-    wanted = best is None or question.method == recommendation.ANY or best.instances > 1
-    room = with_room(question, answered, cheaper) if wanted else ""
+        time = f"{estimated_duration(mine[0].seconds)} ({times(mine[0])}){f' and {estimated_usd(mine[0].usd)}' if mine[0].usd else ''}, with {states(mine[0].rate)}"
+        return f"With {name} your {hardware(mine[0])} needs about {time}."
+    lacking = [(each.method, each.accelerator, each.devices) for each in answer.too_large if stack in each.stacks]
+    lacking += [(each.rate.method, each.offer.accelerator, each.devices) for each in answer.may_exceed if stack in each.rate.other_stacks]
+    others = [each for each in answered.ranked if best is None or (each.rate.method, each.offer.accelerator, each.devices) in lacking]
+    if others:
+        compared = recommendation.measure([*answer.ranked, *others], question.objective)
+        # Fewer of the same devices need not be cheaper by more than the error of a tie.
+        alike = recommendation.ALIKE if best is None or others[0].offer.accelerator != best.offer.accelerator else 1.0
+        if best is None or compared(others[0]) * alike < compared(best):
+            return f"With {name}: {offered(question, others[0])}, {time_and_cost(others[0])}, with {states(others[0].rate)}."
+    wanted = question.objective != "fastest" and (question.method == recommendation.ANY or (best is not None and best.instances > 1))
+    fitting = [(each.rate.method, each.offer.accelerator, each.devices) for each in answer.ranked]
+    fitting += [(each.method, each.accelerator, each.devices) for each in answer.no_data if each.room]
+    roomy = tuple(each for each in answered.no_data if (each.method, each.accelerator, each.devices) not in fitting)
+    room = with_room(question, replace(answered, no_data=roomy), cheaper) if best is None or wanted else ""
     return f"With {name} it fits on {room}, and its speed is not known." if room else ""
 
 

@@ -92,9 +92,9 @@ OTHER_TRAINING = frozenset(("dpo", "ppo", "grpo", "orpo", "kto", "rlhf", "rl", "
 """Training that people ask for and that is not fine-tuning on examples."""
 
 
-FOUR_BITS = re.compile(r"[-_](bnb-4bit|4bit|nf4|int4|awq|gptq(?!-int8)|(?:nv|mx)?fp4|w4a\d+)\b", re.IGNORECASE)
+FOUR_BITS = re.compile(r"[-_.](bnb-4bit|4bit|nf4|int4|awq|gptq(?!-int8)|(?:nv|mx)?fp4|w4a\d+)\b", re.IGNORECASE)
 """In the names of models whose weights are stored in 4 bits."""
-OTHER_BITS = re.compile(r"[-_:](gguf|exl\d|aqlm|fp8|8bit|int8|w8a\d+|i?q\d_\w+)\b", re.IGNORECASE)
+OTHER_BITS = re.compile(r"[-_.:](gguf|exl\d|aqlm|fp8|8bit|int8|w8a\d+|i?q\d_\w+)\b", re.IGNORECASE)
 """In the names of models whose weights are stored in other formats than they are trained in."""
 
 
@@ -108,7 +108,7 @@ def training_method(word: str | None, known: Iterable[Word], model: ModelCard, n
     if word is None and FOUR_BITS.search(name):
         say(f"tunemark: {name!r} has weights in 4 bits, so the method is QLoRA; --method lora is with weights in 16 bits")
         word = Method.QLORA.value
-    elif word != Method.QLORA and (stored := FOUR_BITS.search(name) or OTHER_BITS.search(name)):
+    elif (word or "").lower() in {"", "lora", "full"} and (stored := FOUR_BITS.search(name) or OTHER_BITS.search(name)):
         say(f"tunemark: {name!r} has weights in {stored[1]}; the answer is for the original ones in 16 bits")
     word = word or (Method.FULL if FAMILIES[model.family].encoder else Method.LORA).value
     if word.lower() in OTHER_TRAINING:
