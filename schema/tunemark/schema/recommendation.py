@@ -339,6 +339,8 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
         start = next((option for option in ranked if option.rate.seen or option.offer in question.own or question.accelerators), ranked[0])
         bound = compared(start) * _spread(start, question.startup_s)
         near = [option for option in ranked if compared(option) <= bound and option.rank_low <= start.rank_low]
+        # Results of the step are no reason to take what costs more and takes longer.
+        near = [option for option in near if not any(_beats(other, option) for other in near)]
         best = max(near, key=preferred)
         equal = [option for option in near if preferred(option) == preferred(best) and compared(option) <= ALIKE * compared(best)]
         # What costs the same takes less time, and what takes the same costs less.
@@ -500,6 +502,12 @@ def measure(options: Sequence[Option], objective: Objective) -> Callable[[Option
         return option.seconds if objective == "fastest" else option.usd
 
     return compared
+
+
+def _beats(option: Option, other: Option) -> bool:
+    """Return True if an option costs less than another and takes less time, by more than a tie, and has what is `preferred` but for results of the step."""
+    better = option.usd * ALIKE < other.usd and option.seconds * ALIKE < other.seconds
+    return better and all(own or not theirs for own, theirs in zip(preferred(option)[:3], preferred(other)[:3], strict=True))
 
 
 def diverse(options: Sequence[Option]) -> list[Option]:

@@ -27,7 +27,7 @@ def terminal(text: str) -> str:
     Control, bidirectional, zero-width, tag and unassigned characters become escapes such as `\x1b`, and so do line breaks.
     The line cannot begin a workflow command of GitHub.
     """
-    return _COMMAND.sub(_broken_command, _visible(text))
+    return _COMMAND.sub(lambda match: r"#\x23" if match[1] is None else rf"{match[1]}\x3a", _visible(text))
 
 
 def markdown(text: str) -> str:
@@ -91,10 +91,6 @@ def is_visible(character: str) -> bool:
 def _escape(character: str) -> str:
     letter, width = next((letter, width) for letter, width in (("x", 2), ("u", 4), ("U", 8)) if ord(character) < 16**width)
     return f"\\{letter}{ord(character):0{width}x}"
-
-
-def _broken_command(match: re.Match[str]) -> str:
-    return r"#\x23" if match[1] is None else rf"{match[1]}\x3a"
 
 
 def _is_number(text: str) -> bool:

@@ -69,7 +69,10 @@ def read_record(content: bytes) -> BaseModel:
     try:
         return model.model_validate_json(content)
     except ValidationError as error:
-        listed = [_problem(*each) for each in islice(problems_of(error, model), MOST_PROBLEMS + 1)]
+        listed = list[Problem]()
+        for field, value, fix in islice(problems_of(error, model), MOST_PROBLEMS + 1):
+            shown = "" if not field or value == "" else shown_value(value)
+            listed.append(Problem(field or "record", shown if len(shown) <= 80 else f"{shown[:77]}...", fix))  # noqa: PLR2004 - one line of a terminal
         if len(listed) > MOST_PROBLEMS:
             listed[MOST_PROBLEMS:] = [Problem("record", "more problems", f"only the first {MOST_PROBLEMS} are listed")]
         raise InvalidRecord(listed) from error
@@ -78,11 +81,6 @@ def read_record(content: bytes) -> BaseModel:
 def shown_value(value: object) -> str:
     """Return a value of a record as a message shows it: text in quotes, everything else as JSON."""
     return repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-
-
-def _problem(field: str, value: object, fix: str) -> Problem:
-    shown = "" if not field or value == "" else shown_value(value)
-    return Problem(field or "record", shown if len(shown) <= 80 else f"{shown[:77]}...", fix)  # noqa: PLR2004 - one line of a terminal
 
 
 # The JSON Schema and the field reference

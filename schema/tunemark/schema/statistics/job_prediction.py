@@ -76,7 +76,9 @@ def predict(runs: Sequence[Submission], job: Job, usd_per_hour: float | None = N
     train = _shifted(step, round(steps), begin)
     wall = _shifted(train, 1, once + evaluation)
     usd = None if usd_per_hour is None else _shifted(wall, usd_per_hour / HOUR_S, 0.0)
-    return Prediction(round(steps), step, once, train, evaluation, wall, usd, tuple(_caveats(runs, derived)))
+    single = "the interval covers this run only, since a single run cannot show the difference between processes; use `run --repeats 3`"
+    caveats = dict.fromkeys(caveat for run, figures in zip(runs, derived, strict=True) for caveat in _caveats_of(run, figures))
+    return Prediction(round(steps), step, once, train, evaluation, wall, usd, (*([single] if len(runs) == 1 else []), *caveats))
 
 
 def _steady(run: Submission, derived: Derived) -> SteadyWindow:
@@ -130,13 +132,6 @@ def beginning_s(run: Submission, window: SteadyWindow, steps: int, steady_s: flo
     """Return the time of the steps before the steady window beyond that of steady steps, in seconds. It includes compiling and can be negative."""
     first = min(window.first, steps)
     return sum(run.trace.step_times_s[:first]) - first * steady_s
-
-
-def _caveats(runs: Sequence[Submission], derived: Sequence[Derived]) -> Iterable[str]:
-    """Yield the reasons why a prediction may be wrong, each once."""
-    if len(runs) == 1:
-        yield "the interval covers this run only, since a single run cannot show the difference between processes; use `run --repeats 3`"
-    yield from dict.fromkeys(caveat for run, figures in zip(runs, derived, strict=True) for caveat in _caveats_of(run, figures))
 
 
 def _caveats_of(run: Submission, derived: Derived) -> Iterable[str]:
