@@ -76,7 +76,11 @@ def made_up_evidence(draw: random.Random) -> Evidence:
         for model, gpu, method, level in product(MODELS[::2], GPUS[::2], METHODS, SOFTWARE)
         if draw.random() < 0.7
     ]
-    unused = [UnusedRate(f"{model}-{number}", f"reason {number}", model, "lora", GPUS[0]) for model in MODELS[:2] for number in range(3)]
+    unused = [
+        UnusedRate(f"{model}-{number}", f"reason {number}", architecture_of(FACTS.models[model]), "lora", GPUS[0])
+        for model in MODELS[:2]
+        for number in range(3)
+    ]
     return Evidence(Effects({name: place for place, name in enumerate(names)}, means, covariance), tuple(results), tuple(unused))
 
 
@@ -157,7 +161,7 @@ def answered(
     page = f"models/{model.key}.html" if getattr(FACTS.models.get(model.key), "name", None) == model.name else ""
     said = {
         "caution": cautions(model, question.sequence_length, question.tokens),
-        "unused": not_used(question, model.key, no_evidence(evidence, model)),
+        "unused": not_used(question, no_evidence(evidence, model)),
     }
     said |= {"with_stack": with_stack(question, answer, offers, partial(rates_on_stack, *asked))}
     return (

@@ -117,20 +117,20 @@ class Evidence:
         return cls(
             effects,
             tuple(KnownRate(**row) for row in results),
-            tuple(UnusedRate(**row) for row in unused if row["model"] and row["accelerator"]),
+            tuple(UnusedRate(**row) for row in unused if row["architecture"] and row["accelerator"]),
         )
 
 
 def no_evidence(evidence: Evidence, model: ModelCard) -> list[UnusedRate]:
-    """Return the results whose rates are no evidence: those that the audit calls suspicious, of the blocks of a model, and those not used."""
+    """Return the results of the blocks of a model whose rates are no evidence: those that the audit calls suspicious, and those not used."""
     blocks, why = architecture_of(model), "the audit calls the rate suspicious"
     found: list[UnusedRate] = []
     for row in evidence.results:
         if row.suspicious and row.architecture == blocks and row.vocabulary == model.vocabulary:
             devices = f" on {row.devices} devices" if row.devices > 1 else ""
             speed = f"{significant(row.tokens_per_s)} tokens/s at {row.sequence_length:,} tokens{devices}"
-            found.append(UnusedRate(row.result_id, why, model.key, row.method, row.accelerator, speed))
-    return [*sorted(found, key=lambda each: each.result_id), *evidence.unused]
+            found.append(UnusedRate(row.result_id, why, blocks, row.method, row.accelerator, speed))
+    return [*sorted(found, key=lambda each: each.result_id), *(each for each in evidence.unused if each.architecture == blocks)]
 
 
 def unmeasured(results: Sequence[KnownRate], model: ModelCard, method: Method, card: AcceleratorCard, length: int) -> str | None:

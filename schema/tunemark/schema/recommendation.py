@@ -60,7 +60,8 @@ class UnusedRate:
 
     result_id: str
     reason: str
-    model: str
+    architecture: str
+    """The numbers of the model that determine the time per token."""
     method: str
     accelerator: str
     speed: str = ""
@@ -395,7 +396,13 @@ def _found(question: Question, rates: Sequence[Rate], offers: Sequence[Offer], m
             else:
                 software = tuple(sorted(levels.get(place, ())))
                 needed, memory = known.needed_bytes, known.memory_bytes
-                room = f"{gib(needed)} of {gib(memory)}" if known.memory in FITS and needed and memory else ""
+                # Weights that are not in 16 bits are those of the vendor's own formats.
+                kept = (
+                    f" with frozen weights in {known.weight_format}"
+                    if method == "lora" and "16" not in (known.weight_format or "16")
+                    else ""
+                )
+                room = f"{gib(needed)} of {gib(memory)}{kept}" if known.memory in FITS and needed and memory else ""
                 yield Without(offer.accelerator, offer.name, method, known.devices, missing, software=software, room=room)
 
 

@@ -103,9 +103,10 @@ def measured_rates(rate: recommendation.Rate) -> str:
 def speed(option: recommendation.Option) -> str:
     """Return the rate of tokens, and what a million of them cost, in a sentence; start-up has no part in either."""
     rate = option.rate.tokens_per_s or 0.0
-    cost = option.offer.usd_per_hour * option.instances / HOUR_S / rate * 1e6
     by_results = f"{measured_rates(option.rate)} tokens/s in its results, and by prediction " if _ran_otherwise(option.rate) else ""
-    return f"Speed: {by_results}{significant(rate)} tokens/s{f', {usd(cost)} per 1M tokens' if cost else ''}, without start-up."
+    cost = usd(option.offer.usd_per_hour * option.instances / HOUR_S / rate * 1e6) if option.offer.usd_per_hour else ""
+    of_each = f"{' with' if by_results else ','} {cost} per 1M tokens" if cost else ""
+    return f"Speed: {by_results}{significant(rate)} tokens/s{of_each}, without start-up."
 
 
 def rank(option: recommendation.Option) -> str:
@@ -157,9 +158,9 @@ def energy(option: recommendation.Option) -> str:
     watts = f"{plain(option.offer.watts or 0)} W"
     power = f"{option.devices} accelerators of {watts} each" if option.devices > 1 else watts
     most = significant(option.energy_kwh * option.seconds_high / option.seconds)
-    return (
-        f"Energy: {significant(option.energy_kwh)} kWh at the power limit, {power}, and at most {most} kWh (host and cooling not included)."
-    )
+    predicted = ", in the predicted time" if _ran_otherwise(option.rate) else ""
+    used = f"{significant(option.energy_kwh)} kWh at the power limit, {power}{predicted}"
+    return f"Energy: {used}, and at most {most} kWh (host and cooling not included)."
 
 
 def grounds(option: recommendation.Option) -> list[str]:
@@ -273,7 +274,8 @@ def _if_it_fits(options: Sequence[recommendation.Option]) -> str:
         return ""
     rate = options[0].rate
     costs_less = f"{hardware(options[0])} ({place(options[0])}) costs about {estimated_usd(options[0].usd)}"
-    return f" If it fits (about {amounts(rate)}), {costs_less}.{with_stacks(rate.other_stacks)}"
+    fits = "fits" if (rate.needed_bytes or 0) <= (rate.memory_bytes or 0) else "needs less than predicted"
+    return f" If it {fits} (about {amounts(rate)}), {costs_less}.{with_stacks(rate.other_stacks)}"
 
 
 def offered(question: recommendation.Question, option: recommendation.Option) -> str:
@@ -469,9 +471,11 @@ def with_software(
     best, lines = answer.best, []
     for level in recommendation.LEVELS[1:] if question.software == "plain" else ():
         other = recommendation.recommend(replace(question, software=level), rates, offers)
+        first = [other.ranked[number] for number in dict.fromkeys([0, other.picks.get("proven", 0)]) if other.ranked]
+        first = first or [option for option in other.may_exceed[:1] if best is None]
         parts = [
-            f"{offered(question, option)}, {_as_measured(question, option)}{time_and_cost(option)}{f', with {states(option.rate)}' if level == 'vendor' else ''}"
-            for option in [other.ranked[number] for number in dict.fromkeys([0, other.picks.get("proven", 0)]) if other.ranked]
+            f"{offered(question, option)}, {_as_measured(question, option)}{time_and_cost(option)}{f', with {states(option.rate)}' if level == 'vendor' else ''}{f', and it {exceeded(question, option)}' if option.limits else ''}"
+            for option in first
             if best is None or option.usd < best.usd or option.seconds < best.seconds
         ]
         whose = "the vendor's own software, that of MLPerf entries" if level == "vendor" else f"{level} software"
@@ -531,12 +535,12 @@ def unknown(answer: recommendation.Answer) -> str:
     )
 
 
-def not_used(question: recommendation.Question, model: str, unused: Iterable[recommendation.UnusedRate]) -> str:
+def not_used(question: recommendation.Question, unused: Iterable[recommendation.UnusedRate]) -> str:
     """Return the results of the model, method and accelerators of a question that are no evidence, by reason; empty without any."""
     wanted = [*question.accelerators, *(offer.accelerator for offer in question.own)]
     reasons: dict[str, list[str]] = {}
     for each in unused:
-        if each.model == model and question.method in (each.method, recommendation.ANY) and (not wanted or each.accelerator in wanted):
+        if question.method in (each.method, recommendation.ANY) and (not wanted or each.accelerator in wanted):
             reasons.setdefault(each.reason, []).append(f"{each.result_id}{f' with {each.speed}' if each.speed else ''}")
     parts = [f"{_listed(ids, NAMED)} ({reason})" for reason, ids in list(reasons.items())[:REASONS]]
     count = sum(len(ids) for ids in reasons.values())

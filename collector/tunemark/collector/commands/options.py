@@ -34,7 +34,7 @@ Database = Annotated[Path | None, option("--db", "The DuckDB file. Default: `bui
 Model = option("--model", "-m", "A model: name, hub id, config.json, or a size such as 13B.")
 ModelName = Annotated[str, Model]
 Accelerators = Annotated[list[str] | None, option("--accelerator", "-a", "An accelerator, or as in '8 x H100'; repeatable. Default: all.")]
-Length = Annotated[str | None, option("--seq", "Tokens in a row (8k). Default: 2048.")]
+Length = Annotated[str | None, option("--seq", "Tokens in a row (8k), on average if they vary. Default: 2048.")]
 Tokens = Annotated[str | None, option("--tokens", "Tokens of the data, such as 10M.")]
 Samples = Annotated[str | None, option("--samples", "Full rows instead of --tokens: 10k.")]
 StackName = Annotated[str | None, option("--stack", "Software whose memory and speed count. Default: hf, or megatron.")]
@@ -198,7 +198,9 @@ def job_tokens(tokens: str | None, samples: str | None, length: int, epochs: int
         raise TunemarkError("--samples", samples, "give the size of the data with either --tokens or --samples")
     rows = None if samples is None else read_number("--samples", samples) * length
     if rows is not None:
-        say(f"tunemark: --samples: each counts as a full sequence of {length:,} tokens; if yours are shorter, give their --tokens")
+        say(
+            f"tunemark: --samples: each counts as a row of {length:,} tokens; if yours are shorter, give their average length with --seq, or their --tokens"
+        )
     size = rows if tokens is None else read_number("--tokens", tokens)
     return None if size is None else size * epochs
 

@@ -103,8 +103,9 @@ def recommend(
     size = ui.job_tokens(tokens, samples, length, epochs)
     if size is None:
         raise TunemarkError("--tokens", tokens, "give the size of the data with either --tokens or --samples")
-    if owned is not None and len(ui.listed(own)) != 1:
-        raise TunemarkError("--owned", owned, "is the cost of one machine; name its accelerator with --own once")
+    if owned is not None and (not own or (len(ui.listed(own)) > 1 and not re.fullmatch(r"\s*electricity=[^,]*", owned))):
+        fix = "is the cost of one machine; name its accelerator with --own once; only a price of electricity may be that of several"
+        raise TunemarkError("--owned", owned, fix)
     if currency is not None and as_json:
         raise TunemarkError("--currency", currency, "JSON is in US dollars; leave out one of both")
     named = ui.named_accelerators(facts, ui.listed(accelerator))
@@ -152,7 +153,7 @@ def recommend(
     )
     words = recommendation_words
     changes, with_software = [*words.changes(question, answer)], words.with_software(question, answer, rates, offers)
-    not_used = words.not_used(question, card.key, no_evidence(evidence, card))
+    not_used = words.not_used(question, no_evidence(evidence, card))
     if as_json:
         said = {
             "headline": words.headline(question, answer),

@@ -17,8 +17,10 @@ VARIANT = re.compile(
 )
 """Words in names of accelerators for the memory, the board and the maker: products that differ in these alone are variants of one."""
 MEMORY = re.compile(r"\b(\d{1,5})[\s-]?(?:gb|gib)\b")
-COUNTED = re.compile(r"(?:(\d{1,4})\s*[x\xd7*]\s*(?=\S))?(.+?)(?:(?:(?<=[\s\d])[x\xd7*]|:)\s*(\d{1,4}))?", re.IGNORECASE)
-"""A number of devices before the name of an accelerator, as in `8 x H100`, or after it, as in `H100:8`."""
+COUNTED = re.compile(
+    r"(?:(\d{1,4})(?:\s*[x\xd7*]\s*|(?<!\d{3})\s+(?!gi?b|x$))(?=\S))?(.+?)(?:(?:(?<=[\s\d])[x\xd7*]|:)\s*(\d{1,4}))?", re.IGNORECASE
+)
+"""A number of devices before the name of an accelerator, as in `8 x H100` or `8 H100`, or after it, as in `H100:8`."""
 TPU_SLICE = re.compile(r"(?:cloud |google )?(?:tpu[ -]?)?(v\d[ep]?)(?:litepod|pod)?-(\d{1,4})", re.IGNORECASE)
 """A slice of a TPU by its name in Google Cloud, such as `v5e-8`."""
 MACHINE = re.compile(r"\b(mac ?book (pro|air)|mac (studio|mini|pro)|imac|nvl\d+|free|(google )?colab( pro)?|kaggle)\b", re.IGNORECASE)
@@ -148,6 +150,8 @@ def _other_sizes(cards: Iterable[ModelCard], name: str) -> list[str]:
 
 def suggest_accelerator(name: str, cards: Mapping[str, AcceleratorCard], instances: Collection[str] = ()) -> str:
     """Return a sentence that suggests accelerators and instances, or corrects the memory size in a known name."""
+    if name.strip().lower() == "cpu":
+        return "a CPU is named by its model, and predictions are for accelerators"
     if instances and AWS.fullmatch(name.strip().lower()):
         return suggest_instance(name, instances)
     known = (card for card in cards.values() if bare(MEMORY.sub("", name.lower())) in map(bare, (card.key, card.name, *card.aliases)))
