@@ -264,7 +264,7 @@ def test_at_equal_cost_and_time_the_method_that_needs_less_memory_comes_first() 
 
 def test_no_data_names_what_has_rates() -> None:
     rates = [
-        rate("slow", None, reason="none"),
+        *(rate("slow", None, software=level, reason="none") for level in ("plain", "vendor")),
         rate("slow", 900.0, method="qlora"),
         rate("slow", 900.0, software="tuned", trust="published", evidence="direct"),
         rate("slow", 900.0, software="tuned", method="full"),

@@ -39,7 +39,7 @@ MODELS = (
 )
 GPUS = ("nvidia-h100-80gb-sxm", "nvidia-v100-16gb", "amd-mi300x", "apple-m3-max", "nvidia-rtx-4090")
 COUNTS, CONFIG, UNKNOWN = (1, 2, 8), "config.json", "no such model"
-KINDS_OF_ANSWER = ("ranked", "may_exceed", "exceeding", "unpriced", "too_large", "no_data", "other_methods", "other_software")
+KINDS_OF_ANSWER = ("ranked", "may_exceed", "exceeding", "unpriced", "too_large", "no_data")
 CARDS = [("long-lora", "lora", 4096), ("short-lora", "lora", 512), ("any-lora", "lora", 512), ("whole", "full", 2048)]
 """Workload cards of the model."""
 

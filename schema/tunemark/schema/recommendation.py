@@ -235,6 +235,8 @@ class Without:
     """Other methods that fit on these devices with rows of this length, if this one does not."""
     software: tuple[str, ...] = ()
     """Other software levels with which these devices have a rate, if they have none with the level asked for."""
+    methods: tuple[str, ...] = ()
+    """Methods that were not asked for and have a rate on them."""
     too_large: bool = False
     """True if the step does not fit in their memory."""
     stacks: tuple[str, ...] = ()
@@ -259,10 +261,6 @@ class Answer:
     """Options of the reader's own machines whose cost is not given: they have a time, and no place."""
     no_data: tuple[Without, ...] = ()
     """Hardware without any similar result, or without one of the trust wanted."""
-    other_methods: tuple[str, ...] = ()
-    """Methods that were not asked for and have a rate for an offer, if the one asked for has none."""
-    other_software: tuple[str, ...] = ()
-    """Software levels for which they have one, if there is none for the level asked for."""
     offers: int = 0
     """Number of offers that the question allows."""
     other_kinds: tuple[str, ...] = ()
@@ -366,17 +364,16 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
         if allowed
         else tuple(sorted({each.kind for each in offers if _chosen(question, each) and _few_enough(question, each.devices)})),
         picks=picks if proven is None else picks | {"proven": proven},
-        **({} if options or (too_large and not no_data) else _elsewhere(question, rates, chosen, methods)),
     )
 
 
 def _found(question: Question, rates: Sequence[Rate], offers: Sequence[Offer], methods: Sequence[str]) -> Iterator[Option | Without]:
     """Yield an option, or the reason why there is none, for each offer, method and number of instances that has a row in the rates."""
     table = {(rate.method, rate.accelerator, rate.devices): rate for rate in rates if rate.software == question.software}
-    levels: dict[tuple[str, str, int], set[str]] = {}
+    elsewhere: dict[tuple[str, int], set[tuple[str, str]]] = {}
     for rate in rates:
-        if rate.software != question.software and _why_missing(rate, question.trust) is None:
-            levels.setdefault((rate.method, rate.accelerator, rate.devices), set()).add(rate.software)
+        if _why_missing(rate, question.trust) is None:
+            elsewhere.setdefault((rate.accelerator, rate.devices), set()).add((rate.method, rate.software))
     alone = [table.get((method, offer.accelerator, offer.devices)) for offer in offers for method in methods]
     quick = any(rate and rate.tokens_per_s and question.tokens / rate.tokens_per_s < WORTH_SEVERAL_S for rate in alone)
     for offer, method in product(offers, methods):
@@ -394,7 +391,9 @@ def _found(question: Question, rates: Sequence[Rate], offers: Sequence[Offer], m
                 stacks = known.other_stacks
                 yield Without(offer.accelerator, offer.name, method, known.devices, missing, fitting=fitting, too_large=True, stacks=stacks)
             else:
-                software = tuple(sorted(levels.get(place, ())))
+                others = sorted(elsewhere.get((known.accelerator, known.devices), ()))
+                software = tuple(level for name, level in others if name == method)
+                apart = tuple(name for name, level in others if level == question.software and name not in methods)
                 needed, memory = known.needed_bytes, known.memory_bytes
                 # Weights that are not in 16 bits are those of the vendor's own formats.
                 kept = (
@@ -403,26 +402,7 @@ def _found(question: Question, rates: Sequence[Rate], offers: Sequence[Offer], m
                     else ""
                 )
                 room = f"{gib(needed)} of {gib(memory)}{kept}" if known.memory in FITS and needed and memory else ""
-                yield Without(offer.accelerator, offer.name, method, known.devices, missing, software=software, room=room)
-
-
-def _elsewhere(question: Question, rates: Iterable[Rate], offers: Sequence[Offer], methods: Sequence[str]) -> dict[str, Any]:
-    """Return the methods and software levels that have a rate for an offer and differ from the question in nothing else."""
-    offered = {(offer.accelerator, offer.devices) for offer in offers}
-    found: dict[str, set[Any]] = {"other_methods": set(), "other_software": set()}
-    for rate in rates:
-        if (rate.accelerator, rate.devices) not in offered or _why_missing(rate, question.trust) is not None:
-            continue
-        if not _few_enough(question, rate.devices):
-            continue
-        others = {
-            "other_methods": (rate.method in methods, rate.method),
-            "other_software": (rate.software == question.software, rate.software),
-        }
-        differing = [name for name, (same, _) in others.items() if not same]
-        if len(differing) == 1:
-            found[differing[0]].add(others[differing[0]][1])
-    return {name: tuple(sorted(values)) for name, values in found.items()}
+                yield Without(offer.accelerator, offer.name, method, known.devices, missing, software=software, methods=apart, room=room)
 
 
 def _offers(question: Question, offers: Iterable[Offer]) -> list[Offer]:

@@ -342,8 +342,8 @@ def _what_fits(answer: recommendation.Answer) -> str:
 def _instead(answer: recommendation.Answer) -> str:
     """Return the questions nearby that have an answer; empty without any."""
     parts = [
-        ("for {}", [METHODS.get(method, method) for method in answer.other_methods]),
-        ("with {} software (`--software`)", list(answer.other_software)),
+        ("for {}", sorted({METHODS[method] for each in answer.no_data for method in each.methods})),
+        ("with {} software (`--software`)", sorted({level for each in answer.no_data for level in each.software})),
     ]
     known = ", or ".join(words.format(" or ".join(names)) for words, names in parts if names)
     return f" There are predictions {known}." if known else ""

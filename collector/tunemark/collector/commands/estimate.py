@@ -264,14 +264,20 @@ def _print_answer(found: Sequence[Estimate], level: str) -> None:
     ]
     for each in sorted(found, key=lambda each: -each.tokens_per_s.value if each.tokens_per_s else 0.0):
         job = (*_with_interval(each.seconds, formats.estimated_duration), *_with_interval(each.usd, formats.estimated_usd))
+        faster = [
+            f"{formats.significant(rate.tokens_per_s or 0.0)}{VENDORS if rate.software == 'vendor' else ''}" for rate in each.faster[:1]
+        ]
+        # Where the middle leaves it open whether a plan fits, its interval is shown.
+        ledger = each.memory.ledger
+        needed = f"{gib(ledger.needed_low)} to {gib(ledger.needed_high)}" if each.fit == "unsure" else gib(ledger.needed)
         row = (
             _hardware(each),
             "; ".join(
                 part for part in (each.fit, _with_stacks(each.with_stacks), methods_fit(each.fitting) if each.fitting else "") if part
             ),
-            f"{_needed(each)} of {gib(each.memory_bytes)}",
+            f"{needed} of {gib(each.memory_bytes)}",
             *_with_interval(each.tokens_per_s, formats.significant),
-            _faster(each),
+            *(faster or ("",)),
             *((*job, each.no_price or _offer(each)) if sized else ()),
             each.plan,
             _evidence(each),
@@ -287,18 +293,6 @@ def _with_stacks(stacks: Sequence[str]) -> str:
     """Return the leanest of the stacks with which a step fits, and the number of others; empty without any."""
     others = f" or {formats.counted(len(stacks) - 1, 'other')}" if len(stacks) > 1 else ""
     return f"fits with {stacks[0]}{others}" if stacks else ""
-
-
-def _needed(each: Estimate) -> str:
-    """Return the memory that the plan needs; where that leaves it open whether it fits, its 90% interval."""
-    ledger = each.memory.ledger
-    return f"{gib(ledger.needed_low)} to {gib(ledger.needed_high)}" if each.fit == "unsure" else gib(ledger.needed)
-
-
-def _faster(each: Estimate) -> str:
-    """Return the tokens/s with tuned software, or with that of the vendor."""
-    named = [f"{formats.significant(rate.tokens_per_s or 0.0)}{VENDORS if rate.software == 'vendor' else ''}" for rate in each.faster[:1]]
-    return "".join(named)
 
 
 def _ran(rate: Rate, software: str = "") -> str:

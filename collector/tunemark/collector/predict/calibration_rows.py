@@ -101,8 +101,7 @@ class Calibration:
 def _speed(run: AuditedResult) -> str:
     """Return the rate and the devices of a result in words, such as `3,800 tokens/s on 4 x RTX 5090`; "" without rates of tokens that agree within 1%."""
     rates, card = [rate.tokens_per_s.value for rate in token_rates(run)], run.accelerator
-    agree = card and rates and max(rates) <= 1.01 * min(rates)
-    return f"{significant(rates[0])} tokens/s on {run.devices} x {card.name}" if card and agree else ""
+    return f"{significant(rates[0])} tokens/s on {run.devices} x {card.name}" if card and rates and max(rates) <= 1.01 * min(rates) else ""
 
 
 def calibrate(
