@@ -53,11 +53,9 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where results are sent: a clone of a fork, a fork on GitHub that is cloned first, or nothing yet."""
+    """Where results are sent: a clone of a fork, or nothing yet."""
 
     clone: Path | None = None
-    fork: str | None = None
-    """OWNER/REPO."""
     author: str | None = None
 
 
@@ -66,10 +64,7 @@ def submit(
         list[Path] | None, typer.Argument(help="Submissions, or folders of them. Default: the new ones in `submissions/`.")
     ] = None,
     *,
-    to: Annotated[
-        str | None,
-        option("--to", "A clone of your fork, or your fork on GitHub. Default: the current checkout.", metavar="FOLDER|OWNER/REPO"),
-    ] = None,
+    to: Annotated[str | None, option("--to", "A clone of your fork. Default: the current checkout.", metavar="FOLDER")] = None,
     dry_run: Annotated[bool, option("--dry-run", "Check and show everything, and change nothing.")] = False,
     yes: Annotated[bool, option("--yes", "-y", "Do not ask.")] = False,
     as_json: AsJson = False,
@@ -86,7 +81,7 @@ def submit(
     --------
     - `tunemark submit --dry-run`
     - `tunemark submit submissions/lora-8b/RUN.json --to ~/FORK`
-    - `tunemark submit submissions/ --to YOUR_NAME/tunemark --yes`
+    - `tunemark submit submissions/ --yes`
     """
     if as_json and not (yes or dry_run):
         raise TunemarkError("--json", "", "cannot ask for confirmation; add --yes to send, or --dry-run to look")
@@ -98,10 +93,11 @@ def submit(
     if not as_json:
         _show(facts, target.author)
     sent: dict[str, Any] = {"branch": None, "commit": None, "steps": _steps(target, chosen)}
-    if not dry_run and target != Target():
+    if not dry_run and target.clone is not None:
         if not yes:
-            _ask(target, len(chosen), to or "the pull request")
-        sent = _send(target, chosen)
+            _ask(target.clone, len(chosen), to or "the pull request")
+        with tempfile.TemporaryDirectory(prefix="tunemark-submit-") as temporary:
+            sent = _branch_and_push(target.clone, Path(temporary) / "work", chosen)
     if as_json:
         listed = [{"file": str(result.file), "place": result.place, "facts": facts[result.place]} for result in chosen]
         unsent = [{"file": str(path), "reason": reason} for path, reason in left_out]
@@ -215,10 +211,10 @@ def _show(facts: Mapping[str, Mapping[str, str]], author: str | None) -> None:
         typer.echo(f"The commit also shows its author from your git settings: {terminal(author)}")
 
 
-def _ask(target: Target, count: int, named: str) -> None:
+def _ask(clone: Path, count: int, named: str) -> None:
     if not sys.stdin.isatty():
         raise TunemarkError("--yes", "", "needed, because confirmation requires a terminal; add --yes to send, or --dry-run to look")
-    origin = target.clone and git_or_none(target.clone, "remote", "get-url", "origin")
+    origin = git_or_none(clone, "remote", "get-url", "origin")
     pushed = f", and push a branch to its origin, {terminal(origin)}" if origin else ""
     typer.confirm(f"Send {counted(count, 'result')} to {terminal(named)}{pushed}?", abort=True, err=True)
 
@@ -229,38 +225,23 @@ def _ask(target: Target, count: int, named: str) -> None:
 def _target(to: str | None, root: Path) -> Target:
     """Return the target that `--to` names; the current checkout by default."""
     if to is None:
-        return Target(root, None, _author(root)) if is_checkout(root) and git_or_none(root, "rev-parse") is not None else Target()
+        return Target(root, _author(root)) if is_checkout(root) and git_or_none(root, "rev-parse") is not None else Target()
     folder = Path(to).expanduser()
     if folder.is_dir():
         top = git_or_none(folder, "rev-parse", "--show-toplevel")
         if top is None or not is_checkout(Path(top)):
             raise TunemarkError("--to", to, "is no clone of Tunemark; name a clone of your fork")
-        return Target(Path(top), None, _author(folder))
-    if to.count("/") != 1 or to.startswith((".", "/", "~", "-")):
-        raise TunemarkError("--to", to, "no such folder; name a clone of your fork, or OWNER/REPO on GitHub")
-    return Target(None, to, _author(Path.cwd()))
+        return Target(Path(top), _author(folder))
+    raise TunemarkError("--to", to, "no such folder; clone your fork, and name its folder")
 
 
 def _steps(target: Target, chosen: Sequence[Result]) -> list[str]:
-    if target == Target():
+    if target.clone is None:
         files = shlex.join(str(result.file) for result in chosen)
         fork = "Fork the repository of Tunemark on GitHub."
         return [fork, "git clone ADDRESS-OF-YOUR-FORK FOLDER", f"tunemark submit {files} --to FOLDER"]
-    written = [f"write {(target.clone or Path()) / result.place}" for result in chosen]
+    written = [f"write {target.clone / result.place}" for result in chosen]
     return [*written, f"git commit on the new branch {_branch(chosen)}", *_left(_branch(chosen))]
-
-
-def _send(target: Target, chosen: Sequence[Result]) -> dict[str, Any]:
-    """Commit the files on a new branch of the clone and push it. All or nothing up to the commit."""
-    with tempfile.TemporaryDirectory(prefix="tunemark-submit-") as temporary:
-        clone = target.clone or Path(temporary) / "fork"
-        if target.fork is not None:
-            git_text(Path(temporary), "clone", "--quiet", "--depth=1", f"https://github.com/{target.fork}", str(clone))
-        sent = _branch_and_push(clone, Path(temporary) / "work", chosen)
-    if target.fork is not None and sent["steps"] == _left(sent["branch"]):
-        # The clone is gone, and its branch with it.
-        raise TunemarkError("--to", target.fork, "cannot be pushed to from here; clone it, and name its folder")
-    return sent
 
 
 def _branch_and_push(clone: Path, work: Path, chosen: Sequence[Result]) -> dict[str, Any]:
