@@ -30,7 +30,6 @@ from tunemark.site.pages import FOLDER
 from tunemark.site.records import Catalogue
 from tunemark.site.sql_page import read
 
-QUERIES = read(FOLDER.joinpath("data.md.j2")).head["examples"]
 ATOM = {"a": "http://www.w3.org/2005/Atom"}
 
 
@@ -155,17 +154,6 @@ def test_an_unknown_address_is_answered_with_a_page_that_has_links_from_the_root
     assert (answer.value.code, "<h1>Page not found</h1>" in text) == (404, True)
     assert '<meta name="robots" content="noindex">' in text
     assert 'href="/results/index.html"' in text
-
-
-# Queries -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("query", QUERIES, ids=lambda query: query["title"])
-def test_each_example_query_runs(site: Path, query: dict[str, str]) -> None:
-    with duckdb.connect() as connection:
-        connection.execute(f"attach '{site / data_files.DUCKDB_FILE}' as tunemark (read_only)")
-        connection.execute("use tunemark")
-        assert connection.execute(query["sql"]).description
 
 
 # What other places show ----------------------------------------------------------------------------

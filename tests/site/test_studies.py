@@ -13,13 +13,11 @@ import duckdb
 import pytest
 from factories import assert_golden
 from fixture_database import AB, MEASURED
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tunemark.collector.store.loading import collect
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.statistics.intervals import share_error
-from tunemark.site import functions, heads, share, studies
+from tunemark.site import heads, share, studies
 from tunemark.site.database import Database
 from tunemark.site.page import Page
 from tunemark.site.pages import FOLDER, STUDY_DEFAULTS, runner
@@ -238,17 +236,6 @@ def test_a_faulty_page_is_named_with_its_fault(documents: Path, tmp_path: Path, 
     with pytest.raises(TunemarkError, match=r"faulty\.md\.j2") as raised:
         written(documents, tmp_path)
     assert error in str(raised.value)
-
-
-# Functions of SQL ----------------------------------------------------------------------------------
-
-
-@given(st.floats(0.2, 3), st.floats(0, 1e11), st.floats(1, 1e6))
-def test_the_exponent_of_the_length_does_not_depend_on_the_fixed_part(exponent: float, fixed: float, each: float) -> None:
-    lengths = (1024, 2048, 8192)
-    memory = [fixed / 1e6 + each * length**exponent for length in lengths]
-    found = functions.exponent_of_length(*lengths, (memory[2] - memory[1]) / (memory[1] - memory[0]))
-    assert found == pytest.approx(exponent, rel=1e-3)
 
 
 def test_a_study_has_its_own_picture_its_charts_to_embed_and_a_citation(shown: dict[str, Page], catalogue: Catalogue) -> None:

@@ -36,7 +36,6 @@ def add_to(connection: DuckDBPyConnection) -> None:
             (one_more_run, ["double[]"], 'struct("value" double, low double, high double)'),
             (ab_change, ["double[]", "double[]"], "struct(verdict varchar, change double, low double, high double, pairs bigint)"),
             (shown_interval, ["double", "double"], "varchar"),
-            (exponent_of_length, ["double", "double", "double", "double"], "double"),
             (break_even_hours, ["double", "double", "double", "double", "double"], "double"),
             (rounded_half, ["varchar"], "double"),
             (configuration_of_any_software, ["json"], "varchar"),
@@ -78,27 +77,6 @@ def ab_change(a: list[float] | None, b: list[float] | None) -> dict[str, Any] | 
 def shown_interval(low: float | None, high: float | None) -> str:
     """Return a 95% interval as `12,300 to 12,700`; empty if there is none."""
     return wording.interval(low, high)
-
-
-def exponent_of_length(l1: float | None, l2: float | None, l3: float | None, rise: float | None) -> float | None:
-    """Return the exponent p where memory has a fixed part and a part that grows as length^p; NULL if it is outside 0 to 4.
-
-    Memory M at three lengths gives p by (L3^p - L2^p) / (L2^p - L1^p) = (M3 - M2) / (M2 - M1) = rise, solved by bisection.
-    """
-    if l1 is None or l2 is None or l3 is None or rise is None or not 0 < l1 < l2 < l3:
-        return None
-    second, third = l2 / l1, l3 / l1
-
-    def rise_of(exponent: float) -> float:
-        return float((third**exponent - second**exponent) / (second**exponent - 1))
-
-    low, high = 1e-3, 4.0
-    if not rise_of(low) <= rise <= rise_of(high):
-        return None
-    for _ in range(50):
-        middle = (low + high) / 2
-        low, high = (middle, high) if rise_of(middle) < rise else (low, middle)
-    return high
 
 
 def break_even_hours(
