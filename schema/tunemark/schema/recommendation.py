@@ -334,8 +334,11 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
     ranked = with_ranks(ordered, question)
     if ranked:
         compared = measure(ranked, question.objective)
-        # Without a result on an accelerator its rate is a prediction alone: the first that has one comes before it, unless the reader names or owns it.
+        # Without a result on an accelerator its rate is a prediction alone: the first that has one comes before it, unless the reader names or owns it,
+        # or it is surely better and the best value.
         start = next((option for option in ranked if option.rate.seen or option.offer in question.own or question.accelerators), ranked[0])
+        if start.rank_low > ranked[0].rank_high and in_order(ranked, "value")[0] is ranked[0]:
+            start = ranked[0]
         bound = compared(start) * _spread(start, question.startup_s)
         near = [option for option in ranked if compared(option) <= bound and option.rank_low <= start.rank_low]
         # Results of the step are no reason to take what costs more and takes longer.
@@ -471,10 +474,19 @@ def in_order(options: Sequence[Option], objective: Objective) -> list[Option]:
         return []
     compared = measure(options, objective)
 
-    def key(option: Option) -> tuple[float, float, int, str, str, str]:
+    def key(option: Option) -> tuple[float, float, bool, int, str, str, str]:
         second = option.usd if objective == "fastest" else option.seconds
-        # At equal cost and time the step that needs less memory comes first: LoRA before full fine-tuning.
-        return compared(option), second, option.rate.needed_bytes or 0, option.offer.provider, option.offer.instance, option.rate.method
+        # At equal cost and time LoRA comes before what has its rate, and then the step that needs less memory.
+        apart = bool(option.rate.merged)
+        return (
+            compared(option),
+            second,
+            apart,
+            option.rate.needed_bytes or 0,
+            option.offer.provider,
+            option.offer.instance,
+            option.rate.method,
+        )
 
     return sorted(options, key=key)
 

@@ -1,10 +1,10 @@
-"""A recommendation in words: the answer, the reasons, what would change it, and what is not known.
+"""A recommendation in words: the answer, the reasons, and what is not known.
 
 The script of the home page writes the same sentences, since it is translated from this module.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from tunemark.schema import recommendation
@@ -158,9 +158,9 @@ def energy(option: recommendation.Option) -> str:
     watts = f"{plain(option.offer.watts or 0)} W"
     power = f"{option.devices} accelerators of {watts} each" if option.devices > 1 else watts
     most = significant(option.energy_kwh * option.seconds_high / option.seconds)
-    predicted = ", in the predicted time" if _ran_otherwise(option.rate) else ""
-    used = f"{significant(option.energy_kwh)} kWh at the power limit, {power}{predicted}"
-    return f"Energy: {used}, and at most {most} kWh (host and cooling not included)."
+    used = f"{significant(option.energy_kwh)} kWh at the power limit, {power}, and at most {most} kWh, with start-up"
+    each = significant((option.offer.watts or 0) * option.devices / (option.rate.tokens_per_s or 1.0) / HOUR_S * 1000)
+    return f"Energy: {used}; by prediction {each} kWh per 1M tokens without it (host and cooling not included)."
 
 
 def grounds(option: recommendation.Option) -> list[str]:
@@ -261,7 +261,7 @@ def headline(question: recommendation.Question, answer: recommendation.Answer) -
     if best is None:
         return _nothing(question, answer)
     verb = "Use" if best.offer.provider == recommendation.OWN else "Rent"
-    unsure = f" It is {within_error(best)}." if best.rank_high > 1 else ""
+    unsure = f" It is {within_error(best)}." if best.rank_high > best.rank_low else ""
     started = " Most of this is the assumed start-up, which decides in practice." if 2 * question.startup_s > best.seconds else ""
     long = " It takes more than a month: set a deadline, or ask for the best value." if best.seconds > MONTH_S else ""
     cheaper = [option for option in answer.may_exceed if option.limits == ("memory",) and CHEAPER * option.usd <= best.usd]
@@ -285,7 +285,7 @@ def offered(question: recommendation.Question, option: recommendation.Option) ->
 
 def within_error(option: recommendation.Option) -> str:
     """Return the number of options that the evidence does not distinguish from the first one."""
-    others = option.rank_high - 1
+    others = option.rank_high - option.rank_low
     return f"within error of {others:,} other{'s' if others > 1 else ''}"
 
 
@@ -407,7 +407,7 @@ def own_hardware(question: recommendation.Question, answer: recommendation.Answe
                 name, why = f"{name}{with_method(question, least.method)}", f"{room}{_reason(least)}{_fitting(least)}"
             elif most is not None and offer.devices > most:
                 why = f"the question allows at most {most} devices"
-            lines.append(f"{name}: {why}.")
+            lines.append(f"{name}: {why}.{f' {offer.caution}' if offer.caution else ''}")
     return lines
 
 
@@ -501,21 +501,6 @@ def _ran_otherwise(rate: recommendation.Rate) -> bool:
     if rate.measured_low is None or rate.measured_high is None or rate.tokens_per_s is None:
         return False
     return not rate.measured_low / recommendation.ALIKE <= rate.tokens_per_s <= rate.measured_high * recommendation.ALIKE
-
-
-def changes(question: recommendation.Question, answer: recommendation.Answer) -> Iterator[str]:
-    """Yield what would change the answer: a price, and a deadline."""
-    best = answer.best
-    if best is None:
-        return
-    following = next(
-        (option for option in answer.ranked[1:] if option.usd > best.usd and option.offer.accelerator != best.offer.accelerator), None
-    )
-    if question.objective == "cheapest" and answer.picks["cheapest"] == 0 and following is not None:
-        price = following.usd / best.seconds * HOUR_S
-        if usd(price) != usd(best.offer.usd_per_hour * best.instances):
-            yield f"{hardware(following)} ({place(following)}) becomes cheaper if {hardware(best)} costs more than {usd(price)}/h (now {hourly(best)})."
-    yield f"With a deadline below {estimated_duration(best.seconds_high)} it may finish late."
 
 
 def unknown(answer: recommendation.Answer) -> str:

@@ -70,7 +70,7 @@ def answer_html(
         parts.append(_folded("Tight memory, or may exceed a limit", answer.may_exceed[:SHOWN], question))
         parts.append(_folded("Over a limit", answer.exceeding[:SHOWN], question))
     stacked = with_stack if answer.best is not None else ""
-    lines = [_sentence(line) for line in (*words.changes(question, answer), stacked, *with_software) if line]
+    lines = [_sentence(line) for line in (stacked, *with_software) if line]
     parts.append(_list("What would change this answer", "what-would-change", lines))
     missing = (words.not_fitting(question, answer), words.unknown(answer), words.fill_gap(question, answer, cards), unused)
     parts.append(
@@ -86,7 +86,7 @@ def _best(question: Question, answer: Answer, best: Option) -> list[str]:
     proven = answer.ranked[answer.picks["proven"]] if "proven" in answer.picks else best
     ends = _ends([best, proven])
     verb = "Use" if best.offer.provider == OWN else "Rent"
-    certainty = words.within_error(best) if best.rank_high > 1 else ""
+    certainty = words.within_error(best) if best.rank_high > best.rank_low else ""
     cards = [_card(question, best, ends, f"{verb} {words.hardware(best)}", certainty, " tm-headline")]
     if proven != best:
         tie = proven.rank_low == 1

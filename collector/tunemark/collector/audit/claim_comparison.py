@@ -105,21 +105,21 @@ def _by_rates(
     Accepted results of the step on both come before predictions; a claim that only a prediction agrees with is `disputed`.
     """
     lengths = [int(each.value) for each in claim.values("sequence_length")][:1] or [model.usual_length, *_lengths(model, sides, fitted)]
-    of_counts = list[list[Ratio]]()
+    of_counts = dict[int, list[Ratio]]()
     for count in claim.counts[:1] or ((1, NODE) if sides[0].card else (1,)):
         steps = list(_steps(claim, sides, cards, count))
-        of_counts.append([ratio for length in dict.fromkeys(lengths) for ratio in ratios_of(model, length, steps, fitted)])
+        of_counts[count] = [ratio for length in dict.fromkeys(lengths) for ratio in ratios_of(model, length, steps, fitted)]
     # The fewest devices with room are those of a claim without their number; its results may be of more.
-    by_prediction = [[each for each in found if not each.by_results] for found in of_counts]
-    roomy = next((found for found in by_prediction if any(each.fits for each in found)), next(filter(None, by_prediction), []))
-    every = [*roomy, *(each for found in of_counts for each in found if each.by_results)]
+    predicting = {count: own for count, found in of_counts.items() if (own := [each for each in found if not each.by_results])}
+    count = next((count for count, own in predicting.items() if any(each.fits for each in own)), next(iter(predicting), 1))
+    every = [*predicting.get(count, []), *(each for found in of_counts.values() for each in found if each.by_results)]
     if not every:
         return "the model predicts no rate of the same step on both", ""
     low, high, what, of_prices = 1.0, 1.0, "is {} times as fast", ""
     first, second = (side.card for side in sides)
     if first and second and claim.says("of_cost"):
         stated_prices = _stated_prices(claim)[:: -1 if claim.devices[0][0] != first else 1]
-        prices, others = stated_prices or [usd_per_hour(facts, card) for card in (first, second)]
+        prices, others = stated_prices or [usd_per_hour(facts, card, count) for card in (first, second)]
         if not prices or not others or len(claim.counts) > 1:
             without = " or ".join(card.name for card, known in ((first, prices), (second, others)) if not known)
             return f"the price book has no price on demand of {without}" if without else "their numbers differ", ""
@@ -127,7 +127,7 @@ def _by_rates(
         # Others may pay any of the known prices.
         low, high = prices[0] / prices[-1], others[-1] / others[0]
         what = "trains {} times as much for a dollar"
-        of_prices = f", at {'the stated prices' if stated_prices else 'the lowest list prices on demand'}, {usd(prices[0])} and {usd(others[0])} an hour"
+        of_prices = f", at {'the stated prices' if stated_prices else 'the lowest list prices on demand'}, {usd(prices[0])} and {usd(others[0])} an hour each"
     by_results, predicted = ([each for each in every if each.by_results is known] for known in (True, False))
     # Software of one level on both comes before that of two.
     alike = [each for each in predicted if each.levels[0] == each.levels[1]] or predicted
@@ -135,8 +135,7 @@ def _by_rates(
     basis = "by accepted results of" if best.by_results else "the 90% interval predicted for"
     settings = [each.range.value for each in by_results or alike]
     times, other = " to ".join(dict.fromkeys(map(significant, (min(settings), max(settings))))), sides[1].name
-    by_setting = ", by setting" if " to " in times else ""
-    reason = f"{sides[0].name} {what.format(times)} as {other}{by_setting}; {_ends(best.range)}, {basis} {best.words}{of_prices}"
+    reason = f"{sides[0].name} {what.format(times)} as {other}{', by setting' if ' to ' in times else ''}; {_ends(best.range)}, {basis} {best.words}{of_prices}"
     others_known = dict[tuple[SoftwareLevel | None, SoftwareLevel | None], list[float]]()
     for each in alike if not of_prices and not sides[0].stack else ():
         if best.by_results or each.levels != best.levels:
@@ -145,6 +144,8 @@ def _by_rates(
         known = (f"{_ends(Range(ends[0], min(ends), max(ends)))} {_software(*levels)}" for levels, ends in others_known.items())
         reason += f"; by prediction {', '.join(known)}"
     place = placed(stated, best.range, (low, high))
+    if place == "near" and not overlap(stated, wider(best.range)):
+        return f"{reason}; other list prices, up to {usd(prices[-1])} and {usd(others[-1])}, may make it true", "disputed"
     return reason, "disputed" if place == "outside" and overlap(stated, likely.range) else place
 
 
@@ -175,10 +176,7 @@ def placed(stated: Interval, likely: Range, prices: tuple[float, float] = (1.0, 
     in_words = OPEN in {stated.high, 1 / stated.low}
     if overlap(stated, likely):
         return "near" if in_words and not stated.low < round(likely.value, 2) < stated.high else "within"
-    low, high = prices
-    if overlap(stated, Range(likely.value, likely.low * low, likely.high * high)):
-        return "within"
-    wide = wider(likely)
+    (low, high), wide = prices, wider(likely)
     return "near" if overlap(stated, Range(wide.value, wide.low * low, wide.high * high)) else "outside"
 
 
@@ -199,10 +197,11 @@ def distance(stated: Interval, ratio: Range) -> float:
     return max(math.log(stated.low / ratio.value), math.log(ratio.value / stated.high), 0.0)
 
 
-def usd_per_hour(facts: FactBase, card: AcceleratorCard) -> list[float]:
-    """Return today's prices of one device on demand, the lowest first."""
-    rows = (row for row in current_prices(facts.prices) if row.accelerator == card.key and row.kind == "on_demand")
-    return sorted(row.usd_per_hour / row.accelerator_count for row in rows)
+def usd_per_hour(facts: FactBase, card: AcceleratorCard, devices: int = 1) -> list[float]:
+    """Return today's prices of one of some devices on demand, the lowest first: of instances that have as many, up to those of a machine, else of any."""
+    rows = [row for row in current_prices(facts.prices) if row.accelerator == card.key and row.kind == "on_demand"]
+    large = [row for row in rows if row.accelerator_count >= min(devices, NODE)]
+    return sorted(row.usd_per_hour / row.accelerator_count for row in large or rows)
 
 
 def _steps(claim: ClaimText, sides: Sides, cards: list[AcceleratorCard], count: int) -> Iterator[Sides]:

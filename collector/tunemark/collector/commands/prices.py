@@ -12,7 +12,6 @@ from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import PriceRow, current_prices
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.names import suggest_accelerator
-from tunemark.schema.formats import MISSING
 from tunemark.schema.vocabulary import PriceKind
 from tunemark.terminal import AsJson, print_json, print_table, say
 
@@ -138,7 +137,8 @@ def _unknown(facts: FactBase, name: str, kind: PriceKind | None) -> TunemarkErro
     if not name or card is not None or (kind and facts.sharing_name(name)) or name.lower() in {known.lower() for known in facts.instances}:
         of_kind = f" {kind.value.replace('_', '-')}" if kind else ""
         known = card.key if card else name or "anything"
-        return TunemarkError(name or "--kind", None, f"the price book has no{of_kind} price of {known}; `recommend --own` needs none")
+        instead = "leave out --kind for all" if kind else "`recommend --own` needs none"
+        return TunemarkError(name or "--kind", None, f"the price book has no{of_kind} price of {known}; {instead}")
     suggestion = suggest_accelerator(name, facts.accelerators, facts.instances)
     return TunemarkError(name, None, f"neither an instance nor an accelerator; {suggestion}")
 
@@ -157,5 +157,3 @@ def remarks(rows: Sequence[Mapping[str, Any]], on: date, today: date) -> Iterato
         yield f"cheapest accelerator-hour first within each kind: {', '.join(kinds)}; --kind shows one"
     if not kinds:
         yield "the price book has no offer for it, so there is no break-even"
-    elif "owned_usd_per_hour" in rows[0]:
-        yield f"{MISSING}: renting is always cheaper"

@@ -125,7 +125,11 @@ def recommend(
         _allowed(facts, [each.key for card, _ in named for each in (card, *variants.get(card.key, ()))], more["max_memory"]),
         most_devices,
         ui.chosen("--set trust", more["trust"], TRUSTS),
-        usual_startup_s(card) if not given else 0.0 if given == "0" else ui.read_number("--set start_up", given, formats.seconds_of),
+        usual_startup_s(card)
+        if not given
+        else 0.0
+        if given.strip("smhin ") == "0"
+        else ui.read_number("--set start_up", given, formats.seconds_of),
     )
     offered = places_of(question, offers)
     named += [(each, count) for card, count in named for each in variants.get(card.key, ()) if _is_offered(each, count, offered)]
@@ -152,7 +156,7 @@ def recommend(
         else recommendation_words.with_stack(question, answer, offers, lambda name: of_machines(rates_on_stack(question, *options, name)))
     )
     words = recommendation_words
-    changes, with_software = [*words.changes(question, answer)], words.with_software(question, answer, rates, offers)
+    with_software = words.with_software(question, answer, rates, offers)
     not_used = words.not_used(question, no_evidence(evidence, card))
     if as_json:
         said = {
@@ -160,7 +164,6 @@ def recommend(
             "alternatives": words.alternatives(question, answer),
             "with_software": with_software,
             "with_stack": stacked,
-            "changes": changes,
             "not_used": not_used,
         }
         print_json({"question": {"model": card.key} | asdict(question)} | said | asdict(answer))
@@ -170,7 +173,7 @@ def recommend(
     mine = {offer.accelerator for offer in question.own}
     large, unknown = (tuple(each for each in missing if each.accelerator in mine) for missing in (answer.too_large, answer.no_data))
     asked_of = answer if named or not mine else replace(answer, too_large=large, no_data=unknown)
-    remarks = [*changes, words.not_fitting(question, asked_of), words.unknown(asked_of), words.fill_gap(question, asked_of, workloads)]
+    remarks = [words.not_fitting(question, asked_of), words.unknown(asked_of), words.fill_gap(question, asked_of, workloads)]
     remarks.append(not_used)
     if answer.best is None and not answer.may_exceed and card.key in facts.models:
         query = f"from results select result_id, method, accelerator, accelerator_count, tokens_per_s where model = '{card.key}'"
