@@ -352,7 +352,9 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
     ranked += [option for option in in_order(recommended, question.objective) if apart and option.instances > 1]
     proven = next((number for number, option in enumerate(ranked) if option.rate.evidence in PROVEN), None)
     alone = [option for option in ranked if option.instances == 1] or ranked
-    pools = {objective: alone if objective == "value" else ranked for objective in OBJECTIVES}
+    # The fastest option of all costs many times the best one: it is named if time counts.
+    named = [each for each in OBJECTIVES if each in {question.objective, "cheapest", "value"} or question.deadline_s is not None]
+    pools = {objective: alone if objective == "value" else ranked for objective in named}
     picks: dict[str, int] = {objective: ranked.index(in_order(pool, objective)[0]) for objective, pool in pools.items() if pool}
     allowed = sum(_few_enough(question, offer.devices) for offer in chosen)
     return Answer(
