@@ -119,6 +119,19 @@ def test_a_doubtful_option_is_first_only_if_it_is_clearly_cheaper_and_has_result
     assert [line.endswith(f"; it comes later because {words.LATER[why]}.") for line in cheapest] == [True] * (first == "known")
 
 
+@pytest.mark.parametrize(("times", "first"), [(1, "new"), (4, "known")])
+def test_an_accelerator_without_results_is_first_if_it_is_surely_cheaper_and_the_best_value(times: int, first: str) -> None:
+    rates = [rate("new", 1_000.0, seen=False), rate("known", times * 1_000.0, evidence="near")]
+    answer = recommend(QUESTION, rates, [offer("new", 1.0), offer("known", 1.5 * times)])
+    assert answer.best.rate.accelerator == first
+
+
+def test_a_method_with_the_speed_of_another_comes_after_it_at_equal_cost() -> None:
+    rates = [rate("slow", 1_000.0, method="qlora", merged="lora", needed_bytes=2**30), rate("slow", 1_000.0)]
+    answer = recommend(replace(QUESTION, method="any"), rates, OFFERS)
+    assert [option.rate.method for option in answer.ranked] == ["lora", "qlora"]
+
+
 def test_several_instances_are_not_first_if_a_single_one_is_within_error() -> None:
     rates = [rate("a", 1_000.0, own_spread=1.25), rate("a", 2_100.0, 2, own_spread=1.25)]
     answer = recommend(QUESTION, rates, [replace(offer("a", 1.0), fabric=True)])
