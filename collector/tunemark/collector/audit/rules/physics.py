@@ -19,6 +19,7 @@ from tunemark.collector.audit.bounds import (
     utilisation,
     weight_bytes,
 )
+from tunemark.collector.audit.claim_text import CLAIM
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped
 from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.printed_figures import WORDS, precision_class
@@ -306,16 +307,14 @@ def _usual_shape(result: AuditedResult, facts: FactBase) -> TrainingShape | None
     shape, optimizer = published_shape(conditions, facts, convention), str(conditions.settings.get("optimizer") or "adamw").lower()
     if shape is None or FAMILIES[shape.model.family].encoder or not re.fullmatch(WORDS["shape"]["known_optimizers"], optimizer):
         return None
-    fixed = {name for lever in levers_of(conditions, convention) for name in lever.shape}
+    fixed = {name for lever in levers_of(conditions, convention) for name in lever.shape} | {"loss"} & conditions.settings.keys()
     usual: dict[str, Any] = {
-        "loss": "fused" if "software" in conditions.settings else "plain",
+        "loss": "fused" if "software" in conditions.settings or result.id == CLAIM else "plain",
         "adapters": Dtype.BF16,
         "attention": "flash",
     }
     if "gradient_checkpointing" not in conditions.settings:
         usual["checkpointing"] = Checkpointing.FULL
-    if "loss" in conditions.settings:
-        del usual["loss"]
     if shape.model.experts and "lora_targets" not in conditions.settings:
         # Adapters of all experts take as much as the attention of the model.
         usual["lora_targets"] = FIRST_LORA_TARGETS.get(shape.model.family, ("q_proj", "v_proj"))
