@@ -297,7 +297,8 @@ def _with_stacks(stacks: Sequence[str]) -> str:
 
 def _ran(rate: Rate, software: str = "") -> str:
     """Return the results that a rate rests on with their tokens/s on its devices."""
-    return f"{software}{ui.cited(rate)}{f' at {measured_rates(rate)} tokens/s' if rate.measured_low else ''}"
+    named, *others = ui.cited(rate).split("; ")
+    return "; ".join([f"{software}{named}{f' at {measured_rates(rate)} tokens/s' if rate.measured_low else ''}", *others])
 
 
 def _evidence(each: Estimate) -> str:

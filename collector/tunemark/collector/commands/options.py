@@ -214,8 +214,7 @@ def read_number(option: str, text: str, reader: Callable[[str], Read] = whole_nu
 
 
 def cited(rate: Rate) -> str:
-    """Return the kind of evidence with the first results."""
-    if not rate.result_ids:
-        return "; ".join(filter(None, (rate.evidence, recommendation_words.not_separated(rate))))
+    """Return the kind of evidence with the first results, and the method whose rate it is."""
     more = f" and {rate.results - 2} more" if rate.results > 2 else ""  # noqa: PLR2004 - two are named
-    return f"{rate.evidence}: {', '.join(rate.result_ids[:2])}{more}"
+    named = f"{rate.evidence}: {', '.join(rate.result_ids[:2])}{more}" if rate.result_ids else rate.evidence
+    return "; ".join(filter(None, (named, recommendation_words.not_separated(rate))))
