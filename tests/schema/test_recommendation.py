@@ -67,7 +67,7 @@ def test_evidence_names_the_speed_of_its_own_results_and_hardware_without_any() 
     own = {"evidence": "direct", "results": 2, "measured_low": 5_000.0, "measured_high": 6_100.0}
     near, never = (recommend(QUESTION, [rate("fast", 8_000.0, **more)], OFFERS).ranked[0] for more in (own, {"seen": False}))
     assert words.evidence(near).endswith("and number of devices: 5,000 to 6,100 tokens/s with plans and software of their own.")
-    assert words.evidence(never) == "Predicted: no model has an accepted result on this accelerator with such software."
+    assert words.evidence(never) == "Predicted: no such model has an accepted result on this accelerator with such software."
 
 
 def test_only_limits_that_are_likely_exceeded_are_said_to_be() -> None:

@@ -333,11 +333,11 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
     ordered = in_order(single if apart else recommended, question.objective)
     ranked = with_ranks(ordered, question)
     if ranked:
-        compared = measure(ranked, question.objective)
+        compared, value = measure(ranked, question.objective), measure(ranked, "value")
         # Without a result on an accelerator its rate is a prediction alone: the first that has one comes before it, unless the reader names or owns it,
-        # or it is surely better and the best value.
+        # or it is surely better and better value.
         start = next((option for option in ranked if option.rate.seen or option.offer in question.own or question.accelerators), ranked[0])
-        if start.rank_low > ranked[0].rank_high and in_order(ranked, "value")[0] is ranked[0]:
+        if start.rank_low > ranked[0].rank_high and value(ranked[0]) < value(start):
             start = ranked[0]
         bound = compared(start) * _spread(start, question.startup_s)
         near = [option for option in ranked if compared(option) <= bound and option.rank_low <= start.rank_low]

@@ -19,14 +19,14 @@ AS_LOADED, LIMITS, PICKS, ORDER, LATER, NOT_INCLUDED, DIVIDED = (
 )
 LISTED = "on_demand"
 """Kind of price that is not named."""
-MONTH_S = 30 * 24 * HOUR_S
+LONG_S = 3 * 24 * HOUR_S
 LONG_ROWS = 32_768
 """Tokens of rows that people divide among devices."""
 SHOWN = 6
 """Accelerators named in a list."""
 STACKS_SHOWN = 3
-CHEAPER = 2
-"""Times that an option costs less which is named although it may not fit."""
+FEW_STEPS = 100
+"""Optimizer steps below which a job is mostly warm-up: LIMA, a thousand examples, takes about 240 (Zhou et al. 2023)."""
 NAMED = 2
 """Results named for a reason."""
 REASONS = 6
@@ -87,7 +87,7 @@ def evidence(option: recommendation.Option) -> str:
     rate = option.rate
     same = f" Its speed is within error of that of {METHODS[rate.merged]}, whose figure is used for both." if rate.merged else ""
     if rate.evidence not in EVIDENCE:
-        what = "this model and method has" if rate.seen else "no model has"
+        what = "this model and method has" if rate.seen else "no such model has"
         return f"Predicted: {what} {'no' if rate.seen else 'an'} accepted result on this accelerator with such software.{same}"
     measured = f": {measured_rates(rate)} tokens/s with plans and software of their own" if rate.measured_low else ""
     have = "result has" if rate.results == 1 else "results have"
@@ -263,19 +263,18 @@ def headline(question: recommendation.Question, answer: recommendation.Answer) -
     verb = "Use" if best.offer.provider == recommendation.OWN else "Rent"
     unsure = f" It is {within_error(best)}." if best.rank_high > best.rank_low else ""
     started = " Most of this is the assumed start-up, which decides in practice." if 2 * question.startup_s > best.seconds else ""
-    long = " It takes more than a month: set a deadline, or ask for the best value." if best.seconds > MONTH_S else ""
-    cheaper = [option for option in answer.may_exceed if option.limits == ("memory",) and CHEAPER * option.usd <= best.usd]
-    return f"{verb} {offered(question, best)}: {_as_measured(question, best)}{time_and_cost(best)}.{started}{long}{unsure}{_if_it_fits(cheaper)}"
+    long = " It takes more than three days: set a deadline, or ask for the best value." if best.seconds > LONG_S else ""
+    return f"{verb} {offered(question, best)}: {_as_measured(question, best)}{time_and_cost(best)}.{started}{long}{_few_steps(question, best.rate)}{unsure}"
 
 
-def _if_it_fits(options: Sequence[recommendation.Option]) -> str:
-    """Return the first of the options that are much cheaper, and may not fit in memory, in a sentence; empty without any."""
-    if not options:
+def _few_steps(question: recommendation.Question, rate: recommendation.Rate) -> str:
+    """Return the number of optimizer steps of a plan in a sentence if they are few; else empty."""
+    sharing = int((rate.sharding or "")[2:]) if (rate.sharding or "").startswith("tp") else 1
+    each = rate.devices / sharing * (rate.micro_batch or 1) * rate.sequence_length
+    steps = math.ceil(question.tokens / each)
+    if steps >= FEW_STEPS:
         return ""
-    rate = options[0].rate
-    costs_less = f"{hardware(options[0])} ({place(options[0])}) costs about {estimated_usd(options[0].usd)}"
-    fits = "fits" if (rate.needed_bytes or 0) <= (rate.memory_bytes or 0) else "needs less than predicted"
-    return f" If it {fits} (about {amounts(rate)}), {costs_less}.{with_stacks(rate.other_stacks)}"
+    return f" That makes only {counted(steps, 'optimizer step')} of {significant(each)} tokens: fewer devices or smaller batches make more."
 
 
 def offered(question: recommendation.Question, option: recommendation.Option) -> str:

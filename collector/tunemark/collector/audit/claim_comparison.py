@@ -81,16 +81,14 @@ def compared(facts: FactBase, claim: ClaimText, sides: Sides, fitted: Evidence) 
     model = claim.models[0] if claim.models else facts.models[USUAL_MODEL]
     cards = [claim.devices[0][0]] if claim.devices else [facts.accelerators[key] for key in USUAL_DEVICES]
     read = f"{sides[0].name} against {sides[1].name}, {model.name}{'' if claim.models else ', since no model is named'}"
-    if sides[0].card:
-        length = next((int(each.value) for each in claim.values("sequence_length")), model.usual_length)
-        read += f", sequence length {length:,}"
+    if asked := re.search(r"\bml[ -]?perf\D*(\d\.\d)\b", claim.text, re.IGNORECASE):
+        fitted = replace(fitted, results=tuple(row for row in fitted.results if row.result_id.startswith(f"mlperf-v{asked[1]}-")))
+        read += f", MLPerf v{asked[1]}"
+    elif sides[0].card:
+        read += f", sequence length {next((int(each.value) for each in claim.values('sequence_length')), model.usual_length):,}"
     stated = ratios(claim, sides)
-    found = [
-        _by_memory(claim, sides, model, cards[0], ratio)
-        if kind == "memory"
-        else _by_rates(facts, claim, sides, model, cards, ratio, fitted=fitted)
-        for kind, ratio in stated.items()
-    ]
+    found = [_by_rates(facts, claim, sides, model, cards, ratio, fitted=fitted) for kind, ratio in stated.items() if kind != "memory"]
+    found += [_by_memory(claim, sides, model, cards[0], ratio) for kind, ratio in stated.items() if kind == "memory"]
     if not found:
         return read, "it compares something else than the speed or the cost of training", ""
     # What cannot be compared leaves the rest.
