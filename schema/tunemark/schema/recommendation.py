@@ -104,7 +104,7 @@ class Rate:
     usual: tuple[float, float, float] | None = None
     """The least, the median and the most of these, else of models with another vocabulary, of eight or more without an eighth at each end."""
     seen: bool = True
-    """False if no result of any kind is of this accelerator."""
+    """False if no result of such models and software is of this accelerator."""
     reason: str | None = None
     """Why there is no rate."""
     merged: str | None = None
@@ -266,7 +266,7 @@ class Answer:
     other_kinds: tuple[str, ...] = ()
     """Kinds of price that were not asked for and have an offer, if those asked for have none."""
     picks: dict[str, int] = field(default_factory=dict)
-    """Objective -> place in `ranked` of its best option; `proven`: of the first one with results of this model, method and accelerator."""
+    """Objective, `fastest` only if time counts -> place in `ranked` of its best option; `proven`: of the first one with results of this model, method and accelerator."""
 
     @property
     def best(self) -> Option | None:

@@ -158,9 +158,9 @@ def energy(option: recommendation.Option) -> str:
     watts = f"{plain(option.offer.watts or 0)} W"
     power = f"{option.devices} accelerators of {watts} each" if option.devices > 1 else watts
     most = significant(option.energy_kwh * option.seconds_high / option.seconds)
-    used = f"{significant(option.energy_kwh)} kWh at the power limit, {power}, and at most {most} kWh, with start-up"
+    used = f"{significant(option.energy_kwh)} kWh at the power limit, {power}, and at most {most} kWh, in all"
     each = significant((option.offer.watts or 0) * option.devices / (option.rate.tokens_per_s or 1.0) / HOUR_S * 1000)
-    return f"Energy: {used}; by prediction {each} kWh per 1M tokens without it (host and cooling not included)."
+    return f"Energy: {used}; by prediction {each} kWh per 1M tokens of training (host and cooling not included)."
 
 
 def grounds(option: recommendation.Option) -> list[str]:
@@ -263,7 +263,8 @@ def headline(question: recommendation.Question, answer: recommendation.Answer) -
     verb = "Use" if best.offer.provider == recommendation.OWN else "Rent"
     unsure = f" It is {within_error(best)}." if best.rank_high > best.rank_low else ""
     started = " Most of this is the assumed start-up, which decides in practice." if 2 * question.startup_s > best.seconds else ""
-    long = " It takes more than three days: set a deadline, or ask for the best value." if best.seconds > LONG_S else ""
+    hurried = question.deadline_s is not None or question.objective != "cheapest"
+    long = " It takes more than three days: set a deadline, or ask for the best value." if best.seconds > LONG_S and not hurried else ""
     return f"{verb} {offered(question, best)}: {_as_measured(question, best)}{time_and_cost(best)}.{started}{long}{_few_steps(question, best.rate)}{unsure}"
 
 
@@ -272,9 +273,8 @@ def _few_steps(question: recommendation.Question, rate: recommendation.Rate) -> 
     sharing = int((rate.sharding or "")[2:]) if (rate.sharding or "").startswith("tp") else 1
     each = rate.devices / sharing * (rate.micro_batch or 1) * rate.sequence_length
     steps = math.ceil(question.tokens / each)
-    if steps >= FEW_STEPS:
-        return ""
-    return f" That makes only {counted(steps, 'optimizer step')} of {significant(each)} tokens: fewer devices or smaller batches make more."
+    more = ": fewer devices or smaller batches make more" if each > rate.sequence_length else ""
+    return f" That makes only {counted(steps, 'optimizer step')} of {significant(each)} tokens{more}." if steps < FEW_STEPS else ""
 
 
 def offered(question: recommendation.Question, option: recommendation.Option) -> str:
@@ -283,7 +283,7 @@ def offered(question: recommendation.Question, option: recommendation.Option) ->
 
 
 def within_error(option: recommendation.Option) -> str:
-    """Return the number of options that the evidence does not distinguish from the first one."""
+    """Return the number of options that the evidence does not distinguish from this one."""
     others = option.rank_high - option.rank_low
     return f"within error of {others:,} other{'s' if others > 1 else ''}"
 
@@ -447,7 +447,7 @@ def alternatives(question: recommendation.Question, answer: recommendation.Answe
 
 
 def why_later(option: recommendation.Option, best: recommendation.Option) -> str:
-    """Return the reason why the best option by the objective comes behind one within error."""
+    """Return the reason why the best option by the objective comes behind another."""
     reasons = [
         why
         for own, other, why in zip(recommendation.preferred(option), recommendation.preferred(best), LATER, strict=True)
@@ -528,7 +528,7 @@ def not_used(question: recommendation.Question, unused: Iterable[recommendation.
             reasons.setdefault(each.reason, []).append(f"{each.result_id}{f' with {each.speed}' if each.speed else ''}")
     parts = [f"{_listed(ids, NAMED)} ({reason})" for reason, ids in list(reasons.items())[:REASONS]]
     count = sum(len(ids) for ids in reasons.values())
-    verb = "results of this model and method are" if count > 1 else "result of this model and method is"
+    verb = "results of this method with these blocks are" if count > 1 else "result of this method with these blocks is"
     return f"{count:,} {verb} not used: {'; '.join(parts)}." if parts else ""
 
 

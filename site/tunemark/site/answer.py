@@ -71,7 +71,7 @@ def answer_html(
         parts.append(_folded("Over a limit", answer.exceeding[:SHOWN], question))
     stacked = with_stack if answer.best is not None else ""
     lines = [_sentence(line) for line in (stacked, *with_software) if line]
-    parts.append(_list("What would change this answer", "what-would-change", lines))
+    parts.append(_list("With other software", "other-software", lines))
     missing = (words.not_fitting(question, answer), words.unknown(answer), words.fill_gap(question, answer, cards), unused)
     parts.append(
         _list("What is not recommended or not known", "not-known", [_with_accelerators(line, accelerators) for line in missing if line])
@@ -82,14 +82,14 @@ def answer_html(
 
 
 def _best(question: Question, answer: Answer, best: Option) -> list[str]:
-    """Return the cards of the best option and of the best one with results, the best ones by time and value, and the chart."""
+    """Return the cards of the best option and of the best one with results, the best ones by cost and value, and by time if it counts, and the chart."""
     proven = answer.ranked[answer.picks["proven"]] if "proven" in answer.picks else best
     ends = _ends([best, proven])
     verb = "Use" if best.offer.provider == OWN else "Rent"
     certainty = words.within_error(best) if best.rank_high > best.rank_low else ""
     cards = [_card(question, best, ends, f"{verb} {words.hardware(best)}", certainty, " tm-headline")]
     if proven != best:
-        tie = proven.rank_low == 1
+        tie = proven.rank_low <= best.rank_high
         certainty = f"{'within' if tie else 'outside the'} error of the {'predicted ' if best.rate.evidence == 'predicted' else ''}{question.objective}"
         cards.append(_card(question, proven, ends, f"{'Or' if tie else 'With results'}: {words.hardware(proven)}", certainty, ""))
     picks = "".join(_pick(question, answer, pick) for pick, number in answer.picks.items() if answer.ranked[number] not in (best, proven))

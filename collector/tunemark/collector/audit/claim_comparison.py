@@ -81,9 +81,10 @@ def compared(facts: FactBase, claim: ClaimText, sides: Sides, fitted: Evidence) 
     model = claim.models[0] if claim.models else facts.models[USUAL_MODEL]
     cards = [claim.devices[0][0]] if claim.devices else [facts.accelerators[key] for key in USUAL_DEVICES]
     read = f"{sides[0].name} against {sides[1].name}, {model.name}{'' if claim.models else ', since no model is named'}"
-    if asked := re.search(r"\bml[ -]?perf\D*(\d\.\d)\b", claim.text, re.IGNORECASE):
-        fitted = replace(fitted, results=tuple(row for row in fitted.results if row.result_id.startswith(f"mlperf-v{asked[1]}-")))
-        read += f", MLPerf v{asked[1]}"
+    asked = re.search(r"\bml[ -]?perf\b\D*\bv(\d\.\d)\b", claim.text, re.IGNORECASE)
+    of_round = [row for row in fitted.results if asked and row.result_id.startswith(f"mlperf-v{asked[1]}-")]
+    if asked and {side.card.key for side in sides if side.card} <= {row.accelerator for row in of_round}:
+        fitted, read = replace(fitted, results=tuple(of_round)), f"{read}, MLPerf v{asked[1]}"
     elif sides[0].card:
         read += f", sequence length {next((int(each.value) for each in claim.values('sequence_length')), model.usual_length):,}"
     stated = ratios(claim, sides)
@@ -196,7 +197,7 @@ def distance(stated: Interval, ratio: Range) -> float:
 
 
 def usd_per_hour(facts: FactBase, card: AcceleratorCard, devices: int = 1) -> list[float]:
-    """Return today's prices of one of some devices on demand, the lowest first: of instances that have as many, up to those of a machine, else of any."""
+    """Return today's prices of one device on demand, the lowest first, of instances with at least these devices or a machine's; of all if there are none."""
     rows = [row for row in current_prices(facts.prices) if row.accelerator == card.key and row.kind == "on_demand"]
     large = [row for row in rows if row.accelerator_count >= min(devices, NODE)]
     return sorted(row.usd_per_hour / row.accelerator_count for row in large or rows)

@@ -103,7 +103,7 @@ def recommend(
     size = ui.job_tokens(tokens, samples, length, epochs)
     if size is None:
         raise TunemarkError("--tokens", tokens, "give the size of the data with either --tokens or --samples")
-    if owned is not None and (not own or (len(ui.listed(own)) > 1 and not re.fullmatch(r"\s*electricity=[^,]*", owned))):
+    if owned is not None and (not own or (len(ui.listed(own)) > 1 and not re.fullmatch(r"\s*electricity\s*=[^,]*", owned))):
         fix = "is the cost of one machine; name its accelerator with --own once; only a price of electricity may be that of several"
         raise TunemarkError("--owned", owned, fix)
     if currency is not None and as_json:
@@ -128,7 +128,7 @@ def recommend(
         usual_startup_s(card)
         if not given
         else 0.0
-        if given.strip("smhin ") == "0"
+        if re.fullmatch(r"0+(\.0+)?\s*[a-z]*", given)
         else ui.read_number("--set start_up", given, formats.seconds_of),
     )
     offered = places_of(question, offers)
@@ -273,7 +273,7 @@ def _own(card: AcceleratorCard, devices: int, figures: str | None) -> Offer:
             watts = usd["watts"] / devices if "watts" in usd else card.tdp_w
             if usd.get("electricity") and not watts:
                 raise TunemarkError(
-                    "--owned", figures, f"the power of {card.name} is not known; give its watts too: {figures.strip()},watts=W"
+                    "--owned", figures, f"the power of {card.name} is not known; name it alone, with its watts: {figures.strip()},watts=W"
                 )
             hourly = usd.get("usd_per_hour", 0.0) + devices * (watts or 0.0) / 1000 * usd.get("electricity", 0.0)
         else:

@@ -66,8 +66,8 @@ def any_model(facts: FactBase, name: str) -> ModelCard:
     if not known and hub and not not_modelled(name) and re.fullmatch(r"[\w.-]+/[\w.-]+", name):
         return card_on_hub(facts, hub, name)
     # Names of variants that are trained on longer rows end in their context.
-    card, longer = facts.model(name), re.search(r"-(?:(\d{2,4})k|1m)\b", name.lower())
-    return card.model_copy(update={"context_length": 1024 * int(longer[1] or 1024)}) if longer else card
+    card, longer = facts.model(name), re.search(r"-(?:(16|32|64|128|256|262|512|524|1024|1048)k|1m)\b", name.lower())
+    return card.model_copy(update={"context_length": max(card.context_length, 1024 * int(longer[1] or 1024))}) if longer else card
 
 
 def card_of_config(path: Path) -> ModelCard:

@@ -18,7 +18,7 @@ VARIANT = re.compile(
 """Words in names of accelerators for the memory, the board and the maker: products that differ in these alone are variants of one."""
 MEMORY = re.compile(r"\b(\d{1,5})[\s-]?(?:gb|gib)\b")
 COUNTED = re.compile(
-    r"(?:(\d{1,4})(?:\s*[x\xd7*]\s*|(?<!\d{3})\s+(?!gi?b|x$))(?=\S))?(.+?)(?:(?:(?<=[\s\d])[x\xd7*]|:)\s*(\d{1,4}))?", re.IGNORECASE
+    r"(?:(\d{1,4})(?:\s*[x\xd7*]\s*|(?<!\d{4})\s+(?!gi?b\b|x$))(?=\S))?(.+?)(?:(?:(?<=[\s\d])[x\xd7*]|:)\s*(\d{1,4}))?", re.IGNORECASE
 )
 """A number of devices before the name of an accelerator, as in `8 x H100` or `8 H100`, or after it, as in `H100:8`."""
 TPU_SLICE = re.compile(r"(?:cloud |google )?(?:tpu[ -]?)?(v\d[ep]?)(?:litepod|pod)?-(\d{1,4})", re.IGNORECASE)
