@@ -89,12 +89,23 @@ class Candidate:
 
         For full fine-tuning transformers with weights as version 5 loads them comes first.
         """
-        running = [name for name, stack in STACKS.items() if stack.runs(self.shape, card.vendor)]
-        needed = {name: memory_needed(self.shape, name, self.fixed) for name in running}
-        fitting = [name for name in running if any(verdict in FITS and card.usable_bytes >= least for verdict, least in needed[name][1])]
-        others = [name for name in fitting if name != USUAL_STACK["vendor"]]
+        vendors = USUAL_STACK["vendor"]
+        shapes = {name: [self.shape] for name, stack in STACKS.items() if stack.runs(self.shape, card.vendor)}
+        if vendors in shapes and not {"sharding", "tensor_parallel"} & {*self.fixed}:
+            whole = replace(self.shape, sharding="zero1" if self.shape.method is Method.FULL else "ddp")
+            shapes[vendors] = [self.shape, *(shared(whole, group) for group in groups_of(self.shape))]
+        needed = {name: [memory_needed(shape, name, self.fixed) for shape in own] for name, own in shapes.items()}
+        fitting = [
+            name
+            for name, own in needed.items()
+            if any(verdict in FITS and card.usable_bytes >= least for _, limits in own for verdict, least in limits)
+        ]
+        others = [name for name in fitting if name != vendors]
         return tuple(
-            sorted(others or fitting, key=lambda name: (name != PURE_BF16 or self.shape.method is not Method.FULL, needed[name][0]))
+            sorted(
+                others or fitting,
+                key=lambda name: (name != PURE_BF16 or self.shape.method is not Method.FULL, min(bytes_ for bytes_, _ in needed[name])),
+            )
         )
 
     def seconds(self, limits: Iterable[float]) -> float:
@@ -190,6 +201,8 @@ def without_stack(config: Combination, asked: Asked) -> str:
 
 GROUPS = (2, 4, NODE)
 """Devices that share each matrix: those of one machine."""
+FP4_VENDORS = ("NVIDIA",)
+"""Vendors whose own software fine-tunes in fp4: their entries of MLPerf v5.1 do, those of AMD are in fp8 (`block_format` in data/known/software.toml)."""
 WITHOUT_FSDP = "NeuronCore-v2"
 """The architecture whose software, optimum-neuron, has no FSDP: AWS' native PyTorch is for newer ones."""
 
@@ -206,11 +219,8 @@ def plans_of(config: Combination, fixed: tuple[str, ...]) -> Iterable[TrainingSh
         shardings = ("ddp", *full) if whole else ("ddp", *full, "fsdp1")
     # These belong to the sharding, and to the checkpointing, of the step.
     bound = step.offload or step.optimizer_offload or step.optimizer_in_backward
-    alone = (
-        bound or step.tensor_parallel > 1 or "sharding" in fixed or "tensor_parallel" in fixed or not (whole or config.level == "vendor")
-    )
-    counts = (step.world_size, step.model.attention_heads, step.model.key_value_heads)
-    groups = [group for group in GROUPS if not alone and all(count % group == 0 for count in counts)]
+    alone = "sharding" in fixed or "tensor_parallel" in fixed or not (whole or config.level == "vendor")
+    groups = [] if alone else groups_of(step)
     for sharding, kept, rows in product(
         (step.sharding,) if "sharding" in fixed or bound else shardings,
         (step.checkpointing,) if "checkpointing" in fixed or step.activation_offload else (Checkpointing.NONE, Checkpointing.FULL),
@@ -219,8 +229,21 @@ def plans_of(config: Combination, fixed: tuple[str, ...]) -> Iterable[TrainingSh
         plan = replace(step, sharding=sharding, checkpointing=kept, micro_batch=rows)
         yield plan
         for group in groups if sharding in {"ddp", "zero1"} else []:
-            apart: Sharding = sharding if step.world_size > group else "single"
-            yield replace(plan, sharding=apart, world_size=step.world_size // group, tensor_parallel=group, sequence_parallel=True)
+            yield shared(plan, group)
+
+
+def groups_of(step: TrainingShape) -> list[int]:
+    """Return the numbers of devices that may share each matrix of a step: they divide its devices and its heads."""
+    if step.offload or step.optimizer_offload or step.optimizer_in_backward or step.tensor_parallel > 1:
+        return []
+    counts = (step.world_size, step.model.attention_heads, step.model.key_value_heads)
+    return [group for group in GROUPS if all(count % group == 0 for count in counts)]
+
+
+def shared(plan: TrainingShape, group: int) -> TrainingShape:
+    """Return a plan whose devices share each matrix in groups."""
+    apart: Sharding = plan.sharding if plan.world_size > group else "single"
+    return replace(plan, sharding=apart, world_size=plan.world_size // group, tensor_parallel=group, sequence_parallel=True)
 
 
 def with_software(step: TrainingShape, card: AcceleratorCard, level: SoftwareLevel, asked: Asked = NOTHING) -> TrainingShape:
@@ -243,7 +266,8 @@ def with_software(step: TrainingShape, card: AcceleratorCard, level: SoftwareLev
     if level == "tuned" or step.method is not Method.LORA:
         return step
     adapters = step.adapters if "adapters" in asked.given else step.activations
-    narrowest = next((dtype for dtype in (Dtype.FP4, Dtype.FP8) if dtype in card.peak_tflops), None)
+    formats = (Dtype.FP4, Dtype.FP8) if card.vendor in FP4_VENDORS else (Dtype.FP8,)
+    narrowest = next((dtype for dtype in formats if dtype in card.peak_tflops), None)
     return replace(step, block_format=step.block_format or narrowest, adapters=adapters)
 
 

@@ -22,7 +22,7 @@ from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, current_pric
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import gib, significant, usd
-from tunemark.schema.option_rates import Evidence, Plans, option_rates
+from tunemark.schema.option_rates import Evidence, KnownRate, Plans, option_rates
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.memory_states import MemoryLedger
 from tunemark.schema.physics.stacks import STACKS, USUAL_STACK, on_stack
@@ -52,6 +52,8 @@ WIDER = 2.576 / 1.645
 """Width in log space of a 99% interval in those of a 90% interval."""
 TASK = "llama-2-70b"
 """Model that MLPerf fine-tunes."""
+MLPERF = re.compile(r"\bml[ -]?perf\b(?:\D*\b(v\d\.\d)\b)?", re.IGNORECASE)
+"""The benchmark, with a round if one is named."""
 SMALL_RANK = 8
 """Rank of small adapters: that of peft's default configuration."""
 FEWEST = 3
@@ -78,13 +80,12 @@ class Ratio:
 
 def compared(facts: FactBase, claim: ClaimText, sides: Sides, fitted: Evidence) -> tuple[str, str, str]:
     """Return the reading of a comparison, how the two compare, and where the claim lies (see `placed`); "" for what cannot be compared."""
-    model = claim.models[0] if claim.models else facts.models[USUAL_MODEL]
+    model = claim.models[0] if claim.models else facts.models[TASK if MLPERF.search(claim.text) else USUAL_MODEL]
     cards = [claim.devices[0][0]] if claim.devices else [facts.accelerators[key] for key in USUAL_DEVICES]
     read = f"{sides[0].name} against {sides[1].name}, {model.name}{'' if claim.models else ', since no model is named'}"
-    asked = re.search(r"\bml[ -]?perf\b\D*\bv(\d\.\d)\b", claim.text, re.IGNORECASE)
-    of_round = [row for row in fitted.results if asked and row.result_id.startswith(f"mlperf-v{asked[1]}-")]
-    if asked and {side.card.key for side in sides if side.card} <= {row.accelerator for row in of_round}:
-        fitted, read = replace(fitted, results=tuple(of_round)), f"{read}, MLPerf v{asked[1]}"
+    fitted, of_round = _of_one_round(claim, sides, model, fitted)
+    if of_round:
+        read += f", MLPerf {of_round}"
     elif sides[0].card:
         read += f", sequence length {next((int(each.value) for each in claim.values('sequence_length')), model.usual_length):,}"
     stated = ratios(claim, sides)
@@ -94,6 +95,21 @@ def compared(facts: FactBase, claim: ClaimText, sides: Sides, fitted: Evidence) 
         return read, "it compares something else than the speed or the cost of training", ""
     # What cannot be compared leaves the rest.
     return read, "; ".join(reason for reason, _ in found), max((place for _, place in found if place), key=PLACES.index, default="")
+
+
+def _of_one_round(claim: ClaimText, sides: Sides, model: ModelCard, fitted: Evidence) -> tuple[Evidence, str]:
+    """Return the evidence with the entries of one round of MLPerf, the one that is named or else the newest that has both devices, and its name if it is named."""
+    rounds = dict[str, list[KnownRate]]()
+    for row in fitted.results:
+        if row.result_id.startswith("mlperf-") and row.architecture == architecture_of(model):
+            rounds.setdefault(row.result_id.split("-")[1], []).append(row)
+    cards = {side.card.key for side in sides if side.card}
+    both = sorted(name for name, rows in rounds.items() if cards and cards <= {row.accelerator for row in rows})
+    asked = MLPERF.search(claim.text)
+    if asked and asked[1] in both:
+        return replace(fitted, results=tuple(rounds[asked[1]])), asked[1]
+    older = [row for name, rows in rounds.items() if both and name != both[-1] for row in rows]
+    return replace(fitted, results=tuple(row for row in fitted.results if row not in older)), ""
 
 
 def _by_rates(
@@ -385,7 +401,7 @@ def against_model(claim: ClaimText, run: AuditedResult, model: ModelCard, card: 
 
 def is_of_mlperf(claim: ClaimText) -> bool:
     """Return True if a text states a time of an entry of MLPerf on a known number of known devices."""
-    named = re.search(r"\bml[ -]?perf\b", claim.text, re.IGNORECASE)
+    named = MLPERF.search(claim.text)
     of_task = not claim.models or claim.models[0].key == TASK
     known = named and of_task and (project_root() / CONVERTED).is_dir()
     return bool(known and claim.values("train_time_s") and len(claim.devices) == 1 and len(claim.counts) == 1)

@@ -453,7 +453,7 @@ def _fitting(
         [leanest] = [replace(plan, stack=name) for name in plan.other_stacks(card.with_usable(ENDLESS))[:1]] or [plan]
         also = f", and {gib(leanest.needed_bytes)} with {leanest.stack}" if leanest.needed_bytes < plan.needed_bytes else ""
         return Judged(f"by the memory model, a step of usual settings needs {needed}{also}", PLAUSIBLE)
-    if claim.says("tuned"):
+    if fit == "no" and not others and claim.says("tuned"):
         return None
     if fit == "no" and not others:
         # Shards of several devices may wait in host memory, which is slow but usual.
