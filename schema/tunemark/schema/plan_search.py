@@ -123,11 +123,13 @@ def plans_with_work(effects: Effects, config: Combination, asked: Asked) -> list
     of_tokens: dict[Checkpointing, dict[Term, float]] = {}
     factors = [(term, factor_of(effects, config, term)) for term in TERMS]
     stack = STACKS[asked.stack] if asked.stack else None
-    recomputes = bool(stack and stack.checkpoints and not {"checkpointing", "activation_offload"} & {*fixed})
+    recomputes = "none" if not stack or {"checkpointing", "activation_offload"} & {*fixed} else stack.checkpoints
     for shape in plans_of(config, fixed):
         runs = stack is None or stack.runs(shape, config.accelerator.vendor)
-        if not runs or (recomputes and shape.checkpointing is Checkpointing.NONE):
+        if not runs or (recomputes == "full" and shape.checkpointing is Checkpointing.NONE):
             continue
+        if recomputes == "selective" and shape.checkpointing is Checkpointing.NONE:
+            shape = replace(shape, checkpointing=Checkpointing.SELECTIVE)  # noqa: PLW2901 - the plan as this stack has it
         if shape.checkpointing not in of_tokens:
             of_tokens[shape.checkpointing] = work_of_tokens(shape)
         work = of_tokens[shape.checkpointing] | work_of_weights(shape)

@@ -5,7 +5,7 @@ Of all readings that the words allow, the one that holds up best counts.
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -213,15 +213,15 @@ def _judged(facts: FactBase, claim: ClaimText, record: PublishedResult, known: C
     if model and predicted.verdict == NOT_JUDGED and not _states_rate(claim):
         predicted = _priced(facts, claim, run, model, [card] if card else [], known) or predicted
     expected = {run.id: predicted.expected} if predicted.expected else {}
-    findings = tuple(_of_one_run(claim, each) for each in audit(Evidence((run,), (), facts, (record,), expected)))
+    findings = _findings(facts, claim, record, run, expected)
     if predicted.verdict == SUSPICIOUS and claim.several & {*RUN, *DIVIDED, "peak_memory_bytes"}:
         predicted = replace(predicted, verdict=AMBIGUOUS.value)
     memory = run.claims.get("peak_memory_bytes")
     # Of several devices, it is the weights alone that are doubted.
     by_shape = BY_SHAPE if run.devices == 1 else BY_SHAPE[:1]
     doubts = {each for each in findings if each.rule in by_shape and each.verdict is AuditVerdict.SUSPICIOUS}
-    # Rows of an unstated length may be short, and what an accepted result needs no more than is enough.
-    if model and memory and doubts and (not claim.values("sequence_length") or _held(claim, run, model, memory.value, known())):
+    # What an accepted result needs no more than is enough.
+    if model and memory and doubts and _held(claim, run, model, memory.value, known()):
         findings = tuple(each for each in findings if each not in doubts)
     verdict: str = min((*(each.verdict.value for each in findings), predicted.verdict), key=_place)
     # What physics excludes or questions needs no comparison that does not.
@@ -231,6 +231,18 @@ def _judged(facts: FactBase, claim: ClaimText, record: PublishedResult, known: C
         reason += f", which {'offload to the host' if run.offloads_to_host else OUTSIDE[predicted.side]} can explain"
     read_as, compares = ", ".join(filter(None, read)), predicted.verdict != NOT_JUDGED
     return replace(predicted, verdict=verdict, reason=reason, findings=findings, read=read_as, compared=compares)
+
+
+def _findings(
+    facts: FactBase, claim: ClaimText, record: PublishedResult, run: AuditedResult, expected: Mapping[str, tuple[float, Range]]
+) -> tuple[Finding, ...]:
+    """Return the findings on a reading. Those on memory hold for rows of one token too, if no length is stated."""
+    least = replace(run, conditions=run.conditions.model_copy(update={"sequence_length": 1}))
+    found = audit(Evidence((run,), (), facts, (record,), expected))
+    if not claim.values("sequence_length"):
+        short = audit(Evidence((least,), (), facts, (record,)))
+        found = (*(each for each in found if each.rule not in BY_SHAPE), *(each for each in short if each.rule in BY_SHAPE))
+    return tuple(_of_one_run(claim, each) for each in found)
 
 
 def _asked(claim: ClaimText, stated: Conditions) -> Asked:
@@ -254,12 +266,14 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
     if derived is not None:
         rate = Claim(value=derived.tokens_per_s.value, printed=f"{significant(derived.tokens_per_s.value)} tokens/s")
     length, settings, asked = stated.sequence_length or model.usual_length, stated.settings, _asked(claim, stated)
-    if memory:
-        # A step whose peak is stated has that memory, of which no driver and no checks keep a part.
-        card = card.with_usable(max(GIB, memory.value)) if memory.value < card.usable_bytes else card
+    # A step whose peak is stated has that memory, of which no driver and no checks keep a part.
+    whole, card = card, card.with_usable(min(max(GIB, memory.value), card.usable_bytes)) if memory else card
     method = Method.LORA if stated.method is Method.PEFT else stated.method
     plan, fit = best_plan(fitted.effects, card, step_on(card, model, method, length, run.devices, asked), "plain", asked)
     rates, known = _speeds(claim, run, model, card, fitted, asked)
+    if memory and not known:
+        # It may be less than usual settings need.
+        rates, known = _speeds(claim, run, model, whole, fitted, asked)
     share = _of_peak(run, model, card, rate) if rate and not claim.stated("mfu") else ""
     rate = rate or _rate_of_mfu(claim, run, model, card, list(known.values()))
     if rate and known:

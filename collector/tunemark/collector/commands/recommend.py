@@ -174,7 +174,7 @@ def recommend(
     large, unknown = (tuple(each for each in missing if each.accelerator in mine) for missing in (answer.too_large, answer.no_data))
     asked_of = answer if named or not mine else replace(answer, too_large=large, no_data=unknown)
     remarks = [words.not_fitting(question, asked_of), words.unknown(asked_of), words.fill_gap(question, asked_of, workloads)]
-    remarks.append(not_used)
+    remarks += [not_used, *_rented_by(named, offered)]
     if answer.best is None and not answer.may_exceed and card.key in facts.models:
         query = f"from results select result_id, method, accelerator, accelerator_count, tokens_per_s where model = '{card.key}'"
         remarks.append(f'Results of this model, if there are any: tunemark query "{query}"')
@@ -233,6 +233,14 @@ def _not_offered(
             why = f"no offer that the question allows has {f'{count} x ' if count else ''}{card.name}{have}{kinds}"
         say(f"tunemark: {ui.ACCELERATOR}: {why}; its time is given as if it were yours")
         yield card, count
+
+
+def _rented_by(named: Iterable[Counted], offered: Collection[tuple[str, int]]) -> Iterator[str]:
+    """Yield the least number of devices of each named accelerator that no offer has alone."""
+    for card, count in named:
+        least = min((devices for key, devices in offered if key == card.key), default=1)
+        if count is None and least > 1:
+            yield f"No offer has fewer than {least} {card.name}: its time and cost are those of {least}. For the speed of one: tunemark estimate -a {card.key}"
 
 
 SIGNS = {"$": "USD", "US$": "USD", "DOLLARS": "USD", "DOLLAR": "USD", "€": "EUR", "EURO": "EUR", "EUROS": "EUR", "£": "GBP"}

@@ -77,11 +77,14 @@ def key_of_model(keys: Mapping[str, str], name: str) -> str | None:
 
     The name of a fine-tuned model holds that of its base, with all words that tell architectures apart; the longest such spelling counts.
     """
-    words = words_of(name[:LONGEST_NAME])
-    apart = [place for place, word in enumerate(words) if re.fullmatch(APART, word)]
-    starts, ends = (range(apart[0] + 1), range(apart[-1] + 1, len(words) + 1)) if apart else (range(0), range(0))
-    runs = ["".join(words[start:end]) for start in starts for end in ends]
-    known = [name.lower(), "".join(words), *sorted(runs, key=lambda run: -len(run))]
+    named = words_of(name[:LONGEST_NAME])
+    known = [name.lower()]
+    # A date is a part of few names.
+    for words in (named, [word for word in named if not re.fullmatch(r"\d{4}", word)]):
+        apart = [place for place, word in enumerate(words) if re.fullmatch(APART, word)]
+        starts, ends = (range(apart[0] + 1), range(apart[-1] + 1, len(words) + 1)) if apart else (range(0), range(0))
+        runs = ["".join(words[start:end]) for start in starts for end in ends]
+        known += ["".join(words), *sorted(runs, key=lambda run: -len(run))]
     found = next((keys[spelling] for spelling in known if spelling in keys), None)
     fitting = [] if found or "/" in name or not_modelled(name) else fitting_keys(keys, name)
     return fitting[0] if len(fitting) == 1 else found

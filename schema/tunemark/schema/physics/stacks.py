@@ -29,8 +29,8 @@ class Stack:
     """Vendors on whose devices people run it; empty for any."""
     without: tuple[str, ...] = ()
     """Methods, shardings and formats that it does not have, in the words of `fields`, and `fp16`."""
-    checkpoints: bool = False
-    """True if it recomputes the blocks by default."""
+    checkpoints: str = "none"
+    """What it recomputes by default: none, selective or full."""
     families: tuple[str, ...] = ()
     """Families of models that it has of its own; empty if it takes those of transformers, or most of them."""
     like: str = ""

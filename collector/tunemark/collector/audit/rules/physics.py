@@ -26,7 +26,7 @@ from tunemark.collector.audit.printed_figures import WORDS, precision_class
 from tunemark.collector.audit.published_shape import levers_of, published_shape
 from tunemark.collector.audit.rule import AMBIGUOUS, IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Finding, about_figures, rule
 from tunemark.collector.audit.token_rates import TokenRate, settled_reading, token_rates
-from tunemark.schema.facts.cards import ModelCard
+from tunemark.schema.facts.cards import APPLE, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import GIB
 from tunemark.schema.physics.architecture import block_linears, count_parameters
@@ -340,6 +340,9 @@ def _adam_states(result: AuditedResult, model: ModelCard) -> tuple[float, str] |
 def _floor(result: AuditedResult, model: ModelCard) -> tuple[float, str]:
     """Return the minimum bytes of weights, gradients and block inputs, with the calculation."""
     size, words = weight_bytes(model, result.conditions.method, result.conditions.precision)
+    if result.conditions.method is Method.QLORA and result.accelerator and result.accelerator.vendor == APPLE:
+        # MLX quantises embedding and head too (mlx/nn/layers/quantized.py).
+        size, words = 0.5 * count_parameters(model).total, f"{count_parameters(model).total:,} parameters x 0.5 bytes"
     parts = [f"weights {size / 1e9:.2f} GB ({words})"]
     if result.conditions.method is Method.FULL:
         accumulated = (result.conditions.gradient_accumulation or 1) > 1
@@ -347,7 +350,7 @@ def _floor(result: AuditedResult, model: ModelCard) -> tuple[float, str]:
         size += gradients
         parts.append(f"{'gradients' if accumulated else 'the gradient of one matrix'} {gradients / 1e9:.2f} GB")
     length, rows = result.conditions.sequence_length, result.conditions.micro_batch or 1
-    if length is not None and not OFFLOADS & {*result.conditions.settings, *result.conditions.framework}:
+    if length and length > 1 and not OFFLOADS & {*result.conditions.settings, *result.conditions.framework}:
         inputs = 2.0 * model.layers * model.hidden_size * rows * length
         size += inputs
         parts.append(f"inputs of {model.layers} blocks {inputs / 1e9:.2f} GB ({rows} x {length:,} tokens)")
