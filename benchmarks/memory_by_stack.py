@@ -48,6 +48,7 @@ def errors(root: Path) -> Iterator[tuple[set[str], float, bool]]:
             for stack, lines in ((None, {record.source, "all", part}), (reading.stack, {"named", f"named, {part}"})) if claim else ():
                 chosen = shape.parameters is Dtype.FP16 and (device is None or has_bf16(device))
                 fixed = tuple(field for field in ("loss", "optimizer") if field in conditions.settings)
+                fixed += ("checkpointing",) if "gradient_checkpointing" in conditions.settings else ()
                 memory = memory_on(shape, stack, (*fixed, *(["parameters"] if chosen or "parameters" in conditions.settings else [])))
                 sizes = {each: expected_bytes(ledger, quantity, total) for each, ledger in memory.ledgers.items()}
                 allocated = quantity == "allocated"

@@ -25,7 +25,7 @@ from tunemark.schema.physics.stacks import STACKS, on_stack
 from tunemark.schema.physics.work import Missing
 from tunemark.schema.recommendation import LEVELS, NO_ROOM, STARTUP_S, Offer, Question, Rate, UnusedRate, places_of
 from tunemark.schema.throughput import Effects, LogPrediction, architecture_of, interval_of, line_of, predict
-from tunemark.schema.vocabulary import FITS, METHODS, Dtype, Method, SoftwareLevel
+from tunemark.schema.vocabulary import FITS, METHODS, Method, SoftwareLevel
 
 TRAINED = (Method.FULL, Method.LORA, Method.QLORA)
 WITHOUT_4_BITS = ("AWS", "Google")
@@ -226,15 +226,14 @@ class Plans:
         self, card: AcceleratorCard, devices: int, method: Method, level: SoftwareLevel
     ) -> tuple[list[plan_search.Candidate], str | None]:
         """Return the plans on an accelerator, or the reason why there are none."""
-        # Formats below 16 bits are those of vendors' own software.
-        formats = (plan_search.has_bf16(card), *(dtype in card.peak_tflops and level == "vendor" for dtype in (Dtype.FP8, Dtype.FP4)))
         alike = (
             method,
             devices,
             card.devices_per_unit,
             level,
             line_of(card),
-            *formats,
+            plan_search.has_bf16(card),
+            plan_search.format_of_vendor(card) if level == "vendor" else None,
             card.vendor,
             card.architecture == plan_search.WITHOUT_FSDP,
         )

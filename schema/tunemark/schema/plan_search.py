@@ -203,8 +203,8 @@ def without_stack(config: Combination, asked: Asked) -> str:
 
 GROUPS = (2, 4, NODE)
 """Devices that share each matrix: those of one machine."""
-FP4_VENDORS = ("NVIDIA",)
-"""Vendors whose own software fine-tunes in fp4: their entries of MLPerf v5.1 do, those of AMD are in fp8 (`block_format` in data/known/software.toml)."""
+FP4_TRAINED = ("Blackwell", "Blackwell Ultra")
+"""Architectures on which vendors' own software fine-tunes in fp4: NVIDIA's entries of MLPerf v5.1 do, those of AMD are in fp8 (`block_format` in data/known/software.toml)."""
 WITHOUT_FSDP = "NeuronCore-v2"
 """The architecture whose software, optimum-neuron, has no FSDP: AWS' native PyTorch is for newer ones."""
 
@@ -268,9 +268,13 @@ def with_software(step: TrainingShape, card: AcceleratorCard, level: SoftwareLev
     if level == "tuned" or step.method is not Method.LORA:
         return step
     adapters = step.adapters if "adapters" in asked.given else step.activations
-    formats = (Dtype.FP4, Dtype.FP8) if card.vendor in FP4_VENDORS else (Dtype.FP8,)
-    narrowest = next((dtype for dtype in formats if dtype in card.peak_tflops), None)
-    return replace(step, block_format=step.block_format or narrowest, adapters=adapters)
+    return replace(step, block_format=step.block_format or format_of_vendor(card), adapters=adapters)
+
+
+def format_of_vendor(card: AcceleratorCard) -> Dtype | None:
+    """Return the format below 16 bits in which a vendor's own software keeps frozen weights; None without one."""
+    formats = (Dtype.FP4, Dtype.FP8) if card.architecture in FP4_TRAINED else (Dtype.FP8,)
+    return next((dtype for dtype in formats if dtype in card.peak_tflops), None)
 
 
 def division_of(shape: TrainingShape) -> str:

@@ -542,15 +542,15 @@ def fill_gap(question: recommendation.Question, answer: recommendation.Answer, c
 
 
 def not_fitting(question: recommendation.Question, answer: recommendation.Answer) -> str:
-    """Return the hardware that the step does not fit on, with what is missing: the largest number of each accelerator, at most twelve by name."""
+    """Return the hardware that the step does not fit on, with what is missing: the largest number of each accelerator, first where other software fits."""
     answered = {(option.offer.accelerator, option.rate.devices) for option in (*answer.ranked, *answer.may_exceed)}
     largest_last = sorted(answer.too_large, key=_leanest)
     most = {each.name: each for each in largest_last if (each.accelerator, each.devices) not in answered}
     names = [
-        f"{name} {TIMES} {each.devices}{with_method(question, each.method)} ({each.reason.removeprefix(recommendation.NO_ROOM)}{f'; fits with {each.stacks[0]}' if each.stacks else ''})"
-        for name, each in most.items()
+        f"{each.name} {TIMES} {each.devices}{with_method(question, each.method)} ({each.reason.removeprefix(recommendation.NO_ROOM)}{f'; fits with {each.stacks[0]}' if each.stacks else ''})"
+        for each in sorted(most.values(), key=lambda each: not each.stacks)
     ]
-    return f"Does not fit: {_listed(names, 2 * SHOWN)}." if names else ""
+    return f"Does not fit: {_listed(names)}." if names else ""
 
 
 def _listed(names: list[str], most: int = SHOWN) -> str:

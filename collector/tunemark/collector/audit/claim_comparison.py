@@ -129,7 +129,7 @@ def _by_rates(
     count = next((count for count, own in predicting.items() if any(each.fits for each in own)), next(iter(predicting), 1))
     every = [*predicting.get(count, []), *(each for found in of_counts.values() for each in found if each.by_results)]
     if not every:
-        return "the model predicts no rate of the same step on both", ""
+        return "no rate of the same step is predicted on both: on one it does not fit, or nothing similar was measured", ""
     low, high, what, of_prices = 1.0, 1.0, "is {} times as fast", ""
     first, second = (side.card for side in sides)
     if first and second and claim.says("of_cost"):

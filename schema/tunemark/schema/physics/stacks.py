@@ -64,8 +64,9 @@ class Stack:
             if all(word in words for word in key.split(" "))
             for name, value in fields.items()
         }
-        offloads = found.get("activation_offload") and shape.checkpointing is not Checkpointing.FULL
-        return found | ({"activation_offload": False} if offloads else {})
+        if shape.checkpointing is Checkpointing.NONE and self.checkpoints != "none":
+            found["checkpointing"] = Checkpointing.FULL if self.checkpoints == "full" else Checkpointing.SELECTIVE
+        return found
 
     def loop_for(self, model: ModelCard) -> str:
         """Return its training loop for a model; empty for one with experts, of which no such loop has results: any loop of its level counts."""
@@ -100,6 +101,8 @@ def on_stack(shape: TrainingShape, stack: str, fixed: tuple[str, ...] = ()) -> T
     attention = ("attention",) if FAMILIES[shape.model.family].relative_positions else ()
     kept = {*fixed, *formats, *attention, *(() if shape.optimizer == "adamw" else ("optimizer",))}
     fields: Fields = {name: value for name, value in STACKS[stack].fields_for(shape).items() if name not in kept}
+    if fields.get("activation_offload") and fields.get("checkpointing", shape.checkpointing) is not Checkpointing.FULL:
+        fields["activation_offload"] = False
     if shape.parameters is Dtype.FP16:
         # On devices without bf16, fp16 has its place.
         fields = {name: Dtype.FP16 if value is Dtype.BF16 else value for name, value in fields.items()}
