@@ -33,7 +33,6 @@ def test_the_answer_comes_first_with_time_cost_and_evidence(tunemark: Tunemark) 
     assert lines[2].startswith("Rent ")
     assert "result has the same blocks, method" in done.out
     assert "No answer for " in done.out
-    assert "To measure one of these: tunemark run trainer-8k-llama-3.1-8b-lora" in done.out
     assert "With tuned software: " in done.out
     assert lines[-1].startswith("Includes an assumed 5 min of start-up.")
 

@@ -40,8 +40,6 @@ MODELS = (
 GPUS = ("nvidia-h100-80gb-sxm", "nvidia-v100-16gb", "amd-mi300x", "apple-m3-max", "nvidia-rtx-4090")
 COUNTS, CONFIG, UNKNOWN = (1, 2, 8), "config.json", "no such model"
 KINDS_OF_ANSWER = ("ranked", "may_exceed", "exceeding", "unpriced", "too_large", "no_data")
-CARDS = [("long-lora", "lora", 4096), ("short-lora", "lora", 512), ("any-lora", "lora", 512), ("whole", "full", 2048)]
-"""Workload cards of the model."""
 
 
 def made_up_offers(draw: random.Random) -> list[Offer]:
@@ -157,7 +155,7 @@ def answered(
         unknown = error.fix.startswith("not in data/models")
         return "choose one from the list, or give a size such as 13B or its config.json" if unknown else error.fix
     answer = recommend(question, rates, offers)
-    names, cards = {key: FACTS.accelerators[key].name for key in GPUS}, CARDS if model.key == MODELS[0] else []
+    names = {key: FACTS.accelerators[key].name for key in GPUS}
     page = f"models/{model.key}.html" if getattr(FACTS.models.get(model.key), "name", None) == model.name else ""
     said = {
         "caution": cautions(model, question.sequence_length, question.tokens),
@@ -165,7 +163,7 @@ def answered(
     }
     said |= {"with_stack": with_stack(question, answer, offers, partial(rates_on_stack, *asked))}
     return (
-        answer_html(question, answer, with_software(question, answer, rates, offers), names, cards, every=True, model_page=page, **said),
+        answer_html(question, answer, with_software(question, answer, rates, offers), names, every=True, model_page=page, **said),
         rates,
         answer,
     )
@@ -183,7 +181,6 @@ def test_page_and_python_answer_random_questions_alike(script_alone: Callable[[s
         "models": {key: card.model_dump(mode="json") for key, card in FACTS.models.items()},
         "limits": limits(),
         "offers": [asdict(offer) for offer in offers],
-        "workloads": {MODELS[0]: CARDS},
         "effects": asdict(evidence.effects) | {"covariance": [row[: place + 1] for place, row in enumerate(evidence.effects.covariance)]},
         "results": columnar([asdict(each) for each in evidence.results]),
         "unused": columnar([asdict(each) for each in evidence.unused]),

@@ -90,23 +90,17 @@ class Candidate:
         For full fine-tuning transformers with weights as version 5 loads them comes first.
         """
         vendors = USUAL_STACK["vendor"]
-        shapes = {name: [self.shape] for name, stack in STACKS.items() if stack.runs(self.shape, card.vendor)}
-        if vendors in shapes and not {"sharding", "tensor_parallel"} & {*self.fixed}:
+        plans = [replace(self, stack=name) for name, stack in STACKS.items() if stack.runs(self.shape, card.vendor)]
+        if not {"sharding", "tensor_parallel"} & {*self.fixed}:
             whole = replace(self.shape, sharding="zero1" if self.shape.method is Method.FULL else "ddp")
-            shapes[vendors] = [self.shape, *(shared(whole, group) for group in groups_of(self.shape))]
-        needed = {name: [memory_needed(shape, name, self.fixed) for shape in own] for name, own in shapes.items()}
-        fitting = [
-            name
-            for name, own in needed.items()
-            if any(verdict in FITS and card.usable_bytes >= least for _, limits in own for verdict, least in limits)
-        ]
-        others = [name for name in fitting if name != vendors]
-        return tuple(
-            sorted(
-                others or fitting,
-                key=lambda name: (name != PURE_BF16 or self.shape.method is not Method.FULL, min(bytes_ for bytes_, _ in needed[name])),
-            )
+            of_vendor = [plan for plan in plans if plan.stack == vendors]
+            plans += [replace(plan, shape=shared(whole, group)) for plan in of_vendor for group in groups_of(self.shape)]
+        fitting = sorted(
+            [plan for plan in plans if plan.fit_on(card.usable_bytes) in FITS],
+            key=lambda plan: (plan.stack != PURE_BF16 or self.shape.method is not Method.FULL, plan.needed_bytes),
         )
+        names = tuple(dict.fromkeys(plan.stack for plan in fitting))
+        return tuple(name for name in names if name != vendors) or names
 
     def seconds(self, limits: Iterable[float]) -> float:
         """Return device-seconds per token at the limits of a device, without the effects that are the same for all plans."""

@@ -158,9 +158,8 @@ def energy(option: recommendation.Option) -> str:
     watts = f"{plain(option.offer.watts or 0)} W"
     power = f"{option.devices} accelerators of {watts} each" if option.devices > 1 else watts
     most = significant(option.energy_kwh * option.seconds_high / option.seconds)
-    used = f"{significant(option.energy_kwh)} kWh at the power limit, {power}, and at most {most} kWh, in all"
     each = significant((option.offer.watts or 0) * option.devices / (option.rate.tokens_per_s or 1.0) / HOUR_S * 1000)
-    return f"Energy: {used}; by prediction {each} kWh per 1M tokens of training (host and cooling not included)."
+    return f"Energy: {significant(option.energy_kwh)} kWh, at most {most} kWh, {each} kWh per 1M tokens, at the power limit of {power}; host and cooling not included."
 
 
 def grounds(option: recommendation.Option) -> list[str]:
@@ -530,15 +529,6 @@ def not_used(question: recommendation.Question, unused: Iterable[recommendation.
     count = sum(len(ids) for ids in reasons.values())
     verb = "results of this method with these blocks are" if count > 1 else "result of this method with these blocks is"
     return f"{count:,} {verb} not used: {'; '.join(parts)}." if parts else ""
-
-
-def fill_gap(question: recommendation.Question, answer: recommendation.Answer, cards: Iterable[tuple[str, str, int]]) -> str:
-    """Return the command that measures what is not known; empty if all is known or no workload card has the method.
-
-    Each card is a name, a method and the tokens of a row; the nearest length counts.
-    """
-    alike = [(abs(math.log(length / question.sequence_length)), name) for name, method, length in cards if method == question.method]
-    return f"To measure one of these: tunemark run {min(alike)[1]}" if alike and unknown(answer) else ""
 
 
 def not_fitting(question: recommendation.Question, answer: recommendation.Answer) -> str:

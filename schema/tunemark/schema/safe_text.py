@@ -40,17 +40,6 @@ def markdown(text: str) -> str:
     return f"`{shown}`" if shown.strip() else "(empty)"
 
 
-def csv_cell(value: object) -> object:
-    """Return a value for a CSV file that a spreadsheet does not run: text that begins like a formula gets a leading apostrophe.
-
-    Numbers stay numbers, also those written as text. JSON and Parquet contain the exact text.
-    """
-    if value is None or isinstance(value, bool | int | float):
-        return value
-    text = str(value)
-    return ("'" if is_formula(text) else "") + terminal(text)
-
-
 def is_formula(text: str) -> bool:
     """Return True if a spreadsheet may read a text as a formula."""
     return text.lstrip(" \n")[:1] in _FORMULA and not _is_number(text)

@@ -25,7 +25,6 @@ def answer_html(
     answer: Answer,
     with_software: Sequence[str],
     accelerators: Mapping[str, str],
-    cards: Sequence[tuple[str, str, int]],
     *,
     every: bool,
     model_page: str = "",
@@ -41,8 +40,6 @@ def answer_html(
         The best options with other software.
     accelerators
         Names by key; they are linked.
-    cards
-        Workload cards of the model: name, method and sequence length.
     every
         True to add all further options, folded.
     caution, unused
@@ -72,7 +69,7 @@ def answer_html(
     stacked = with_stack if answer.best is not None else ""
     lines = [_sentence(line) for line in (stacked, *with_software) if line]
     parts.append(_list("With other software", "other-software", lines))
-    missing = (words.not_fitting(question, answer), words.unknown(answer), words.fill_gap(question, answer, cards), unused)
+    missing = (words.not_fitting(question, answer), words.unknown(answer), unused)
     parts.append(
         _list("What is not recommended or not known", "not-known", [_with_accelerators(line, accelerators) for line in missing if line])
     )

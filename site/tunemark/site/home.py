@@ -23,7 +23,4 @@ def first_answer(database: Database) -> str:
     rates = rates_for(question, model, cards, offers, evidence)
     answer = recommend(question, rates, offers)
     names = {key: card.name for key, card in cards.items()}
-    workloads = recommend_data.workloads(database.rows).get(USUAL, [])
-    return (
-        answer_html(question, answer, with_software(question, answer, rates, offers), names, workloads, every=False) if answer.best else ""
-    )
+    return answer_html(question, answer, with_software(question, answer, rates, offers), names, every=False) if answer.best else ""

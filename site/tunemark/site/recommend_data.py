@@ -50,7 +50,6 @@ def data_file(read: Read) -> str:
         "models": {row["key"]: row for row in read(MODELS)},
         "limits": limits(),
         "offers": [asdict(offer) for offer in offers(read)],
-        "workloads": workloads(read),
         # A covariance is written once; the script completes the other half.
         "effects": asdict(evidence.effects) | {"covariance": [row[: place + 1] for place, row in enumerate(evidence.effects.covariance)]},
         **{name: columnar([asdict(each) for each in getattr(evidence, name)]) for name in ("results", "unused")},
@@ -73,14 +72,6 @@ def accelerators(read: Read) -> dict[str, AcceleratorCard]:
 def models(read: Read) -> dict[str, ModelCard]:
     """Return the models as cards with only their names and numbers."""
     return {row["key"]: ModelCard.model_construct(**row | {"aliases": tuple(row["aliases"])}) for row in read(MODELS)}
-
-
-def workloads(read: Read) -> dict[str, list[tuple[str, str, int]]]:
-    """Return the workload cards of each model: name, method and tokens per row."""
-    cards: dict[str, list[tuple[str, str, int]]] = {}
-    for row in read("from workloads where sequence_length > 0 order by workload"):
-        cards.setdefault(row["model"], []).append((row["workload"], row["method"], row["sequence_length"]))
-    return cards
 
 
 def offers(read: Read) -> list[Offer]:

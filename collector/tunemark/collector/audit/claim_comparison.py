@@ -98,18 +98,16 @@ def compared(facts: FactBase, claim: ClaimText, sides: Sides, fitted: Evidence) 
 
 
 def _of_one_round(claim: ClaimText, sides: Sides, model: ModelCard, fitted: Evidence) -> tuple[Evidence, str]:
-    """Return the evidence with the entries of one round of MLPerf, the one that is named or else the newest that has both devices, and its name if it is named."""
+    """Return the evidence without entries of other rounds of MLPerf than the one that is named, or else the newest with both devices, and its name if it is named."""
     rounds = dict[str, list[KnownRate]]()
     for row in fitted.results:
         if row.result_id.startswith("mlperf-") and row.architecture == architecture_of(model):
             rounds.setdefault(row.result_id.split("-")[1], []).append(row)
-    cards = {side.card.key for side in sides if side.card}
-    both = sorted(name for name, rows in rounds.items() if cards and cards <= {row.accelerator for row in rows})
-    asked = MLPERF.search(claim.text)
-    if asked and asked[1] in both:
-        return replace(fitted, results=tuple(rounds[asked[1]])), asked[1]
-    older = [row for name, rows in rounds.items() if both and name != both[-1] for row in rows]
-    return replace(fitted, results=tuple(row for row in fitted.results if row not in older)), ""
+    cards, counts = {side.card.key for side in sides if side.card}, claim.counts or (NODE,)
+    both = sorted(name for name, rows in rounds.items() if cards and cards <= {row.accelerator for row in rows if row.devices in counts})
+    asked = next((name for name in both for found in [MLPERF.search(claim.text)] if found and found[1] == name), "")
+    others = [row for name, rows in rounds.items() if both and name != (asked or both[-1]) for row in rows]
+    return replace(fitted, results=tuple(row for row in fitted.results if row not in others)), asked
 
 
 def _by_rates(

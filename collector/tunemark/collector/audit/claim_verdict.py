@@ -45,8 +45,6 @@ DIVIDED = ("tokens_per_s", "tokens_per_s_each")
 """Kinds of figures of which a text states one for each of several devices, methods or models."""
 SLOW = 5
 """Factor below the interval predicted under which no padding, slow link or other work explains a rate."""
-ENDLESS = 1e15
-"""More bytes than any step needs on a device."""
 MISFIT = "a step of usual settings, without offload to the host, does not fit: "
 OUTSIDE = {"below": "padding, a slow link or other work in the same time", "above": "software that is faster than what results are of"}
 """What leaves a rate possible that is beside the interval predicted, but not beyond what the audit accepts."""
@@ -271,8 +269,8 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
     method = Method.LORA if stated.method is Method.PEFT else stated.method
     plan, fit = best_plan(fitted.effects, card, step_on(card, model, method, length, run.devices, asked), "plain", asked)
     rates, known = _speeds(claim, run, model, card, fitted, asked)
-    if memory and not known:
-        # It may be less than usual settings need.
+    if memory and rate and not known:
+        # The memory may be less than usual settings need.
         rates, known = _speeds(claim, run, model, whole, fitted, asked)
     share = _of_peak(run, model, card, rate) if rate and not claim.stated("mfu") else ""
     rate = rate or _rate_of_mfu(claim, run, model, card, list(known.values()))
@@ -463,9 +461,7 @@ def _fitting(
     if claim.says("few_states"):
         return Judged(f"{weights}; the memory model does not know what its optimizer holds besides", PLAUSIBLE)
     if memory:
-        # Any device has the memory that the leanest stack needs.
-        [leanest] = [replace(plan, stack=name) for name in plan.other_stacks(card.with_usable(ENDLESS))[:1]] or [plan]
-        also = f", and {gib(leanest.needed_bytes)} with {leanest.stack}" if leanest.needed_bytes < plan.needed_bytes else ""
+        also = f", and with {others[0]} it fits" if others and fit not in FITS else ""
         return Judged(f"by the memory model, a step of usual settings needs {needed}{also}", PLAUSIBLE)
     if fit == "no" and not others and claim.says("tuned"):
         return None

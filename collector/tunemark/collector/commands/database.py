@@ -1,8 +1,5 @@
 """Commands of the database: `collect` loads files into it, and `query` answers SQL."""
 
-import csv
-import io
-import json
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -15,7 +12,6 @@ from tunemark.collector.store.database import empty_database, open_database
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import counted
-from tunemark.schema.safe_text import csv_cell
 from tunemark.terminal import AsJson, print_json, print_table, say
 
 
@@ -68,7 +64,6 @@ def query(
     db: Database = None,
     *,
     as_json: AsJson = False,
-    as_csv: Annotated[bool, option("--csv", "Print CSV on standard output.")] = False,
     views: Annotated[bool, option("--views", "List tables and views with their columns.")] = False,
 ) -> None:
     """Query the database with SQL.
@@ -80,12 +75,10 @@ def query(
     Examples
     --------
     - `tunemark query "select source, count(*) from results group by 1 order by 1"`
-    - `tunemark query "select model_name, tokens_per_s from results" --csv`
+    - `tunemark query "select model_name, tokens_per_s from results" --json`
     - `tunemark query "select * from current_prices order by usd_per_hour"`
     - `tunemark query --views`
     """
-    if as_json and as_csv:
-        raise TunemarkError("--csv", "with --json", "choose one output format")
     if views:
         result = relation_reference()
     elif sql is None:
@@ -94,8 +87,6 @@ def query(
         result = run_query(sql, database_of(db))
     if as_json:
         print_json(result.records())
-    elif as_csv:
-        typer.echo(result.csv(), nl=False)
     else:
         print_table(result.columns, result.rows)
 
@@ -114,14 +105,6 @@ class QueryResult:
             repeats = sum(other == name or other.startswith(f"{name}_") for other in names)
             names.append(f"{name}_{1 + repeats}" if name in names else name)
         return [dict(zip(names, row, strict=True)) for row in self.rows]
-
-    def csv(self) -> str:
-        """Return the rows as CSV: NULL is empty, lists are JSON, and no text begins like a formula of a spreadsheet."""
-        buffer = io.StringIO()
-        writer = csv.writer(buffer, lineterminator="\n")
-        writer.writerow(self.columns)
-        writer.writerows([_cell(value) for value in row] for row in self.rows)
-        return buffer.getvalue()
 
 
 def run_query(sql: str, database: Path) -> QueryResult:
@@ -175,12 +158,6 @@ def relation_reference() -> QueryResult:
             """
         ).fetchall()
     return QueryResult(["relation", "column", "type", "meaning"], rows)
-
-
-def _cell(value: Any) -> object:  # noqa: ANN401 - any value of DuckDB
-    if isinstance(value, bool):
-        return str(value).lower()
-    return csv_cell(json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, list | dict) else value)
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - any value of DuckDB

@@ -78,8 +78,8 @@ def estimate(
     All figures are those of the fastest plan that fits on the accelerator; --micro-batch, --checkpointing and --sharding fix their part of
     it. Speed is predicted from accepted results, with a 90% interval, as `recommend` does. Memory follows from the model card and the
     software stack: what most people run unless --stack names one. It is shown line by line for the smallest accelerator that the step fits
-    on. The verdict is `fits` if the device has room for the upper end of that software's 90% interval and the cache of the allocator, `probably` without
-    that cache, `unsure` if it has room for the lower end only, else `no`; then the leanest other stack and the other methods that fit are named.
+    on. The verdict is `fits` if the device has room for the upper end of that software's interval and the cache of the allocator,
+    `probably` without that cache, `unsure` if it has room for the lower end only, else `no`; then other software and methods that fit are named.
 
     Exit codes: 0 estimated, 2 an unknown model, accelerator or word.
 

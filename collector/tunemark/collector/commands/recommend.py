@@ -168,13 +168,11 @@ def recommend(
         }
         print_json({"question": {"model": card.key} | asdict(question)} | said | asdict(answer))
         return
-    workloads = [(each.key, each.method.value, each.data.sequence_length) for each in facts.workloads.values() if each.model == card.key]
     # Who asks about machines of his own does not ask about all others.
     mine = {offer.accelerator for offer in question.own}
     large, unknown = (tuple(each for each in missing if each.accelerator in mine) for missing in (answer.too_large, answer.no_data))
     asked_of = answer if named or not mine else replace(answer, too_large=large, no_data=unknown)
-    remarks = [words.not_fitting(question, asked_of), words.unknown(asked_of), words.fill_gap(question, asked_of, workloads)]
-    remarks += [not_used, *_rented_by(named, offered)]
+    remarks = [words.not_fitting(question, asked_of), words.unknown(asked_of), not_used, *_rented_by(named, offered)]
     if answer.best is None and not answer.may_exceed and card.key in facts.models:
         query = f"from results select result_id, method, accelerator, accelerator_count, tokens_per_s where model = '{card.key}'"
         remarks.append(f'Results of this model, if there are any: tunemark query "{query}"')

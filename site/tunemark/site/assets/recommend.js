@@ -51,10 +51,10 @@
   // In another currency the prices are converted before anything is computed, so that every figure of the answer has it.
   const answered = (index, model, question, rates, { code, rate } = { code: "USD", rate: 1 }, hardware = index.cards) => {
     const offers = rate === 1 ? index.offers : index.offers.map((offer) => make(Offer, [], { ...offer, usd_per_hour: offer.usd_per_hour * rate }));
-    const page = index.models[model.key]?.name === model.name ? `models/${model.key}.html` : "", cards = index.workloads[model.key] ?? [];
+    const page = index.models[model.key]?.name === model.name ? `models/${model.key}.html` : "";
     const answer = recommend(question, rates, offers), caution = cautions(model, question.sequence_length, question.tokens), unused = not_used(question, no_evidence(index.evidence, model));
     const ratesWith = (stack) => ((rates.others ??= {})[`${stack} ${question.software}`] ??= rates_on_stack(question, model, hardware, offers, index.evidence, stack)); // kept with the usual ones
-    const html = answer_html(question, answer, with_software(question, answer, rates, offers), index.names, cards, true, page, caution, unused, with_stack(question, answer, offers, ratesWith));
+    const html = answer_html(question, answer, with_software(question, answer, rates, offers), index.names, true, page, caution, unused, with_stack(question, answer, offers, ratesWith));
     return code === "USD" ? html : html.replaceAll("$", `${code}\u00a0`);
   };
   globalThis.tunemarkHome = { answered, modelOf, prepared };
