@@ -58,7 +58,7 @@ class Stack:
         trained = shape.method is Method.FULL
         kind = "zero" if zero and (trained or sharded) else "fsdp" if sharded else "whole"
         words = ["", "full" if trained else "adapters", "qlora" if shape.block_format is Dtype.INT8 else shape.method.value, kind]
-        found = {
+        found: Fields = {
             name: DTYPES.get(value, value)
             for key, fields in self.fields.items()
             if all(word in words for word in key.split(" "))
