@@ -56,9 +56,11 @@ def answer_html(
     if answer.best is None:
         results = f' <a href="{escape(model_page)}">Its page</a> has all results of this model, if there are any.' if model_page else ""
         parts.append(f'<p class="tm-headline">{_sentence(words.headline(question, answer))}{results}</p>')
-        parts += [f"<p>{_sentence(with_stack)}</p>"] if with_stack else []
+    else:
+        parts += _best(question, answer, answer.best)
+    parts += [f"<p>{_sentence(with_stack)}</p>"] if with_stack else []
     if answer.best is not None:
-        parts = [*parts, *_best(question, answer, answer.best), _table("Options, best first", answer.ranked[:SHOWN], question)]
+        parts.append(_table("Options, best first", answer.ranked[:SHOWN], question))
         if every:
             parts.append(_folded("Further options", answer.ranked[SHOWN:], question))
         elif len(answer.ranked) > SHOWN:
@@ -66,9 +68,7 @@ def answer_html(
     if every:
         parts.append(_folded("Tight memory, or may exceed a limit", answer.may_exceed[:SHOWN], question))
         parts.append(_folded("Over a limit", answer.exceeding[:SHOWN], question))
-    stacked = with_stack if answer.best is not None else ""
-    lines = [_sentence(line) for line in (stacked, *with_software) if line]
-    parts.append(_list("With other software", "other-software", lines))
+    parts.append(_list("With other software", "other-software", [_sentence(line) for line in with_software]))
     missing = (words.not_fitting(question, answer), words.unknown(answer), unused)
     parts.append(
         _list("What is not recommended or not known", "not-known", [_with_accelerators(line, accelerators) for line in missing if line])

@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_args
 import typer
 
 from tunemark.collector.commands import options as ui
-from tunemark.collector.predict.estimate import Estimate, estimates, range_of, read_evidence, shown_plan
+from tunemark.collector.predict.estimate import Estimate, estimates, range_of, read_evidence, shown_plan, usual_level
 from tunemark.collector.store.database import columns_of
 from tunemark.schema import formats
 from tunemark.schema.errors import TunemarkError
@@ -108,16 +108,16 @@ def estimate(
     length = ui.row_length(card, sequence_length)
     in_fp32 = fields_of_step.get("parameters") is Dtype.FP32 and not fields_of_step.get("autocast")
     slow = "weights in fp32 also multiply in fp32: --set autocast=bf16 is mixed precision" if in_fp32 else ""
-    warnings = list(filter(None, [cautions(card, length), slow]))
     runs_on = STACKS[chosen_stack].runs_on if chosen_stack else lambda _: True
     # A step on a CPU uses the host's memory, which its card does not know.
     every_card = [(card, None) for card in facts.accelerators.values() if card.unit != "cpu" and card.memory_gib and runs_on(card.vendor)]
     named = ui.named_accelerators(facts, ui.listed(accelerator)) if accelerator else every_card
-    warnings += [f"{each.name}: {each.remarks}" for each, _ in named if accelerator and each.remarks]
-    for warning in warnings:
+    remarks = (f"{each.name}: {each.remarks}" for each, _ in named if accelerator and each.remarks)
+    for warning in (warnings := list(filter(None, (cautions(card, length), slow, *remarks)))):
         say(f"tunemark: warning: {warning}")
     size = ui.job_tokens(tokens, samples, length, 1 if epochs is None else epochs)
     evidence = read_evidence(project_root(), facts, say)
+    level = level if software or stack or not accelerator else usual_level([each for each, _ in named], evidence.results)
     kept = {name: value for name, value in fields_of_step.items() if value is not None}
     if kept.get("autocast") in {Dtype.BF16, Dtype.FP16} and not {"parameters", "activations"} & kept.keys():
         # Products in 16 bits are the default, with weights in the format that the software has for it.

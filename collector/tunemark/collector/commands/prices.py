@@ -104,8 +104,9 @@ def offers(facts: FactBase, name: str | None, on: date, kind: PriceKind | None =
     """
     count, name = facts.counted(name) if name else (None, None)
     card = facts.recognise_accelerator(name or "")
-    # A part of a name, such as H100, is all accelerators with it.
-    keys = [card.key] if card else facts.sharing_name(name or "")
+    # A part of a name, such as H100, is all accelerators with it; A100 80GB is those of any board.
+    alike = facts.variants_of(name or "") if card and (name or "").lower() not in {card.key, card.name.lower()} else []
+    keys = [card.key, *alike] if card else facts.sharing_name(name or "")
     rows = [
         row
         for row in facts.prices

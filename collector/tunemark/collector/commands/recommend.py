@@ -1,5 +1,6 @@
 """The command `recommend`: what to rent or use for a fine-tuning job, with time, cost and evidence."""
 
+import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -10,7 +11,7 @@ from typing import Annotated
 import typer
 
 from tunemark.collector.commands import options as ui
-from tunemark.collector.predict.estimate import read_evidence
+from tunemark.collector.predict.estimate import read_evidence, usual_level
 from tunemark.collector.store.database import OLD_PRICE_DAYS, price_rows
 from tunemark.schema import formats, recommendation_words
 from tunemark.schema.errors import TunemarkError, bare, did_you_mean
@@ -137,6 +138,8 @@ def recommend(
     question = replace(question, own=tuple(_own(card, count or 1, figures) for (card, count), figures in machines))
     cards = facts.accelerators | {card.key: card for (card, _), _ in machines}
     evidence = read_evidence(project_root(), facts, say)
+    if not (software or stack):
+        question = replace(question, software=usual_level([each for each, _ in (*named, *(own for own, _ in machines))], evidence.results))
     asked = {(card.key, count) for card, count in (*named, *((card, count or 1) for (card, count), _ in machines))}
     counted = {each.key for card, count in named if count for each in (card, *variants.get(card.key, ()))}
 
@@ -217,20 +220,21 @@ def _not_offered(
     facts: FactBase, named: Iterable[Counted], offered: Collection[tuple[str, int]], variants: Mapping[str, Iterable[AcceleratorCard]]
 ) -> Iterator[Counted]:
     """Yield the named accelerators that no provider rents, or not in the number that is named, and say that they are taken as the reader's own."""
-    rented = {row.accelerator for row in facts.prices}
     for card, count in named:
         numbers = sorted(devices for key, devices in offered if key == card.key)
         if any(_is_offered(each, count, offered) for each in (card, *variants.get(card.key, ()))):
             continue
-        if card.key not in rented:
+        rows = [row for row in facts.prices if row.accelerator == card.key]
+        if not rows:
             why = f"no provider of the price book rents {card.name}"
         else:
-            others = sorted({row.kind.value.replace("_", "-") for row in facts.prices if row.accelerator == card.key} - {"on-demand"})
+            others = sorted({row.kind.value.replace("_", "-") for row in rows} - {"on-demand"})
             have = f" (they have {', '.join(map(str, numbers))})" if numbers else ""
             kinds = "" if numbers or not others else f" (--kind {' or '.join(others)} has some)"
             why = f"no offer that the question allows has {f'{count} x ' if count else ''}{card.name}{have}{kinds}"
         say(f"tunemark: {ui.ACCELERATOR}: {why}; its time is given as if it were yours")
-        yield card, count
+        counts = [count] if count or not rows else sorted({math.ceil(row.accelerator_count) for row in rows})
+        yield from ((card, each) for each in counts)
 
 
 def _rented_by(named: Iterable[Counted], offered: Collection[tuple[str, int]]) -> Iterator[str]:
@@ -337,7 +341,9 @@ def _print(card: ModelCard, question: Question, answer: Answer, others: Iterable
     typer.echo(f"{words.asked_in_words(card, question.method, question.tokens, question.sequence_length)}\n")
     grounds = words.grounds(answer.best) if answer.best is not None else []
     own, best_by = words.own_hardware(question, answer), words.alternatives(question, answer)
-    for line in (*own, words.headline(question, answer), *grounds, *best_by, *filter(None, others)):
+    # What other software needs is next to the answer.
+    stacked, *other_levels = others
+    for line in filter(None, (*own, words.headline(question, answer), stacked, *grounds, *best_by, *other_levels)):
         tell(line.replace("$", sign))
     for title, options in (
         ("Options, best first", answer.ranked),

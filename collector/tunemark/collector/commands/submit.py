@@ -44,20 +44,6 @@ class Result:
         """Return its path in a checkout."""
         return f"{SUBMISSIONS}/{self.record.workload}/{self.file.name}"
 
-    @property
-    def title(self) -> str:
-        """Return workload and device in words."""
-        device = self.record.plan.device
-        return f"{self.record.workload} on {device.count} x {device.accelerator or self.record.environment.devices[0].name}"
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """Where results are sent: a clone of a fork, or nothing yet."""
-
-    clone: Path | None = None
-    author: str | None = None
-
 
 def submit(
     files: Annotated[
@@ -88,20 +74,21 @@ def submit(
     root = project_root()
     chosen, left_out = _chosen(files, root)
     _check(chosen, root, as_json=as_json)
-    target = _target(to, root)
+    clone = _clone(to, root)
+    author = None if clone is None else _author(clone)
     facts = {result.place: _facts(result.record) for result in chosen}
     if not as_json:
-        _show(facts, target.author)
-    sent: dict[str, Any] = {"branch": None, "commit": None, "steps": _steps(target, chosen)}
-    if not dry_run and target.clone is not None:
+        _show(facts, author)
+    sent: dict[str, Any] = {"branch": None, "commit": None, "steps": _steps(clone, chosen)}
+    if not dry_run and clone is not None:
         if not yes:
-            _ask(target.clone, len(chosen), to or "the pull request")
+            _ask(clone, len(chosen), to or "the pull request")
         with tempfile.TemporaryDirectory(prefix="tunemark-submit-") as temporary:
-            sent = _branch_and_push(target.clone, Path(temporary) / "work", chosen)
+            sent = _branch_and_push(clone, Path(temporary) / "work", chosen)
     if as_json:
         listed = [{"file": str(result.file), "place": result.place, "facts": facts[result.place]} for result in chosen]
         unsent = [{"file": str(path), "reason": reason} for path, reason in left_out]
-        print_json({"files": listed, "left_out": unsent, "dry_run": dry_run, "commit_author": target.author, **sent})
+        print_json({"files": listed, "left_out": unsent, "dry_run": dry_run, "commit_author": author, **sent})
         return
     for label in ("branch", "commit"):
         if sent[label]:
@@ -222,25 +209,25 @@ def _ask(clone: Path, count: int, named: str) -> None:
 # Where it goes ----------------------------------------------------------------------------------------
 
 
-def _target(to: str | None, root: Path) -> Target:
-    """Return the target that `--to` names; the current checkout by default."""
+def _clone(to: str | None, root: Path) -> Path | None:
+    """Return the clone of a fork that `--to` names; the current checkout by default, or nothing yet."""
     if to is None:
-        return Target(root, _author(root)) if is_checkout(root) and git_or_none(root, "rev-parse") is not None else Target()
+        return root if is_checkout(root) and git_or_none(root, "rev-parse") is not None else None
     folder = Path(to).expanduser()
     if folder.is_dir():
         top = git_or_none(folder, "rev-parse", "--show-toplevel")
         if top is None or not is_checkout(Path(top)):
             raise TunemarkError("--to", to, "is no clone of Tunemark; name a clone of your fork")
-        return Target(Path(top), _author(folder))
+        return Path(top)
     raise TunemarkError("--to", to, "no such folder; clone your fork, and name its folder")
 
 
-def _steps(target: Target, chosen: Sequence[Result]) -> list[str]:
-    if target.clone is None:
+def _steps(clone: Path | None, chosen: Sequence[Result]) -> list[str]:
+    if clone is None:
         files = shlex.join(str(result.file) for result in chosen)
         fork = "Fork the repository of Tunemark on GitHub."
         return [fork, "git clone ADDRESS-OF-YOUR-FORK FOLDER", f"tunemark submit {files} --to FOLDER"]
-    written = [f"write {target.clone / result.place}" for result in chosen]
+    written = [f"write {clone / result.place}" for result in chosen]
     return [*written, f"git commit on the new branch {_branch(chosen)}", *_left(_branch(chosen))]
 
 
@@ -291,7 +278,9 @@ def _branch(chosen: Sequence[Result]) -> str:
 
 
 def _title(chosen: Sequence[Result]) -> str:
-    return terminal(chosen[0].title) + (f" and {counted(len(chosen) - 1, 'more result')}" if len(chosen) > 1 else "")
+    first, device = chosen[0].record, chosen[0].record.plan.device
+    title = f"{first.workload} on {device.count} x {device.accelerator or first.environment.devices[0].name}"
+    return terminal(title) + (f" and {counted(len(chosen) - 1, 'more result')}" if len(chosen) > 1 else "")
 
 
 def _author(folder: Path) -> str:

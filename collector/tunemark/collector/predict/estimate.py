@@ -23,7 +23,7 @@ from tunemark.schema.option_rates import EVIDENCE_TABLES, Evidence, KnownRate, P
 from tunemark.schema.physics.memory import StackedMemory, memory_on
 from tunemark.schema.plan_search import Asked, best_plan, division_of, step_on
 from tunemark.schema.recommendation import LEVELS, NODES, Rate, fitting_methods
-from tunemark.schema.throughput import Range, architecture_of, generation_of
+from tunemark.schema.throughput import ISSUING, Range, architecture_of, generation_of
 from tunemark.schema.vocabulary import FITS, Method, SoftwareLevel
 
 # Evidence ------------------------------------------------------------------------------------------
@@ -77,6 +77,13 @@ def read_evidence(root: Path, facts: FactBase, say: Callable[[str], None] = lamb
 # Throughput ----------------------------------------------------------------------------------------
 
 NO_PRICE = "no on-demand list price; give --usd-per-hour"
+
+
+def usual_level(cards: Sequence[AcceleratorCard], results: Sequence[KnownRate]) -> SoftwareLevel:
+    """Return the level of the software that people run on all of some devices without choosing it: plain, or on those that compile whole graphs, such as TPUs, the first that has results."""
+    levels = [{row.level for row in results if row.generation == generation_of(card)} for card in cards if card.vendor not in ISSUING]
+    shared = set.intersection(*levels) if levels and len(levels) == len(cards) else set()
+    return next((each for each in LEVELS if each in shared), "plain")
 
 
 def unseen(results: Sequence[KnownRate], card: AcceleratorCard, model: ModelCard, level: SoftwareLevel) -> tuple[str, ...]:
