@@ -217,7 +217,7 @@ def test_the_energy_of_an_option_is_that_of_its_accelerators_at_their_power_limi
     question = replace(QUESTION, tokens=3_600_000, startup_s=0)
     two = recommend(question, [rate("a", 1_000, 2)], [offer("a", 1.0, 2, watts=500.0)]).ranked[0]
     assert two.energy_kwh == pytest.approx(1.0)
-    shown = "Energy: 1.00 kWh, at most 1.25 kWh, 0.278 kWh per 1M tokens, at the power limit of 2 accelerators of 500 W each"
+    shown = "Energy: 1.00 kWh in all, at most 1.25 kWh, and 0.278 kWh for 1M tokens of training, at the power limit of 2 accelerators of 500 W each"
     assert words.energy(two) == f"{shown}; host and cooling not included."
     unknown = recommend(question, [rate("a", 1_000)], [offer("a", 1.0)]).ranked[0]
     assert words.energy(unknown) == "Energy: the power limit of A is not known."

@@ -117,7 +117,7 @@ def plans_with_work(effects: Effects, config: Combination, asked: Asked) -> list
     of_tokens: dict[Checkpointing, dict[Term, float]] = {}
     factors = [(term, factor_of(effects, config, term)) for term in TERMS]
     stack = STACKS[asked.stack] if asked.stack else None
-    recomputes = "none" if not stack or {"checkpointing", "activation_offload"} & {*fixed} else stack.checkpoints
+    recomputes = "none" if not stack or "checkpointing" in fixed or config.shape.activation_offload else stack.checkpoints
     for shape in plans_of(config, fixed):
         runs = stack is None or stack.runs(shape, config.accelerator.vendor)
         if not runs or (recomputes == "full" and shape.checkpointing is Checkpointing.NONE):

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.formats import HOUR_S, gib
-from tunemark.schema.vocabulary import FITS, METHODS, SoftwareLevel
+from tunemark.schema.vocabulary import FITS, METHODS, VENDORS_STACK, SoftwareLevel
 
 Objective = Literal["cheapest", "fastest", "value"]
 Trust = Literal["measured", "published", "predicted"]
@@ -449,7 +449,9 @@ def fitting_methods(table: Mapping[tuple[str, str, int], Rate], asked: Rate) -> 
     """Return the methods that fit on the devices of a rate; if none does, the first with a stack with which it does: `QLoRA with unsloth`."""
     found = {method: table.get((method, asked.accelerator, asked.devices)) for method in ALL_METHODS}
     fits = tuple(method for method, rate in found.items() if rate is not None and rate.memory in FITS)
-    leaner = ALL_METHODS[ALL_METHODS.index(asked.method) + 1 :] if not asked.other_stacks else ()
+    # Few people run the vendor's own software.
+    others = [stack for stack in asked.other_stacks if stack != VENDORS_STACK]
+    leaner = ALL_METHODS[ALL_METHODS.index(asked.method) + 1 :] if not others else ()
     with_stacks = [
         (rate.method, rate.other_stacks[0]) for method, rate in found.items() if rate is not None and method in leaner and rate.other_stacks
     ]

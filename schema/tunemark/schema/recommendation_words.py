@@ -159,7 +159,7 @@ def energy(option: recommendation.Option) -> str:
     power = f"{option.devices} accelerators of {watts} each" if option.devices > 1 else watts
     most = significant(option.energy_kwh * option.seconds_high / option.seconds)
     each = significant((option.offer.watts or 0) * option.devices / (option.rate.tokens_per_s or 1.0) / HOUR_S * 1000)
-    return f"Energy: {significant(option.energy_kwh)} kWh, at most {most} kWh, {each} kWh per 1M tokens, at the power limit of {power}; host and cooling not included."
+    return f"Energy: {significant(option.energy_kwh)} kWh in all, at most {most} kWh, and {each} kWh for 1M tokens of training, at the power limit of {power}; host and cooling not included."
 
 
 def grounds(option: recommendation.Option) -> list[str]:

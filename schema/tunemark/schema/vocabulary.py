@@ -165,5 +165,7 @@ MLPERF_LABEL: Final = "MLPerf, unofficial conversion, not verified by MLCommons 
 FITS = {"fits", "probably"}
 """Verdicts on memory with which a step is expected to run."""
 
+VENDORS_STACK = "megatron"
+"""Stack of vendors' own software."""
 PURE_BF16 = "hf-pure-bf16"
 """Stack of transformers with weights as version 5 loads them."""

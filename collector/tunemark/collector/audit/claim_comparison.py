@@ -14,7 +14,7 @@ from typing import Any
 
 from tunemark.collector.audit.bounds import least_shape, weight_bytes
 from tunemark.collector.audit.claim_text import PAIR, ClaimText, words
-from tunemark.collector.audit.claim_ways import OPEN, Side, Sides, ratios
+from tunemark.collector.audit.claim_ways import OPEN, Side, Sides, of_pace, ratios
 from tunemark.collector.audit.evidence import AuditedResult
 from tunemark.collector.audit.interval import GB_OR_GIB, ROUGHLY, Interval
 from tunemark.collector.gate.read import CONVERTED, read_or_none, records_in
@@ -22,7 +22,7 @@ from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, current_pric
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import gib, significant, usd
-from tunemark.schema.option_rates import Evidence, KnownRate, Plans, option_rates
+from tunemark.schema.option_rates import Evidence, Plans, option_rates
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.memory_states import MemoryLedger
 from tunemark.schema.physics.stacks import STACKS, USUAL_STACK, on_stack
@@ -60,6 +60,8 @@ FEWEST = 3
 """Runs of which MLPerf leaves out the shortest and the longest."""
 LOOSE_TIME = 0.1
 """Share by which another entry on the same devices may be faster or slower: 15 of 151 entries of v4.0 to v5.1 are further from all others."""
+SLOW_ENTRY = 1.25
+"""Times the median time from which an entry is of other settings: 1 of 169 entries of one round and number of devices is slower."""
 PLACES = ("within", "near", "disputed", "outside")
 
 
@@ -83,31 +85,40 @@ def compared(facts: FactBase, claim: ClaimText, sides: Sides, fitted: Evidence) 
     model = claim.models[0] if claim.models else facts.models[TASK if MLPERF.search(claim.text) else USUAL_MODEL]
     cards = [claim.devices[0][0]] if claim.devices else [facts.accelerators[key] for key in USUAL_DEVICES]
     read = f"{sides[0].name} against {sides[1].name}, {model.name}{'' if claim.models else ', since no model is named'}"
-    fitted, of_round = _of_one_round(claim, sides, model, fitted)
-    if of_round:
-        read += f", MLPerf {of_round}"
+    of_task = model.key == TASK and (MLPERF.search(claim.text) or Method.LORA in _methods(claim, sides))
+    by_times = _by_times(claim, sides) if of_task else None
+    if by_times:
+        read += f", MLPerf {by_times[1]}"
     elif sides[0].card:
         read += f", sequence length {next((int(each.value) for each in claim.values('sequence_length')), model.usual_length):,}"
     stated = ratios(claim, sides)
-    found = [_by_rates(facts, claim, sides, model, cards, ratio, fitted=fitted) for kind, ratio in stated.items() if kind != "memory"]
-    found += [_by_memory(claim, sides, model, cards[0], ratio) for kind, ratio in stated.items() if kind == "memory"]
+    found = []
+    for kind, ratio in stated.items():
+        if kind == "memory":
+            found.append(_by_memory(claim, sides, model, cards[0], ratio))
+        elif by_times and kind == "speed":
+            what = f"{sides[0].name} is {significant(by_times[0].value)} times as fast as {sides[1].name}; {_ends(by_times[0])}"
+            found.append((f"{what}, by the times of the entries of MLPerf {by_times[1]}", placed(ratio, by_times[0])))
+        else:
+            found.append(_by_rates(facts, claim, sides, model, cards, ratio, fitted=fitted))
     if not found:
         return read, "it compares something else than the speed or the cost of training", ""
     # What cannot be compared leaves the rest.
     return read, "; ".join(reason for reason, _ in found), max((place for _, place in found if place), key=PLACES.index, default="")
 
 
-def _of_one_round(claim: ClaimText, sides: Sides, model: ModelCard, fitted: Evidence) -> tuple[Evidence, str]:
-    """Return the evidence without entries of other rounds of MLPerf than the one that is named, or else the newest with both devices, and its name if it is named."""
-    rounds = dict[str, list[KnownRate]]()
-    for row in fitted.results:
-        if row.result_id.startswith("mlperf-") and row.architecture == architecture_of(model):
-            rounds.setdefault(row.result_id.split("-")[1], []).append(row)
-    cards, counts = {side.card.key for side in sides if side.card}, claim.counts or (NODE,)
-    both = sorted(name for name, rows in rounds.items() if cards and cards <= {row.accelerator for row in rows if row.devices in counts})
-    asked = next((name for name in both for found in [MLPERF.search(claim.text)] if found and found[1] == name), "")
-    others = [row for name, rows in rounds.items() if both and name != (asked or both[-1]) for row in rows]
-    return replace(fitted, results=tuple(row for row in fitted.results if row not in others)), asked
+def _by_times(claim: ClaimText, sides: Sides) -> tuple[Range, str] | None:
+    """Return the ratio of the times of entries of MLPerf on both, and the rounds: those that are named, else the newest with both, else all; None without entries."""
+    counts = (side.devices or (*claim.counts, NODE)[0] for side in sides)
+    entries = [list(_entries({side.card.key}, count)) for side, count in zip(sides, counts, strict=True) if side.card]
+    if len(entries) < PAIR or not all(entries):
+        return None
+    named = [found[1].lower() for found in MLPERF.finditer(claim.text) if found[1]]
+    rounds = named or sorted(set.intersection(*({name for name, _ in own} for own in entries)))[-1:]
+    first, second = ([minutes for name, minutes in own if name in rounds] or [minutes for _, minutes in own] for own in entries)
+    first, second = ([each for each in own if each < SLOW_ENTRY * statistics.median(own)] for own in (first, second))
+    ratio = Range(statistics.median(second) / statistics.median(first), min(second) / max(first), max(second) / min(first))
+    return ratio, " and ".join(dict.fromkeys(rounds)) or "of several rounds"
 
 
 def _by_rates(
@@ -130,7 +141,7 @@ def _by_rates(
         return "no rate of the same step is predicted on both: on one it does not fit, or nothing similar was measured", ""
     low, high, what, of_prices = 1.0, 1.0, "is {} times as fast", ""
     first, second = (side.card for side in sides)
-    if first and second and claim.says("of_cost"):
+    if first and second and claim.says("of_cost") and not of_pace(claim):
         stated_prices = _stated_prices(claim)[:: -1 if claim.devices[0][0] != first else 1]
         prices, others = stated_prices or [usd_per_hour(facts, card, count) for card in (first, second)]
         if not prices or not others or len(claim.counts) > 1:

@@ -1,5 +1,6 @@
 """The two sides that a claim compares, accelerators or ways of training, and how many times as fast, as cheap or as lean it says that one is."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -42,13 +43,24 @@ def sides_of(claim: ClaimText) -> Sides | None:
         return None
     base_first = claim.says("base_first")
     if len(claim.devices) == PAIR and len(claim.methods) < PAIR:
-        joined = words("against").search(claim.between) or base_first or claim.says("equal_speed")
+        joined = bool(words("against").search(claim.between) or base_first or claim.says("equal_speed"))
         counts = claim.counts if len(claim.counts) == PAIR else (None, None)
         first, second = (Side(cards[0].name, cards[0], count) for cards, count in zip(claim.devices, counts, strict=True))
-        backwards = base_first or words("reached").search(claim.between)
+        backwards, subject = base_first or bool(words("reached").search(claim.between)), _subject(claim)
+        if not joined and subject:
+            joined, backwards = True, subject == second.card
         return ((second, first) if backwards else (first, second)) if joined and _speeds(claim, changes_of(claim)) else None
     ways = _ways(claim, base_first=base_first) if len(claim.devices) < PAIR else None
     return ways if ways and ratios(claim, ways) else None
+
+
+def _subject(claim: ClaimText) -> AcceleratorCard | None:
+    """Return the device that alone is named before a change in its part of a sentence: `The H100 node is 2x faster`; None without, or if times compare them."""
+    changes = changes_of(claim) if not claim.stated("train_time_s") else []
+    end = changes[0].place if changes else 0
+    begin = end - len(re.split(r"[.;,] ", claim.text[:end])[-1])
+    named = {cards[0].key: cards[0] for place, _, cards in claim.places if begin <= place < end}
+    return next(iter(named.values())) if len(named) == 1 else None
 
 
 def of_subject(claim: ClaimText) -> ClaimText:
@@ -120,8 +132,8 @@ def ratios(claim: ClaimText, sides: Sides) -> dict[str, Interval]:
     every = changes_of(claim)
     if sides[0].card:
         compares = claim.says("of_cost", "of_speed", "equal_speed") or claim.stated("speedup")
-        kind = "cost" if claim.says("of_cost") else "speed"
-        return {kind: _speeds(claim, every)[0]} if compares and not claim.says("of_others") else {}
+        kind = "cost" if claim.says("of_cost") and not of_pace(claim) else "speed"
+        return {kind: _speeds(claim, every)[0]} if compares and (of_pace(claim) or not claim.says("of_others")) else {}
     changes = {kind: [each for each in every if _kind(claim, each) == kind] for kind in ("speed", "memory")}
     memory = [
         ONE / ratio if each.kind == "gained" or words("more").search(each.printed) else ratio
@@ -133,6 +145,12 @@ def ratios(claim: ClaimText, sides: Sides) -> dict[str, Interval]:
         memory += [Interval(1.0, 1.0, OPEN)] if claim.says("less_memory") else []
     speeds = _speeds(claim, changes["speed"]) if changes["speed"] or not every else []
     return {kind: stated[0] for kind, stated in (("speed", speeds), ("memory", memory)) if stated}
+
+
+def of_pace(claim: ClaimText) -> bool:
+    """Return True for changes of speed alone, whatever else a text says."""
+    changes = changes_of(claim)
+    return bool(changes) and all(words("of_pace").search(each.printed) for each in changes) and not claim.says("for_money")
 
 
 def changes_of(claim: ClaimText) -> list[Stated]:

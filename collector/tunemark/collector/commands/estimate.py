@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_args
 import typer
 
 from tunemark.collector.commands import options as ui
-from tunemark.collector.predict.estimate import Estimate, estimates, range_of, read_evidence, shown_plan, usual_level
+from tunemark.collector.predict.estimate import Estimate, estimates, range_of, read_evidence, shown_plan, usual_levels
 from tunemark.collector.store.database import columns_of
 from tunemark.schema import formats
 from tunemark.schema.errors import TunemarkError
@@ -117,14 +117,14 @@ def estimate(
         say(f"tunemark: warning: {warning}")
     size = ui.job_tokens(tokens, samples, length, 1 if epochs is None else epochs)
     evidence = read_evidence(project_root(), facts, say)
-    level = level if software or stack or not accelerator else usual_level([each for each, _ in named], evidence.results)
+    levels = {} if software or stack or not accelerator else usual_levels((each for each, _ in named), evidence.results, say)
     kept = {name: value for name, value in fields_of_step.items() if value is not None}
     if kept.get("autocast") in {Dtype.BF16, Dtype.FP16} and not {"parameters", "activations"} & kept.keys():
         # Products in 16 bits are the default, with weights in the format that the software has for it.
         kept.pop("autocast", None)
     asked = Asked(kept, chosen_stack)
     places = [(each, _count(devices, count, kept.get("tensor_parallel", 1))) for each, count in named]
-    step: dict[str, Any] = {"model": card, "method": method_used, "length": length, "level": level, "asked": asked}
+    step: dict[str, Any] = {"model": card, "method": method_used, "length": length, "level": level, "levels": levels, "asked": asked}
     found = list(estimates(facts, evidence, places, **step, tokens=size, usd_per_hour=usd_per_hour))
     shown = shown_plan(found)
     shown_on = [place for place in places if (place[0].key, place[1]) == (shown.accelerator, shown.rate.devices)]
@@ -240,7 +240,7 @@ def _print_memory(shown: Estimate, assumed: str, *, by_torch: bool) -> None:
     print_table(["memory", "what", "when", "how"], lines, title=f"Live tensors: {peaks}; {outside}.")
     if len(shown.memory.ledgers) > 1:
         needed = (f"{name} {gib(shown.memory.ledgers[name].needed)}" for name in by_need)
-        tell(f"Needed by software stack: {', '.join(needed)}.")
+        tell(f"Needed by software stack, each with its own recomputation: {', '.join(needed)}.")
 
 
 def _offer(each: Estimate) -> str:

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from tunemark.collector.commands import options as ui
-from tunemark.collector.predict.estimate import read_evidence, usual_level
+from tunemark.collector.predict.estimate import read_evidence, usual_levels
 from tunemark.collector.store.database import OLD_PRICE_DAYS, price_rows
 from tunemark.schema import formats, recommendation_words
 from tunemark.schema.errors import TunemarkError, bare, did_you_mean
@@ -37,6 +37,7 @@ from tunemark.schema.recommendation import (
     provider_name,
 )
 from tunemark.schema.recommendation import recommend as best_options
+from tunemark.schema.vocabulary import SoftwareLevel
 from tunemark.terminal import AsJson, print_json, print_table, say, tell
 
 Counted = tuple[AcceleratorCard, int | None]
@@ -134,12 +135,13 @@ def recommend(
     )
     offered = places_of(question, offers)
     named += [(each, count) for card, count in named for each in variants.get(card.key, ()) if _is_offered(each, count, offered)]
-    machines += [(each, None) for each in _not_offered(facts, named, offered, variants) if each not in [known for known, _ in machines]]
+    machines += [
+        (each, None) for each in _not_offered(facts, named, offered, variants, most_devices) if each not in [known for known, _ in machines]
+    ]
     question = replace(question, own=tuple(_own(card, count or 1, figures) for (card, count), figures in machines))
     cards = facts.accelerators | {card.key: card for (card, _), _ in machines}
     evidence = read_evidence(project_root(), facts, say)
-    if not (software or stack):
-        question = replace(question, software=usual_level([each for each, _ in (*named, *(own for own, _ in machines))], evidence.results))
+    levels = {} if software or stack else usual_levels([each for each, _ in (*named, *(own for own, _ in machines))], evidence.results, say)
     asked = {(card.key, count) for card, count in (*named, *((card, count or 1) for (card, count), _ in machines))}
     counted = {each.key for card, count in named if count for each in (card, *variants.get(card.key, ()))}
 
@@ -152,6 +154,7 @@ def recommend(
         for each in (LEVELS if chosen_stack else LEVELS[:1])
         for rate in rates_for(replace(question, software=each), *options, chosen_stack)
     )
+    rates = _at_usual_levels(rates, levels)
     answer = best_options(question, rates, offers)
     stacked = (
         ""
@@ -175,13 +178,19 @@ def recommend(
     mine = {offer.accelerator for offer in question.own}
     large, unknown = (tuple(each for each in missing if each.accelerator in mine) for missing in (answer.too_large, answer.no_data))
     asked_of = answer if named or not mine else replace(answer, too_large=large, no_data=unknown)
-    remarks = [words.not_fitting(question, asked_of), words.unknown(asked_of), not_used, *_rented_by(named, offered)]
+    remarks = [words.not_fitting(question, asked_of), words.unknown(asked_of), not_used, *_rented_by(named, answer)]
     if answer.best is None and not answer.may_exceed and card.key in facts.models:
         query = f"from results select result_id, method, accelerator, accelerator_count, tokens_per_s where model = '{card.key}'"
         remarks.append(f'Results of this model, if there are any: tunemark query "{query}"')
     if caution := cautions(card, length, question.tokens):
         typer.echo(f"{caution}\n")
     _print(card, question, answer, (stacked, *with_software), remarks, "$" if money == "USD" else f"{money} ")
+
+
+def _at_usual_levels(rates: Iterable[Rate], levels: Mapping[str, SoftwareLevel]) -> list[Rate]:
+    """Return rates in which the usual software of some accelerators takes the place of plain software."""
+    own = [each for each in rates if each.software != "plain" or each.accelerator not in levels]
+    return own + [replace(each, software="plain") for each in own if levels.get(each.accelerator) == each.software]
 
 
 def _allowed(facts: FactBase, keys: Sequence[str], most_memory_gib: str) -> tuple[str, ...]:
@@ -217,9 +226,13 @@ def _is_offered(card: AcceleratorCard, count: int | None, offered: Collection[tu
 
 
 def _not_offered(
-    facts: FactBase, named: Iterable[Counted], offered: Collection[tuple[str, int]], variants: Mapping[str, Iterable[AcceleratorCard]]
+    facts: FactBase,
+    named: Iterable[Counted],
+    offered: Collection[tuple[str, int]],
+    variants: Mapping[str, Iterable[AcceleratorCard]],
+    most: int | None,
 ) -> Iterator[Counted]:
-    """Yield the named accelerators that no provider rents, or not in the number that is named, and say that they are taken as the reader's own."""
+    """Yield the named accelerators that no provider rents so, in the numbers that other kinds of offers have, and say that they are taken as the reader's own."""
     for card, count in named:
         numbers = sorted(devices for key, devices in offered if key == card.key)
         if any(_is_offered(each, count, offered) for each in (card, *variants.get(card.key, ()))):
@@ -233,16 +246,18 @@ def _not_offered(
             kinds = "" if numbers or not others else f" (--kind {' or '.join(others)} has some)"
             why = f"no offer that the question allows has {f'{count} x ' if count else ''}{card.name}{have}{kinds}"
         say(f"tunemark: {ui.ACCELERATOR}: {why}; its time is given as if it were yours")
-        counts = [count] if count or not rows else sorted({math.ceil(row.accelerator_count) for row in rows})
-        yield from ((card, each) for each in counts)
+        rented = sorted({math.ceil(row.accelerator_count) for row in rows if most is None or row.accelerator_count <= most})
+        yield from ((card, each) for each in ([count] if count or not rented else rented))
 
 
-def _rented_by(named: Iterable[Counted], offered: Collection[tuple[str, int]]) -> Iterator[str]:
-    """Yield the least number of devices of each named accelerator that no offer has alone."""
+def _rented_by(named: Iterable[Counted], answer: Answer) -> Iterator[str]:
+    """Yield the least number of devices in the options of each named accelerator that has none of one."""
     for card, count in named:
-        least = min((devices for key, devices in offered if key == card.key), default=1)
+        least = min(
+            (option.rate.devices for option in (*answer.ranked, *answer.may_exceed) if option.offer.accelerator == card.key), default=1
+        )
         if count is None and least > 1:
-            yield f"No offer has fewer than {least} {card.name}: its time and cost are those of {least}. For the speed of one: tunemark estimate -a {card.key}"
+            yield f"No option has fewer than {least} {card.name}; `tunemark estimate` gives the speed of one."
 
 
 SIGNS = {"$": "USD", "US$": "USD", "DOLLARS": "USD", "DOLLAR": "USD", "€": "EUR", "EURO": "EUR", "EUROS": "EUR", "£": "GBP"}
@@ -341,9 +356,7 @@ def _print(card: ModelCard, question: Question, answer: Answer, others: Iterable
     typer.echo(f"{words.asked_in_words(card, question.method, question.tokens, question.sequence_length)}\n")
     grounds = words.grounds(answer.best) if answer.best is not None else []
     own, best_by = words.own_hardware(question, answer), words.alternatives(question, answer)
-    # What other software needs is next to the answer.
-    stacked, *other_levels = others
-    for line in filter(None, (*own, words.headline(question, answer), stacked, *grounds, *best_by, *other_levels)):
+    for line in filter(None, (*own, words.headline(question, answer), *grounds, *others, *best_by)):
         tell(line.replace("$", sign))
     for title, options in (
         ("Options, best first", answer.ranked),

@@ -79,11 +79,15 @@ def read_evidence(root: Path, facts: FactBase, say: Callable[[str], None] = lamb
 NO_PRICE = "no on-demand list price; give --usd-per-hour"
 
 
-def usual_level(cards: Sequence[AcceleratorCard], results: Sequence[KnownRate]) -> SoftwareLevel:
-    """Return the level of the software that people run on all of some devices without choosing it: plain, or on those that compile whole graphs, such as TPUs, the first that has results."""
-    levels = [{row.level for row in results if row.generation == generation_of(card)} for card in cards if card.vendor not in ISSUING]
-    shared = set.intersection(*levels) if levels and len(levels) == len(cards) else set()
-    return next((each for each in LEVELS if each in shared), "plain")
+def usual_levels(cards: Iterable[AcceleratorCard], results: Sequence[KnownRate], say: Callable[[str], None]) -> dict[str, SoftwareLevel]:
+    """Return the level of the software on those of some devices that compile whole graphs and have no result of plain software, such as TPUs, and say so."""
+    found = dict[str, SoftwareLevel]()
+    for card in (each for each in cards if each.vendor not in ISSUING):
+        known = {row.level for row in results if row.generation == generation_of(card)}
+        if known and "plain" not in known and card.key not in found:
+            found[card.key] = next(each for each in LEVELS if each in known)
+            say(f"tunemark: {card.name}: no result is of plain software, so its figures are of {found[card.key]} software")
+    return found
 
 
 def unseen(results: Sequence[KnownRate], card: AcceleratorCard, model: ModelCard, level: SoftwareLevel) -> tuple[str, ...]:
@@ -155,6 +159,7 @@ def estimates(
     method: Method,
     length: int,
     level: SoftwareLevel = "plain",
+    levels: Mapping[str, SoftwareLevel] | None = None,
     asked: Asked,
     tokens: int | None = None,
     usd_per_hour: float | None = None,
@@ -162,6 +167,7 @@ def estimates(
     """Yield the estimate for each accelerator and number of devices, smallest memory first: that of the fastest plan that fits, else of the leanest.
 
     The plan keeps what is asked; a card without a memory size, such as a CPU's, is refused. `usd_per_hour` is the price of all devices, by default the price book's.
+    `levels` are those of the accelerators with a level of their own.
     """
     if usd_per_hour is not None and not 0 < usd_per_hour < math.inf:
         raise TunemarkError("--usd-per-hour", usd_per_hour, "must be above 0, and not infinite")
@@ -172,11 +178,12 @@ def estimates(
     for found in option_rates(model, length, places, evidence, LEVELS, asked):
         rates[found.software][found.method, found.accelerator, found.devices] = found
     for card, devices in places:
-        plan, verdict = best_plan(evidence.effects, card, step_on(card, model, method, length, devices, asked), level, asked)
+        own = (levels or {}).get(card.key, level)
+        plan, verdict = best_plan(evidence.effects, card, step_on(card, model, method, length, devices, asked), own, asked)
         memory, size, rate = (
-            memory_on(plan.shape, asked.stack, plan.fixed, level, card.vendor),
+            memory_on(plan.shape, asked.stack, plan.fixed, own, card.vendor),
             card.usable_bytes,
-            rates[level][method.value, card.key, devices],
+            rates[own][method.value, card.key, devices],
         )
         faster = (rates[other][method.value, card.key, devices] for other in ("tuned", "vendor"))
         speed = range_of(rate)
@@ -191,11 +198,11 @@ def estimates(
             size,
             rate.memory or verdict,
             () if asked.stack or verdict in FITS else plan.other_stacks(card),
-            () if verdict in FITS else fitting_methods(rates[level], rate),
+            () if verdict in FITS else fitting_methods(rates[own], rate),
             rate,
             speed,
             tuple(each for each in faster if each.tokens_per_s),
-            unseen(evidence.results, card, model, level),
+            unseen(evidence.results, card, model, own),
             seconds,
             usd,
             price,

@@ -9,7 +9,7 @@ from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.physics.families import FAMILIES, with_tuples
 from tunemark.schema.physics.memory_states import SHARDED
 from tunemark.schema.physics.training_shape import TrainingShape
-from tunemark.schema.vocabulary import Checkpointing, Dtype, Method, SoftwareLevel
+from tunemark.schema.vocabulary import VENDORS_STACK, Checkpointing, Dtype, Method, SoftwareLevel
 
 Fields = dict[str, Any]
 FORMATS = ("parameters", "activations", "autocast")
@@ -64,7 +64,7 @@ class Stack:
             if all(word in words for word in key.split(" "))
             for name, value in fields.items()
         }
-        if shape.checkpointing is Checkpointing.NONE and self.checkpoints != "none":
+        if shape.checkpointing is Checkpointing.NONE and self.checkpoints != "none" and not shape.activation_offload:
             found["checkpointing"] = Checkpointing.FULL if self.checkpoints == "full" else Checkpointing.SELECTIVE
         return found
 
@@ -89,7 +89,7 @@ def _fields(row: dict[str, Any]) -> dict[str, Fields]:
 
 
 STACKS = {stack: Stack(stack, **with_tuples(row | {"fields": _fields(row)})) for stack, row in TABLE.items()}
-USUAL_STACK: dict[SoftwareLevel, str] = {"plain": "hf", "tuned": "hf", "vendor": "megatron"}
+USUAL_STACK: dict[SoftwareLevel, str] = {"plain": "hf", "tuned": "hf", "vendor": VENDORS_STACK}
 """The stack that most people run, by level of software."""
 
 
