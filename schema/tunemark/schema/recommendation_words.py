@@ -232,7 +232,8 @@ def with_stack(
         # Fewer of the same devices need not be cheaper by more than the error of a tie.
         alike = recommendation.ALIKE if best is None or others[0].offer.accelerator != best.offer.accelerator else 1.0
         if best is None or compared(others[0]) * alike < compared(best):
-            return f"With {name}: {offered(question, others[0])}, {time_and_cost(others[0])}, with {states(others[0].rate)}."
+            surely = "Surely cheaper: with" if best is not None and others[0].usd_high < best.usd_low else "With"
+            return f"{surely} {name}: {offered(question, others[0])}, {time_and_cost(others[0])}, with {states(others[0].rate)}."
     wanted = question.objective != "fastest" and (question.method == recommendation.ANY or (best is not None and best.instances > 1))
     fitting = [(each.rate.method, each.offer.accelerator, each.devices) for each in answer.ranked]
     fitting += [(each.method, each.accelerator, each.devices) for each in answer.no_data if each.room]
