@@ -19,7 +19,8 @@ from tunemark.schema.plan_search import has_bf16
 from tunemark.schema.records.published import Conditions, PublishedResult
 from tunemark.schema.vocabulary import Dtype, PublishedStatus
 
-ROOT, STATED = Path(__file__).parents[1], ("loss", "optimizer", "checkpointing")
+ROOT = Path(__file__).parents[1]
+STATED = {"loss": "loss", "optimizer": "optimizer", "gradient_checkpointing": "checkpointing"}
 
 
 def kept_aside(source: str, conditions: Conditions) -> bool:
@@ -47,7 +48,7 @@ def errors(root: Path) -> Iterator[tuple[set[str], float, bool]]:
             part = "aside" if kept_aside(record.source, conditions) else "seen"
             for stack, lines in ((None, {record.source, "all", part}), (reading.stack, {"named", f"named, {part}"})) if claim else ():
                 chosen = shape.parameters is Dtype.FP16 and (device is None or has_bf16(device))
-                fixed = tuple(field for field in STATED if any(key.endswith(field) for key in conditions.settings))
+                fixed = tuple(field for setting, field in STATED.items() if setting in conditions.settings)
                 memory = memory_on(shape, stack, (*fixed, *(["parameters"] if chosen or "parameters" in conditions.settings else [])))
                 sizes = {each: expected_bytes(ledger, quantity, total) for each, ledger in memory.ledgers.items()}
                 allocated = quantity == "allocated"

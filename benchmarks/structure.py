@@ -49,7 +49,6 @@ BUDGETS = (
     Budget("site", "site", PYTHON, 4_127, 4_600),
     Budget("site, scripts and styles", "site", (".js", ".css"), 2_600, 2_600),
     Budget("site, templates", "site", (".j2",), 4_000, 4_000),
-    # Pages of results, tables of documents and the data of page scripts are queries now; they were 1,450 lines of Python.
     Budget("collector and site, SQL", "collector site", (".sql",), 2_492, 2_600),
     Budget("tests", "tests", PYTHON, 16_000, 16_000),
     Budget("benchmarks", "benchmarks", PYTHON, 4_000, 4_000),

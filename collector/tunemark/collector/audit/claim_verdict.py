@@ -20,7 +20,7 @@ from tunemark.collector.audit.evidence import AuditedResult, Evidence
 from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.load import audited_record, load_evidence
 from tunemark.collector.audit.printed_figures import WORDS, narrow_format
-from tunemark.collector.audit.rule import AMBIGUOUS, IMPOSSIBLE, SUSPICIOUS, WORST_FIRST, Finding, audit
+from tunemark.collector.audit.rule import AMBIGUOUS, IMPOSSIBLE, SUSPICIOUS, WORST_FIRST, Finding, all_rules, audit
 from tunemark.collector.audit.token_rates import plain_rate
 from tunemark.collector.predict.estimate import range_of, read_evidence
 from tunemark.schema.facts.cards import APPLE, AcceleratorCard, ModelCard
@@ -235,11 +235,13 @@ def _findings(
     facts: FactBase, claim: ClaimText, record: PublishedResult, run: AuditedResult, expected: Mapping[str, tuple[float, Range]]
 ) -> tuple[Finding, ...]:
     """Return the findings on a reading. Those on memory hold for rows of one token too, if no length is stated."""
-    least = replace(run, conditions=run.conditions.model_copy(update={"sequence_length": 1}))
-    found = audit(Evidence((run,), (), facts, (record,), expected))
-    if not claim.values("sequence_length"):
-        short = audit(Evidence((least,), (), facts, (record,)))
-        found = (*(each for each in found if each.rule not in BY_SHAPE), *(each for each in short if each.rule in BY_SHAPE))
+    stated = Evidence((run,), (), facts, (record,), expected)
+    if claim.values("sequence_length"):
+        found = audit(stated)
+    else:
+        least = replace(run, conditions=run.conditions.model_copy(update={"sequence_length": 1}))
+        by_shape, others = ([each for each in all_rules() if (each.id in BY_SHAPE) is needed] for needed in (True, False))
+        found = (*audit(stated, others), *audit(replace(stated, results=(least,)), by_shape))
     return tuple(_of_one_run(claim, each) for each in found)
 
 
@@ -463,9 +465,9 @@ def _fitting(
     if memory:
         also = f", and with {others[0]} it fits" if others and fit not in FITS else ""
         return Judged(f"by the memory model, a step of usual settings needs {needed}{also}", PLAUSIBLE)
-    if fit == "no" and not others and claim.says("tuned"):
-        return None
     if fit == "no" and not others:
+        if claim.says("tuned"):
+            return None
         # Shards of several devices may wait in host memory, which is slow but usual.
         lacking = f"each device lacks {gib(plan.needed_bytes - card.usable_bytes)}"
         return Judged(f"{MISFIT}{lacking} by the memory model", SUSPICIOUS if run.devices == 1 else AMBIGUOUS)
