@@ -9,7 +9,7 @@ plan, more devices or less memory can be faster for a reason: what did not fit n
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
-from itertools import permutations
+from itertools import chain, permutations
 from operator import ge
 from pathlib import Path
 
@@ -71,7 +71,8 @@ def name_of(field: str, one: Rate, other: Rate) -> str:
     if field == "accelerator":
         return f"dominated accelerator, {' and '.join(sorted((one.evidence, other.evidence)))}"
     plans = [(rate.sharding, rate.checkpointing, (rate.micro_batch or 1) * rate.sequence_length) for rate in (one, other)]
-    name = {"method": f"{other.method} against lora", "devices": "efficiency above 1.02", "software": "plain against tuned"}
+    gathered = "" if one.sharding in {"single", "ddp"} else ", weights gathered"
+    name = {"method": f"{other.method} against lora{gathered}", "devices": "efficiency above 1.02", "software": "plain against tuned"}
     return f"{name.get(field, 'longer rows')}, {'one plan' if plans[0] == plans[1] else 'another plan'}"
 
 
@@ -107,9 +108,7 @@ def measured(root: Path, models: Collection[str] = ()) -> dict[str, Counter[bool
         lengths = [length for length in LENGTHS if length <= model.context_length]
         rates = [rate for length in lengths for rate in option_rates(model, length, places, evidence, LEVELS)]
         found[model] = {tuple(getattr(rate, field) for field in FIELDS): rate for rate in rates if rate.tokens_per_s is not None}
-        for name, violated in pairs_of(found[model], above):
-            counts[name][violated] += 1
-    for name, violated in larger_models(found):
+    for name, violated in chain(larger_models(found), *(pairs_of(rates, above) for rates in found.values())):
         counts[name][violated] += 1
     return counts
 

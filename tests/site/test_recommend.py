@@ -58,7 +58,7 @@ def made_up_evidence(draw: random.Random) -> Evidence:
     """Return a fitted model with correlated parameters, and results on every second accelerator."""
     names = [
         *(f"factor: {term}" for term in FACTORS),
-        *("level: plain", "level, method: tuned, lora", "slope: devices doubled", f"accelerator: {GPUS[0]}"),
+        *("level: plain", "slope: devices doubled", f"accelerator: {GPUS[0]}"),
     ]
     loads = [[draw.gauss(0, 0.1) for _ in names] for _ in names]
     covariance = tuple(tuple(sum(a * b for a, b in zip(one, other, strict=True)) for other in loads) for one in loads)

@@ -279,10 +279,10 @@ def option_rates(
         if level == "vendor":
             # Its plans for several devices say nothing about one, but a document may be of any.
             known = any(row.devices == 1 or devices > 1 or asked.any_software for row in found)
-        missing = no_training(card, devices) or (plans.on(card, devices, method, level)[1] if asked.stack else None)
         unknown = _unknown_software(level, devices, most[level], known=known)
         # The memory of a stack that is asked for is known without its speed.
-        missing = missing or ("" if asked.stack else unknown) or too_long or unsupported(model, card, method)
+        missing = no_training(card, devices) or unsupported(model, card, method)
+        missing = missing or (plans.on(card, devices, method, level)[1] if asked.stack else unknown) or too_long
         if missing is None:
             candidates, missing = plans.on(card, devices, method, level)
         if missing is None:

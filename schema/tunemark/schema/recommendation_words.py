@@ -220,10 +220,13 @@ def with_stack(
     answered = recommendation.recommend(replace(question, software=rates[0].software), rates, cheaper)
     name = f"{stack} ({AS_LOADED if stack == PURE_BF16 else f'{rates[0].software} software'})"
     options = [*answered.unpriced, *answered.ranked, *answered.may_exceed, *answered.exceeding]
-    mine = [each for each in options if own and each.offer in question.own and each.offer.accelerator == own[0].accelerator]
-    if mine:
-        time = f"{estimated_duration(mine[0].seconds)} ({times(mine[0])}){f' and {estimated_usd(mine[0].usd)}' if mine[0].usd else ''}, with {states(mine[0].rate)}"
-        return f"With {name} your {hardware(mine[0])} needs about {time}."
+    mine = [each for each in options if own and each.offer in question.own]
+    if any(each.offer.accelerator == own[0].accelerator for each in mine):
+        needed = [
+            f"your {hardware(each)}{with_method(question, each.rate.method)} needs about {estimated_duration(each.seconds)} ({times(each)}){f' and {estimated_usd(each.usd)}' if each.usd else ''}, with {states(each.rate)}"
+            for each in mine
+        ]
+        return f"With {name} {'; '.join(needed)}."
     lacking = [(each.method, each.accelerator, each.devices) for each in answer.too_large if stack in each.stacks]
     lacking += [(each.rate.method, each.offer.accelerator, each.devices) for each in answer.may_exceed if stack in each.rate.other_stacks]
     others = [each for each in answered.ranked if best is None or (each.rate.method, each.offer.accelerator, each.devices) in lacking]
@@ -232,8 +235,9 @@ def with_stack(
         # Fewer of the same devices need not be cheaper by more than the error of a tie.
         alike = recommendation.ALIKE if best is None or others[0].offer.accelerator != best.offer.accelerator else 1.0
         if best is None or compared(others[0]) * alike < compared(best):
-            surely = "Surely cheaper: with" if best is not None and others[0].usd_high < best.usd_low else "With"
-            return f"{surely} {name}: {offered(question, others[0])}, {time_and_cost(others[0])}, with {states(others[0].rate)}."
+            surely = "Surely cheaper: with" if best and others[0].rate.seen and others[0].usd_high < best.usd_low else "With"
+            caution = f" {others[0].offer.caution}" if others[0].offer.caution else ""
+            return f"{surely} {name}: {offered(question, others[0])}, {time_and_cost(others[0])}, with {states(others[0].rate)}.{caution}"
     wanted = question.objective != "fastest" and (question.method == recommendation.ANY or (best is not None and best.instances > 1))
     fitting = [(each.rate.method, each.offer.accelerator, each.devices) for each in answer.ranked]
     fitting += [(each.method, each.accelerator, each.devices) for each in answer.no_data if each.room]
@@ -323,9 +327,8 @@ def _nothing(question: recommendation.Question, answer: recommendation.Answer) -
         divided = f" {DIVIDED}" if question.sequence_length >= LONG_ROWS else ""
         return f"Training{usual} does not fit in the memory of any accelerator that the question allows.{divided} {_what_fits(answer)}"
     trusted = "" if question.trust == "predicted" else " at this level of trust; allow predictions to see more"
-    if answer.too_large:
-        return f"Training does not fit in the memory of some of these accelerators, and there is no similar result for the others{trusted}.{_instead(answer)}"
-    return f"No answer: there is no similar result for any accelerator that the question allows{trusted}.{_instead(answer)}"
+    which = "with enough memory" if answer.too_large else "that the question allows"
+    return f"No answer: there is no similar result for any accelerator {which}{trusted}.{_instead(answer)}"
 
 
 def _what_fits(answer: recommendation.Answer) -> str:

@@ -5,7 +5,7 @@
 On a GPU, a step takes no less time than its host needs to issue the operations (`host_seconds`).
 
 A *factor* is how many times longer than at the limit a class of work takes; it depends on how far the software is tuned, and on the
-training loop itself. An *effect* is how much slower a software, a generation, an accelerator, a method or a model is. All have a normal
+training loop itself. An *effect* is how much slower a software, a generation, an accelerator or a model is. All have a normal
 prior in log space (`FACTORS`, `EFFECTS`, `SLOPES`, `SPREADS`). A parameter without rows keeps its prior: an unseen chip gets
 the mean of its generation, an unseen training loop the mean of its level, each with the uncertainty of an unseen one.
 
@@ -125,7 +125,7 @@ ATTAINABLE = 0.85
 """Share of the dense peak that matrix products reach, as `attainable-utilisation` of the practices; a faster rate is no evidence."""
 EFFECTS: dict[str, float] = TABLE["effects"]
 """Effect -> standard deviation among its levels, in log space; their mean is zero."""
-OWN_EFFECTS = ("generation", "stack, generation", "chip", "accelerator", "stack, accelerator", "slope")
+OWN_EFFECTS = ("generation", "chip", "accelerator", "stack, chip", "slope")
 """Effects that rates of one model and method with the same software do not share."""
 SLOPES = {slope: Prior(**row) for slope, row in TABLE["slopes"].items()}
 SPREADS: dict[str, float] = TABLE["spreads"]
@@ -162,17 +162,14 @@ def factors_of(config: Combination, term: Term) -> tuple[str, ...]:
 
 def effects_of(config: Combination) -> dict[str, float]:
     """Return the effects on a combination with their weights."""
-    method, accelerator, software = config.shape.method.value, product_of(config.accelerator), config.software
+    accelerator, software = product_of(config.accelerator), config.software
     effects = {
         f"level: {config.level}": 1.0,
-        f"level, method: {config.level}, {method}": 1.0,
         f"stack: {software}": 1.0,
-        f"stack, method: {software}, {method}": 1.0,
         f"generation: {config.generation}": 1.0,
-        f"stack, generation: {software}, {config.generation}": 1.0,
         f"chip: {config.chip}": 1.0,
         f"accelerator: {accelerator}": 1.0,
-        f"stack, accelerator: {software}, {accelerator}": 1.0,
+        f"stack, chip: {software}, {config.chip}": 1.0,
         f"model: {config.architecture}": 1.0,
         "slope: devices doubled": math.log2(config.devices),
         "slope: devices per row doubled": math.log2(config.devices_per_row),

@@ -129,17 +129,13 @@ def findings_on(paths: list[Path]) -> list["Finding"]:
     return [each for each in audit_all(project_root(), evidence) if not set(ids).isdisjoint(each.records)]
 
 
-def remark(finding: "Finding") -> str:
-    """Return a finding in one sentence."""
-    return f"{finding.verdict.value}, {finding.rule}: {finding.calculation}"
-
-
 def remarks_on(paths: list[Path]) -> list[tuple[Path, str]]:
     """Return the findings on each record in files, in a sentence."""
     from tunemark.collector.gate.read import submission_id
 
     findings = findings_on(paths) if paths else []
-    return [(path, remark(each)) for each in findings for path in paths if submission_id(path) in each.records]
+    said = [(each, f"{each.verdict.value}, {each.rule}: {each.calculation}") for each in findings]
+    return [(path, remark) for each, remark in said for path in paths if submission_id(path) in each.records]
 
 
 def states_something(claim: "ClaimText") -> bool:

@@ -112,9 +112,7 @@ def estimate(
     # A step on a CPU uses the host's memory, which its card does not know.
     every_card = [(card, None) for card in facts.accelerators.values() if card.unit != "cpu" and card.memory_gib and runs_on(card.vendor)]
     named = ui.named_accelerators(facts, ui.listed(accelerator)) if accelerator else every_card
-    remarks = (f"{each.name}: {each.remarks}" for each, _ in named if accelerator and each.remarks)
-    for warning in (warnings := list(filter(None, (cautions(card, length), slow, *remarks)))):
-        say(f"tunemark: warning: {warning}")
+    remarks = [f"{each.name}: {each.remarks}" for each, _ in named if accelerator and each.remarks]
     size = ui.job_tokens(tokens, samples, length, 1 if epochs is None else epochs)
     evidence = read_evidence(project_root(), facts, say)
     levels = {} if software or stack or not accelerator else usual_levels((each for each, _ in named), evidence.results, say)
@@ -126,6 +124,8 @@ def estimate(
     places = [(each, _count(devices, count, kept.get("tensor_parallel", 1))) for each, count in named]
     step: dict[str, Any] = {"model": card, "method": method_used, "length": length, "level": level, "levels": levels, "asked": asked}
     found = list(estimates(facts, evidence, places, **step, tokens=size, usd_per_hour=usd_per_hour))
+    for warning in (warnings := list(filter(None, (cautions(card, length), slow, *remarks)))):
+        say(f"tunemark: warning: {warning}")
     shown = shown_plan(found)
     shown_on = [place for place in places if (place[0].key, place[1]) == (shown.accelerator, shown.rate.devices)]
     plan = {field: getattr(shown.memory.shape, field) for field in ("micro_batch", "checkpointing", "sharding")}

@@ -53,8 +53,9 @@ def prices(
         count = facts.counted(name)[0] or 1 if name else 1
         rows = [row | {"owned_break_even_hours_per_year": own.break_even_hours_per_year(row[EACH] * count)} for row in rows]
         rows = [row | {"owned_usd_per_hour": own.usd_per_hour()} for row in rows or [{"accelerator": name}]]
-        compared = "one accelerator of each offer: name their number for a machine with several, as in '8 x H100'"
-        say(f"{own.sentence()}; compared with {compared if count == 1 else f'{count} accelerators of each offer'}")
+        compared = "one accelerator of each offer (name their number for a machine with several, as in '8 x H100')"
+        hours = "an hour of yours with an hour of these, which may do more or less work: `tunemark recommend --own` compares jobs"
+        say(f"{own.sentence()}; compared with {compared if count == 1 else f'{count} accelerators of each offer'}, {hours}")
     if as_json:
         print_json(rows)
         return

@@ -156,12 +156,8 @@ def recommend(
     )
     rates = _at_usual_levels(rates, levels)
     answer = best_options(question, rates, offers)
-    stacked = (
-        ""
-        if stack
-        else recommendation_words.with_stack(question, answer, offers, lambda name: of_machines(rates_on_stack(question, *options, name)))
-    )
     words = recommendation_words
+    stacked = words.with_stack(question, answer, offers, lambda name: of_machines(rates_on_stack(question, *options, name)))
     with_software = words.with_software(question, answer, rates, offers)
     not_used = words.not_used(question, no_evidence(evidence, card))
     if as_json:

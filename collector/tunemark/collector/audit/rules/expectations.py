@@ -300,8 +300,9 @@ def ordered_figures(evidence: Evidence) -> Iterator[Finding]:
     of one document that differ in nothing else must keep this order, within what published results show.
     """
     rows = [(each, value) for each in (Ordered(**row) for row in ROWS["ordered"]) for value in each.values]
+    found = {kind: list(pairs_of(evidence)) for kind, pairs_of in PAIRS.items()}
     for each, value in rows:
-        for first, second in PAIRS[each.pairs](evidence):
+        for first, second in found[each.pairs]:
             mine, theirs = value_of(value, evidence, first), value_of(value, evidence, second)
             if mine is None or theirs is None or (ratio := mine[0] / theirs[0]).low < _at_most(each.limit, evidence, first, second):
                 continue
