@@ -133,8 +133,7 @@ def remarks_on(paths: list[Path]) -> list[tuple[Path, str]]:
     """Return the findings on each record in files, in a sentence."""
     from tunemark.collector.gate.read import submission_id
 
-    findings = findings_on(paths) if paths else []
-    said = [(each, f"{each.verdict.value}, {each.rule}: {each.calculation}") for each in findings]
+    said = [(each, f"{each.verdict.value}, {each.rule}: {each.calculation}") for each in (findings_on(paths) if paths else [])]
     return [(path, remark) for each, remark in said for path in paths if submission_id(path) in each.records]
 
 

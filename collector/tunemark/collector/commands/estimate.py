@@ -24,7 +24,7 @@ from tunemark.schema.physics.stacks import STACKS
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.plan_search import Asked, division_of
 from tunemark.schema.recommendation import PROVEN, Rate, provider_name
-from tunemark.schema.recommendation_words import asked_in_words, measured_rates, methods_fit
+from tunemark.schema.recommendation_words import SHOWN, asked_in_words, measured_rates, methods_fit
 from tunemark.schema.records.plan import Compile
 from tunemark.schema.throughput import LEVEL, Range
 from tunemark.schema.vocabulary import FITS, Checkpointing, Dtype, Method
@@ -147,7 +147,7 @@ def estimate(
         print_json(answer)
         return
     typer.echo(f"{asked_in_words(card, method_used, size, length)}\n")
-    _print_answer(found, level)
+    _print_answer(found, level, named=bool(accelerator))
     if other := next((each.with_stacks[0] for each in found if each.with_stacks and each.faster), None):
         tell(f"`--stack {other}` shows the memory, the speed and with --tokens the time and cost with {other}.")
     speeds = ["{} {} ({})".format(name, *_with_interval(speed, formats.significant)) for name, speed in loops.items()]
@@ -256,17 +256,20 @@ VENDORS = " (--software vendor)"
 JOB = ("time", "90% interval", "usd", "90% interval", "at")
 
 
-def _print_answer(found: Sequence[Estimate], level: str) -> None:
-    """Print speed, time, cost, fit and evidence on each accelerator, the fastest first. A plan that does not fit has no speed."""
-    sized, rows = any(each.seconds for each in found), []
+def _print_answer(every: Sequence[Estimate], level: str, *, named: bool) -> None:
+    """Print speed, time, cost, fit and evidence on each accelerator, the fastest first. A plan that does not fit has no speed.
+
+    It has a row if its accelerator is named, or if it fits with other software; if nothing fits, the largest accelerators have one.
+    """
+    sized, rows = any(each.seconds for each in every), []
+    largest = sorted(every, key=lambda each: -each.memory_bytes)[:SHOWN]
+    listed = [each for each in every if named or each.fit != "no" or each.with_stacks] or largest
     found = [
-        replace(each, tokens_per_s=None, seconds=None, usd=None, price=None, no_price=None) if each.fit == "no" else each for each in found
+        replace(each, tokens_per_s=None, seconds=None, usd=None, price=None, no_price=None) if each.fit == "no" else each for each in listed
     ]
     for each in sorted(found, key=lambda each: -each.tokens_per_s.value if each.tokens_per_s else 0.0):
         job = (*_with_interval(each.seconds, formats.estimated_duration), *_with_interval(each.usd, formats.estimated_usd))
-        faster = [
-            f"{formats.significant(rate.tokens_per_s or 0.0)}{VENDORS if rate.software == 'vendor' else ''}" for rate in each.faster[:1]
-        ]
+        rates = [f"{formats.significant(rate.tokens_per_s or 0.0)}{'' if rate.software != 'vendor' else VENDORS}" for rate in each.faster]
         # Where the middle leaves it open whether a plan fits, its interval is shown.
         ledger = each.memory.ledger
         needed = f"{gib(ledger.needed_low)} to {gib(ledger.needed_high)}" if each.fit == "unsure" else gib(ledger.needed)
@@ -277,7 +280,7 @@ def _print_answer(found: Sequence[Estimate], level: str) -> None:
             ),
             f"{needed} of {gib(each.memory_bytes)}",
             *_with_interval(each.tokens_per_s, formats.significant),
-            *(faster or ("",)),
+            *(rates[:1] or ("",)),
             *((*job, each.no_price or _offer(each)) if sized else ()),
             each.plan,
             _evidence(each),
@@ -285,8 +288,9 @@ def _print_answer(found: Sequence[Estimate], level: str) -> None:
         rows.append(row)
     columns = ["accelerator", "fits", "needs", "tokens/s", "90% interval", "tuned", *(JOB if sized else ()), "plan", "evidence"]
     title = f"Predicted for {level} software, with an interval of {LEVEL:.0%}: training alone, without start, evaluation and saving."
-    known = any(each.tokens_per_s for each in found)
-    print_table(columns, rows, title=title if known else f"No speed is predicted for {level} software.")
+    print_table(columns, rows, title=title if any(each.tokens_per_s for each in found) else f"No speed is predicted for {level} software.")
+    if len(found) < len(every):
+        typer.echo(f"It does not fit on {formats.counted(len(every) - len(found), 'further accelerator')}: -a shows one.")
 
 
 def _with_stacks(stacks: Sequence[str]) -> str:

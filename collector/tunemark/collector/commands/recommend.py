@@ -13,7 +13,8 @@ import typer
 from tunemark.collector.commands import options as ui
 from tunemark.collector.predict.estimate import read_evidence, usual_levels
 from tunemark.collector.store.database import OLD_PRICE_DAYS, price_rows
-from tunemark.schema import formats, recommendation_words
+from tunemark.schema import formats
+from tunemark.schema import recommendation_words as words
 from tunemark.schema.errors import TunemarkError, bare, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, current_prices
 from tunemark.schema.facts.fact_base import FactBase
@@ -156,7 +157,6 @@ def recommend(
     )
     rates = _at_usual_levels(rates, levels)
     answer = best_options(question, rates, offers)
-    words = recommendation_words
     stacked = words.with_stack(question, answer, offers, lambda name: of_machines(rates_on_stack(question, *options, name)))
     with_software = words.with_software(question, answer, rates, offers)
     not_used = words.not_used(question, no_evidence(evidence, card))
@@ -319,7 +319,7 @@ def read_offers(facts: FactBase) -> list[Offer]:
     prices = price_rows(current_prices(facts.prices, today), facts.price_basis)
     for row in prices:
         age = (today - row["effective_on"]).days
-        marks = (f"{age} days old" if age > OLD_PRICE_DAYS else "", recommendation_words.UNDATED if row["dated_by"] == "catalog" else "")
+        marks = (f"{age} days old" if age > OLD_PRICE_DAYS else "", words.UNDATED if row["dated_by"] == "catalog" else "")
         row["dated"] = ", ".join(filter(None, (str(row["effective_on"]), *marks)))
     return offers_of(prices, facts.accelerators)
 
@@ -348,7 +348,6 @@ def _stem(name: str) -> str:
 
 def _print(card: ModelCard, question: Question, answer: Answer, others: Iterable[str], remarks: Iterable[str], sign: str) -> None:
     """Print an answer for people. `others` are answers with other software, and `remarks` sentences below the tables; empty ones are left out. `sign` stands before costs."""
-    words = recommendation_words
     typer.echo(f"{words.asked_in_words(card, question.method, question.tokens, question.sequence_length)}\n")
     grounds = words.grounds(answer.best) if answer.best is not None else []
     own, best_by = words.own_hardware(question, answer), words.alternatives(question, answer)
@@ -371,7 +370,6 @@ def _print(card: ModelCard, question: Question, answer: Answer, others: Iterable
 
 
 def _print_options(question: Question, title: str, options: Iterable[Option], sign: str) -> None:
-    words = recommendation_words
     columns = ["rank", "hardware", "where", "per hour", "time", "90% interval", "cost", "90% interval", "memory", "evidence", "limit"]
     rows = [
         (

@@ -22,7 +22,6 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.physics.stacks import STACKS
 from tunemark.schema.physics.utilisation import TERA
-from tunemark.schema.physics.work import Missing
 from tunemark.schema.throughput import QUANTILE, Combination, Range, interval_of
 from tunemark.schema.vocabulary import AuditVerdict
 
@@ -82,16 +81,13 @@ def leave_out(fitted: Fit, left_out: LeftOut) -> Iterator[HeldOut]:
     for fold in sorted(set(fold_of.values())):
         lines = [line for line, row in enumerate(fitted.rows) if fold_of[key(row.config)] == fold]
         others = [known for row, known in zip(fitted.rows, fitted.known, strict=True) if fold_of[key(row.config)] != fold]
-        none = dict[tuple[object, ...], Missing | None]()
+        none = dict[tuple[object, ...], str | None]()
         for line, estimate in zip(lines, fitted.predict_rows(fitted.without(lines), lines), strict=True):
             row = fitted.rows[line]
             config, shape = row.config, row.config.shape
             place = (shape.model.key, shape.method, shape.sequence_length, config.accelerator.vendor)
-            if place not in none:
-                none[place] = no_data(others, config)
-            missing = none[place]
-            rate = None if missing else interval_of(estimate, config.devices)
-            yield HeldOut(row, left_out, key(config), rate, missing.reason if missing else None)
+            reason = none[place] = none[place] if place in none else getattr(no_data(others, config), "reason", None)
+            yield HeldOut(row, left_out, key(config), None if reason else interval_of(estimate, config.devices), reason)
 
 
 def cross_validate(rows: Sequence[Observed]) -> tuple[Fit, list[HeldOut]]:
