@@ -395,28 +395,22 @@ def is_direct(row: KnownRate, devices: int, length: int) -> bool:
 
 
 def consistent(rates: Sequence[Rate]) -> list[Rate]:
-    """Return rates of which LoRA's is at least that of full fine-tuning, and of QLoRA where no weights are gathered.
+    """Return rates of which LoRA's is at least that of full fine-tuning, and that of tuned software at least that of plain software, which it can run, too.
 
-    Both do more work per token than LoRA: full fine-tuning computes gradients of all weights, and QLoRA expands the frozen ones. If LoRA's
-    rate is lower, the evidence does not separate the methods: the other is as fast, with an interval that holds both intervals.
-    Sharded QLoRA gathers a quarter of LoRA's bytes, and QLoRA may fit without recomputation where LoRA does not: then it may be faster.
-    Tuned software is at least as fast as plain software, which it can run, too.
+    Full fine-tuning does more work per token than LoRA: it computes gradients of all weights. If LoRA's rate is lower, the evidence does not
+    separate the methods: full fine-tuning is as fast, with an interval that holds both intervals.
     """
     changed = {(rate.method, rate.software, rate.accelerator, rate.devices): rate for rate in rates}
-    for slower in (Method.FULL.value, Method.QLORA.value):
-        for method, level, accelerator, devices in [key for key in changed if key[0] == slower]:
-            same = (level, accelerator, devices)
-            other, lora = changed[(method, *same)], changed.get((Method.LORA.value, *same))
-            if lora is None or lora.tokens_per_s is None or other.tokens_per_s is None or lora.tokens_per_s >= other.tokens_per_s:
-                continue
-            gathers = slower == Method.QLORA.value and lora.sharding not in {"single", "ddp"} and not other.whole_experts
-            if gathers or (slower == Method.QLORA.value and lora.checkpointing != other.checkpointing):
-                continue
-            low = min(lora.tokens_per_s_low or 0.0, other.tokens_per_s_low or 0.0)
-            high = max(lora.tokens_per_s_high or 0.0, other.tokens_per_s_high or 0.0)
-            changed[(method, *same)] = replace(
-                other, tokens_per_s=lora.tokens_per_s, tokens_per_s_low=low, tokens_per_s_high=high, merged=lora.method
-            )
+    for method, level, accelerator, devices in [key for key in changed if key[0] == Method.FULL.value]:
+        place = (level, accelerator, devices)
+        full, lora = changed[(method, *place)], changed.get((Method.LORA.value, *place))
+        if lora is None or lora.tokens_per_s is None or full.tokens_per_s is None or lora.tokens_per_s >= full.tokens_per_s:
+            continue
+        low = min(lora.tokens_per_s_low or 0.0, full.tokens_per_s_low or 0.0)
+        high = max(lora.tokens_per_s_high or 0.0, full.tokens_per_s_high or 0.0)
+        changed[(method, *place)] = replace(
+            full, tokens_per_s=lora.tokens_per_s, tokens_per_s_low=low, tokens_per_s_high=high, merged=lora.method
+        )
     for key, tuned in changed.items():
         method, level, accelerator, devices = key
         plain = changed.get((method, "plain", accelerator, devices))
