@@ -375,11 +375,17 @@ def _unknown_software(level: SoftwareLevel, devices: int, most: int, *, known: b
 def _where_it_ran(results: Mapping[tuple[str, str, str], Sequence[KnownRate]], rate: Rate) -> str:
     """Return the results of a step that the usual plan has no room for, as the end of a sentence; empty without any."""
     rows = [row for level in LEVELS for row in results.get((rate.method, rate.accelerator, level), []) if not row.suspicious]
-    # What has room for longer rows has it for shorter ones.
-    rows = [row for row in rows if row.devices == rate.devices and row.sequence_length >= rate.sequence_length]
+    # What has room for longer rows has it for shorter ones, and weights that are in host memory leave room for longer ones.
+    longest = rate.sequence_length / LARGEST_TIMES
+    rows = [
+        row for row in rows if row.devices == rate.devices and row.sequence_length >= (longest if row.offload else rate.sequence_length)
+    ]
     parts = [
         (words, [row.result_id for row in rows if row.offload is waits][:MOST_CITED])
-        for waits, words in ((False, "it ran with plans that need less"), (True, "it ran with weights or states in host memory"))
+        for waits, words in (
+            (False, "it ran with plans that need less"),
+            (True, "it ran with weights or states in host memory (`tunemark estimate --set offload=true`)"),
+        )
     ]
     return "".join(f"; {words}: {', '.join(ids)}" for words, ids in parts if ids)
 

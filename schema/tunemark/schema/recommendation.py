@@ -38,6 +38,8 @@ STARTUP_S = 300.0
 """Start-up time that is assumed at least: machine, data, weights, compiling."""
 DAY_S = 24 * HOUR_S
 """Reservations are sold by whole days (Capacity Blocks in docs.aws.amazon.com/AWSEC2/latest/UserGuide/capacity-blocks-purchase), used or not."""
+LONG_S = 3 * DAY_S
+"""Days of a job, after which people take what is faster at about its cost."""
 ALIKE = 1.1
 """Rates that differ by less than this factor are shown as one, and so are costs: about the noise between two results of one step."""
 PROVEN = {"direct", "near"}
@@ -512,7 +514,7 @@ def measure(options: Sequence[Option], objective: Objective) -> Callable[[Option
 def _beats(option: Option, other: Option) -> bool:
     """Return True if an option costs less than another and takes less time, by more than a tie, and has what is `preferred` but for results of the step."""
     better = option.usd * ALIKE < other.usd and option.seconds * ALIKE < other.seconds
-    return better and all(own or not theirs for own, theirs in zip(preferred(option)[:3], preferred(other)[:3], strict=True))
+    return better and all(own >= theirs for own, theirs in zip(preferred(option)[:4], preferred(other)[:4], strict=True))
 
 
 def diverse(options: Sequence[Option]) -> list[Option]:
@@ -555,11 +557,12 @@ def _spread(option: Option, startup_s: float) -> float:
     return 1 + (option.rate.own_spread - 1) * (1 - startup_s / option.seconds)
 
 
-def preferred(option: Option) -> tuple[bool, bool, bool, bool]:
-    """Return the properties that put one of several options within error first: sure memory, an accelerator with results, a single instance, results of the step.
+def preferred(option: Option) -> tuple[bool, int, bool, bool, bool]:
+    """Return the properties that put one of several options within error first: days, few instances, sure memory, an accelerator with results, results of the step.
 
     Results that are all slower than predicted are none. The reader's own hardware is at hand, and needs no results to be tried first.
     """
     own, rate = option.offer.kind == "owned", option.rate
     slower = rate.measured_high is not None and rate.tokens_per_s is not None and rate.measured_high * ALIKE < rate.tokens_per_s
-    return rate.memory == "fits", rate.seen or own, option.instances == 1, (rate.evidence in PROVEN and not slower) or own
+    proven = rate.evidence in PROVEN and not slower
+    return option.seconds <= LONG_S, -option.instances, rate.memory == "fits", rate.seen or own, proven or own

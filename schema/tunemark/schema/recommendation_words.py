@@ -19,7 +19,6 @@ AS_LOADED, LIMITS, PICKS, ORDER, LATER, NOT_INCLUDED, DIVIDED = (
 )
 LISTED = "on_demand"
 """Kind of price that is not named."""
-LONG_S = 3 * 24 * HOUR_S
 LONG_ROWS = 32_768
 """Tokens of rows that people divide among devices."""
 SHOWN = 6
@@ -85,7 +84,7 @@ def costs(option: recommendation.Option) -> str:
 def evidence(option: recommendation.Option) -> str:
     """Return the evidence for the rate of an option in a sentence."""
     rate = option.rate
-    same = f" Its speed is within error of that of {METHODS[rate.merged]}, whose figure is used for both." if rate.merged else ""
+    same = f" It does more work than {METHODS[rate.merged]}, and is as fast within error: both have that speed." if rate.merged else ""
     if rate.evidence not in EVIDENCE:
         what = "this model and method has" if rate.seen else "no such model has"
         return f"Predicted: {what} {'no' if rate.seen else 'an'} accepted result on this accelerator with such software.{same}"
@@ -174,11 +173,6 @@ def undated(option: recommendation.Option) -> str:
     return f"The price of {option.offer.instance} is that of a catalogue without dates, {read_on}." if UNDATED in day else ""
 
 
-def not_separated(rate: recommendation.Rate) -> str:
-    """Return a note on a rate that was merged with that of another method; empty for others."""
-    return f"as fast as {METHODS.get(rate.merged, rate.merged)} within error" if rate.merged else ""
-
-
 def needs(option: recommendation.Option) -> list[str]:
     """Return the memory and the energy that an option needs, and what it needs besides, a sentence each."""
     fitting = f" {methods_fit(option.fitting)}." if option.fitting else ""
@@ -229,7 +223,8 @@ def with_stack(
         return f"With {name} {'; '.join(needed)}."
     lacking = [(each.method, each.accelerator, each.devices) for each in answer.too_large if stack in each.stacks]
     lacking += [(each.rate.method, each.offer.accelerator, each.devices) for each in answer.may_exceed if stack in each.rate.other_stacks]
-    others = [each for each in answered.ranked if best is None or (each.rate.method, each.offer.accelerator, each.devices) in lacking]
+    quick = [each for each in answered.ranked if best is None or each.seconds <= max(best.seconds, recommendation.LONG_S)]
+    others = [each for each in quick if best is None or (each.rate.method, each.offer.accelerator, each.devices) in lacking]
     if others:
         compared = recommendation.measure([*answer.ranked, *others], question.objective)
         # Fewer of the same devices need not be cheaper by more than the error of a tie.
@@ -268,7 +263,11 @@ def headline(question: recommendation.Question, answer: recommendation.Answer) -
     unsure = f" It is {within_error(best)}." if best.rank_high > best.rank_low else ""
     started = " Most of this is the assumed start-up, which decides in practice." if 2 * question.startup_s > best.seconds else ""
     hurried = question.deadline_s is not None or question.objective != "cheapest"
-    long = " It takes more than three days: set a deadline, or ask for the best value." if best.seconds > LONG_S and not hurried else ""
+    long = (
+        " It takes more than three days: set a deadline, or ask for the best value."
+        if best.seconds > recommendation.LONG_S and not hurried
+        else ""
+    )
     return f"{verb} {offered(question, best)}: {_as_measured(question, best)}{time_and_cost(best)}.{started}{long}{_few_steps(question, best.rate)}{unsure}"
 
 
@@ -452,9 +451,7 @@ def alternatives(question: recommendation.Question, answer: recommendation.Answe
 def why_later(option: recommendation.Option, best: recommendation.Option) -> str:
     """Return the reason why the best option by the objective comes behind another."""
     reasons = [
-        why
-        for own, other, why in zip(recommendation.preferred(option), recommendation.preferred(best), LATER, strict=True)
-        if other and not own
+        why for own, other, why in zip(recommendation.preferred(option), recommendation.preferred(best), LATER, strict=True) if other > own
     ]
     alike = "the first one takes less time at about this cost" if option.usd < best.usd else "the first one costs less in about this time"
     return f"it comes later because {reasons[0] if reasons else alike}"

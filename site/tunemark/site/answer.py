@@ -184,14 +184,10 @@ def _row(option: Option, question: Question, ends: dict[str, tuple[float, float]
 
 
 def _cited(option: Option) -> str:
-    """Return the results that an option rests on, and the method that it is not separated from."""
+    """Return the results that an option rests on."""
     rate = option.rate
     more = f" and {rate.results - CITED} more" if rate.results > CITED else ""
-    parts = [
-        ", ".join(_result(each) for each in rate.result_ids[:CITED]) + more,
-        escape(words.not_separated(rate)),
-    ]
-    return "; ".join(part for part in parts if part)
+    return ", ".join(_result(each) for each in rate.result_ids[:CITED]) + more
 
 
 def _folded(title: str, options: Sequence[Option], question: Question) -> str:

@@ -293,8 +293,8 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
         # Other software may be faster, and a narrower format by as much as its peak is higher; a whole time may hold twice that of training, or be `under 3 hours`.
         narrow = card.peak_tflops.get(narrow_format(stated.precision) or Dtype.BF16, 0.0)
         times = max(1.0, narrow / card.peak_tflops.get(Dtype.BF16, math.inf)) if side == "above" else 1.0
-        # Nothing is known about tuned software, where results are of plain software alone.
-        plain = software == "plain" and ("software" in settings or len(known) == 1)
+        # Nothing is known about tuned software, where results are of plain software alone, nor about experts that are divided among machines.
+        plain = (software == "plain" and ("software" in settings or len(known) == 1)) or (model.experts and run.devices > NODE)
         faster = side == "above" and (plain or rate.value <= times * likely.high)
         more = any(each.value.high == math.inf for each in (*claim.stated("tokens_per_s"), *claim.stated("tokens_per_s_each")))
         more = more or not all(each.low for each in claim.values("train_time_s"))

@@ -301,8 +301,7 @@ def _with_stacks(stacks: Sequence[str]) -> str:
 
 def _ran(rate: Rate, software: str = "") -> str:
     """Return the results that a rate rests on with their tokens/s on its devices."""
-    named, *others = ui.cited(rate).split("; ")
-    return "; ".join([f"{software}{named}{f' at {measured_rates(rate)} tokens/s' if rate.measured_low else ''}", *others])
+    return f"{software}{ui.cited(rate)}{f' at {measured_rates(rate)} tokens/s' if rate.measured_low else ''}"
 
 
 def _evidence(each: Estimate) -> str:

@@ -9,7 +9,6 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from tunemark.schema import recommendation_words
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.any_model import any_model
 from tunemark.schema.facts.cards import APPLE, AcceleratorCard, ModelCard
@@ -214,7 +213,6 @@ def read_number(option: str, text: str, reader: Callable[[str], Read] = whole_nu
 
 
 def cited(rate: Rate) -> str:
-    """Return the kind of evidence with the first results, and the method whose rate it is."""
+    """Return the kind of evidence with the first results."""
     more = f" and {rate.results - 2} more" if rate.results > 2 else ""  # noqa: PLR2004 - two are named
-    named = f"{rate.evidence}: {', '.join(rate.result_ids[:2])}{more}" if rate.result_ids else rate.evidence
-    return "; ".join(filter(None, (named, recommendation_words.not_separated(rate))))
+    return f"{rate.evidence}: {', '.join(rate.result_ids[:2])}{more}" if rate.result_ids else rate.evidence

@@ -253,7 +253,7 @@ def _rented_by(named: Iterable[Counted], answer: Answer) -> Iterator[str]:
             (option.rate.devices for option in (*answer.ranked, *answer.may_exceed) if option.offer.accelerator == card.key), default=1
         )
         if count is None and least > 1:
-            yield f"No option has fewer than {least} {card.name}; `tunemark estimate` gives the speed of one."
+            yield f"No option that fits has fewer than {least} {card.name} in the price book; `tunemark estimate` gives the speed of one."
 
 
 SIGNS = {"$": "USD", "US$": "USD", "DOLLARS": "USD", "DOLLAR": "USD", "€": "EUR", "EURO": "EUR", "EUROS": "EUR", "£": "GBP"}
