@@ -217,7 +217,7 @@ def with_stack(
     mine = [each for each in options if own and each.offer in question.own]
     if any(each.offer.accelerator == own[0].accelerator for each in mine):
         needed = [
-            f"your {hardware(each)}{with_method(question, each.rate.method)} needs about {estimated_duration(each.seconds)} ({times(each)}){f' and {estimated_usd(each.usd)}' if each.usd else ''}, with {states(each.rate)}"
+            f"{'your ' if each.offer.kind == 'owned' else ''}{hardware(each)}{with_method(question, each.rate.method)} needs about {estimated_duration(each.seconds)} ({times(each)}){f' and {estimated_usd(each.usd)}' if each.usd else ''}, with {states(each.rate)}"
             for each in mine
         ]
         return f"With {name} {'; '.join(needed)}."
@@ -378,7 +378,7 @@ def own_hardware(question: recommendation.Question, answer: recommendation.Answe
     """Return one line for each of the reader's own machines, except the best option: its place, or the reason why it has none."""
     lines = []
     for offer in question.own:
-        name = f"Your {offer.name} {TIMES} {offer.devices}"
+        name = f"{'Your ' if offer.kind == 'owned' else ''}{offer.name} {TIMES} {offer.devices}"
         own = [(number, option) for number, option in enumerate(answer.ranked, start=1) if option.offer == offer]
         others = [option for option in (*answer.may_exceed, *answer.exceeding) if option.offer == offer]
         place = (offer.accelerator, offer.devices)

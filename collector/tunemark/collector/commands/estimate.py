@@ -187,7 +187,9 @@ def _property(name: str, text: str) -> Any:  # noqa: ANN401 - of the type of the
     if name == "compiled":
         return ui.chosen(option, text, get_args(Compile)) != "none"
     if isinstance(default, bool):
-        return ui.chosen(option, text, ("true", "false")) == "true"
+        if text.lower() not in {"true", "false"}:
+            raise TunemarkError(option, text, "must be true or false")
+        return text.lower() == "true"
     if isinstance(default, int):
         return ui.read_number(option, text)
     if isinstance(default, float):

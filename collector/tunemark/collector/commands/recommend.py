@@ -113,7 +113,9 @@ def recommend(
         raise TunemarkError("--currency", currency, "JSON is in US dollars; leave out one of both")
     named = ui.named_accelerators(facts, ui.listed(accelerator))
     variants = _variants(facts, ui.listed(accelerator))
-    machines = [(each, owned) for name in ui.listed(own) for each in ui.named_accelerators(facts, [name], "--own")]
+    machines: list[tuple[Counted, str | None]] = [
+        (each, owned or "") for name in ui.listed(own) for each in ui.named_accelerators(facts, [name], "--own")
+    ]
     offers, given = [replace(offer, usd_per_hour=offer.usd_per_hour * rate) for offer in read_offers(facts)], more["start_up"]
     question = Question(
         ui.training_method(method, (*ALL_METHODS, ANY), card, model),
@@ -241,7 +243,7 @@ def _not_offered(
             have = f" (they have {', '.join(map(str, numbers))})" if numbers else ""
             kinds = "" if numbers or not others else f" (--kind {' or '.join(others)} has some)"
             why = f"no offer that the question allows has {f'{count} x ' if count else ''}{card.name}{have}{kinds}"
-        say(f"tunemark: {ui.ACCELERATOR}: {why}; its time is given as if it were yours")
+        say(f"tunemark: {ui.ACCELERATOR}: {why}; its time is given without a cost")
         rented = sorted({math.ceil(row.accelerator_count) for row in rows if most is None or row.accelerator_count <= most})
         yield from ((card, each) for each in ([count] if count or not rented else rented))
 
@@ -284,10 +286,11 @@ def _currency(text: str | None) -> tuple[str, float]:
 
 
 def _own(card: AcceleratorCard, devices: int, figures: str | None) -> Offer:
+    """Return a machine of the reader, or with `None` one that he names and nobody rents, as an offer."""
     from tunemark.schema.owned_hardware import EXAMPLE, parse_owned  # noqa: PLC0415 - not needed for --help
 
-    watts, hourly = None, 0.0
-    if figures is not None:
+    watts, hourly, kind = None, 0.0, "named" if figures is None else "owned"
+    if figures:
         given = {name.strip(): cost for name, _, cost in (part.partition("=") for part in figures.split(","))}
         if given.keys() & {"usd_per_hour", "electricity"} and given.keys() <= {"usd_per_hour", "electricity", "watts"}:
             usd = {name: _usd(figures, cost) for name, cost in given.items()}
@@ -302,7 +305,7 @@ def _own(card: AcceleratorCard, devices: int, figures: str | None) -> Offer:
             hourly, watts = owned.usd_per_hour(), owned.watts / devices
         if devices > 1:
             say(f"tunemark: --owned: the figures are those of the whole machine with its {devices} {card.name}")
-    offer = Offer(card.key, card.name, devices, OWN, card.name, "owned", hourly, provider_name=OWN, priced=figures is not None)
+    offer = Offer(card.key, card.name, devices, OWN, card.name, kind, hourly, provider_name=OWN, priced=bool(figures))
     return replace(offer, watts=watts or card.tdp_w, caution=card.remarks)
 
 
