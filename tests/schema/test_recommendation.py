@@ -133,12 +133,6 @@ def test_an_accelerator_without_results_is_first_if_it_is_surely_cheaper_and_the
     assert answer.best.rate.accelerator == first
 
 
-def test_a_method_with_the_speed_of_another_comes_after_it_at_equal_cost() -> None:
-    rates = [rate("slow", 1_000.0, method="qlora", merged="lora", needed_bytes=2**30), rate("slow", 1_000.0)]
-    answer = recommend(replace(QUESTION, method="any"), rates, OFFERS)
-    assert [option.rate.method for option in answer.ranked] == ["lora", "qlora"]
-
-
 def test_several_instances_are_not_first_if_a_single_one_is_within_error() -> None:
     rates = [rate("a", 1_000.0, own_spread=1.25), rate("a", 2_100.0, 2, own_spread=1.25)]
     answer = recommend(QUESTION, rates, [replace(offer("a", 1.0), fabric=True)])
@@ -292,7 +286,7 @@ def test_no_data_names_what_has_rates() -> None:
 
 
 def test_an_own_machine_that_has_no_rate_says_why() -> None:
-    own = offer("large", 0.0, 4, provider=OWN)
+    own = replace(offer("large", 0.0, 4, provider=OWN), kind="owned")
     question = replace(QUESTION, own=(own,))
     without = [rate("large", None, 4, reason="no accepted result")]
     assert words.own_hardware(question, recommend(question, without, [])) == [
@@ -307,7 +301,7 @@ def test_an_own_machine_that_has_no_rate_says_why() -> None:
 
 
 def test_a_machine_of_ones_own_is_given_its_plan_unless_it_is_the_answer() -> None:
-    own = offer("slow", 5.0, provider=OWN)
+    own = replace(offer("slow", 5.0, provider=OWN), kind="owned")
     question = replace(QUESTION, own=(own,))
     [line] = words.own_hardware(question, recommend(question, RATES, OFFERS))
     assert line.startswith(f"Your SLOW {TIMES} 1: place 3 of 4") or ": place " in line
@@ -317,7 +311,7 @@ def test_a_machine_of_ones_own_is_given_its_plan_unless_it_is_the_answer() -> No
 
 
 def test_methods_that_fit_are_named_where_another_does_not() -> None:
-    own = offer("slow", 0.5, provider=OWN)
+    own = replace(offer("slow", 0.5, provider=OWN), kind="owned")
     question = replace(QUESTION, method="full", own=(own,))
     large = replace(rate("slow", None, memory="no", reason="does not fit: each device lacks 8.00 GiB"), method="full")
     rates = [large, replace(rate("slow", 900.0), method="lora"), replace(rate("slow", None, memory="no"), method="qlora")]

@@ -482,14 +482,11 @@ def in_order(options: Sequence[Option], objective: Objective) -> list[Option]:
         return []
     compared = measure(options, objective)
 
-    def key(option: Option) -> tuple[float, float, bool, int, str, str, str]:
+    def key(option: Option) -> tuple[float, float, int, str, str, str]:
         second = option.usd if objective == "fastest" else option.seconds
-        # At equal cost and time LoRA comes before what has its rate, and then the step that needs less memory.
-        apart = bool(option.rate.merged)
         return (
             compared(option),
             second,
-            apart,
             option.rate.needed_bytes or 0,
             option.offer.provider,
             option.offer.instance,
@@ -564,5 +561,5 @@ def preferred(option: Option) -> tuple[bool, int, bool, bool, bool]:
     """
     own, rate = option.offer.kind == "owned", option.rate
     slower = rate.measured_high is not None and rate.tokens_per_s is not None and rate.measured_high * ALIKE < rate.tokens_per_s
-    proven = rate.evidence in PROVEN and not slower
-    return option.seconds <= LONG_S, -option.instances, rate.memory == "fits", rate.seen or own, proven or own
+    proven = own or (rate.evidence in PROVEN and not slower)
+    return option.seconds <= LONG_S, -option.instances, rate.memory == "fits", rate.seen or own, proven

@@ -286,7 +286,7 @@ def _currency(text: str | None) -> tuple[str, float]:
 
 
 def _own(card: AcceleratorCard, devices: int, figures: str | None) -> Offer:
-    """Return a machine of the reader, or with `None` one that he names and nobody rents, as an offer."""
+    """Return a machine of the reader, or with `None` one that is named and not offered, as an offer."""
     from tunemark.schema.owned_hardware import EXAMPLE, parse_owned  # noqa: PLC0415 - not needed for --help
 
     watts, hourly, kind = None, 0.0, "named" if figures is None else "owned"
