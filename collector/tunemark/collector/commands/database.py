@@ -76,7 +76,7 @@ def query(
     --------
     - `tunemark query "select source, count(*) from results group by 1 order by 1"`
     - `tunemark query "select model_name, tokens_per_s from results" --json`
-    - `tunemark query "select * from current_prices order by usd_per_hour"`
+    - `tunemark query "from largest_models where memory_gib = 24"`
     - `tunemark query --views`
     """
     if views:

@@ -908,6 +908,15 @@ comment on column memory_needs.least_bytes is 'With gradient checkpointing.';
 comment on column memory_needs.kept_bytes is 'Without gradient checkpointing.';
 comment on column memory_needs.device_gib is 'Smallest usual memory of a device on which it is expected to run with gradient checkpointing; NULL if no single device has enough.';
 
+create view largest_models as
+with sizes as (select distinct device_gib as memory_gib from memory_needs where device_gib is not null)
+select memory_gib, method, arg_max(m.model, parameters) as model, max(parameters) as parameters, arg_max(least_bytes, parameters) as least_bytes
+from sizes join memory_needs n on device_gib <= memory_gib join models m on m.model = n.model
+group by memory_gib, method
+order by memory_gib, parameters;
+comment on view largest_models is 'For each method, the largest model that is expected to run on one device of this memory, as in memory_needs; other software may need less.';
+comment on column largest_models.memory_gib is 'Memory of a device, as names of cards have it.';
+
 create view rule_errors as
 with memory as (
     select 'Tunemark' as rule, 'tunemark estimate' as formula, 'guide/definitions' as source, predicted_bytes as predicted, e.* from memory_errors e
