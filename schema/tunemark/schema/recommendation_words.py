@@ -66,7 +66,8 @@ def hourly(option: recommendation.Option) -> str:
 
 def time_and_cost(option: recommendation.Option) -> str:
     """Return time and cost with their intervals."""
-    cost = f"about {estimated_usd(option.usd)} ({costs(option)})" if option.usd else "at no cost"
+    whole = " for whole days" if option.offer.kind == "reserved" else ""
+    cost = f"about {estimated_usd(option.usd)}{whole} ({costs(option)})" if option.usd else "at no cost"
     return f"about {estimated_duration(option.seconds)} ({times(option)}), {cost}"
 
 
@@ -158,7 +159,9 @@ def energy(option: recommendation.Option) -> str:
     power = f"{option.devices} accelerators of {watts} each" if option.devices > 1 else watts
     most = significant(option.energy_kwh * option.seconds_high / option.seconds)
     each = significant((option.offer.watts or 0) * option.devices / (option.rate.tokens_per_s or 1.0) / HOUR_S * 1000)
-    return f"Energy: {significant(option.energy_kwh)} kWh in all, at most {most} kWh, and {each} kWh for 1M tokens of training, at the power limit of {power}; host and cooling not included."
+    own = option.offer.kind == "owned"
+    at = f"at {power}: your watts, or else the power limit" if own else f"at the power limit of {power}; host and cooling not included"
+    return f"Energy: {significant(option.energy_kwh)} kWh in all, at most {most} kWh, and {each} kWh for 1M tokens of training, {at}."
 
 
 def grounds(option: recommendation.Option) -> list[str]:

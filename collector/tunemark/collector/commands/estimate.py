@@ -153,7 +153,7 @@ def estimate(
     speeds = ["{} {} ({})".format(name, *_with_interval(speed, formats.significant)) for name, speed in loops.items()]
     if speeds:
         tell(
-            f"With the training loop of a stack (--stack), by its results on any devices, tokens/s on {_hardware(shown)}: {', '.join(speeds)}."
+            f"With the training loop of a stack (--stack), by its results on devices of any vendor, tokens/s on {_hardware(shown)}: {', '.join(speeds)}."
         )
     assumed, [(on, _), *_] = f"with the plan on {_hardware(shown)} and {answer['assumes']}", shown_on
     _print_memory(shown, assumed, by_torch=on.vendor in {"NVIDIA", "AMD"})
