@@ -113,9 +113,7 @@ def recommend(
         raise TunemarkError("--currency", currency, "JSON is in US dollars; leave out one of both")
     named = ui.named_accelerators(facts, ui.listed(accelerator))
     variants = _variants(facts, ui.listed(accelerator))
-    machines: list[tuple[Counted, str | None]] = [
-        (each, owned or "") for name in ui.listed(own) for each in ui.named_accelerators(facts, [name], "--own")
-    ]
+    yours = [each for name in ui.listed(own) for each in ui.named_accelerators(facts, [name], "--own")]
     offers, given = [replace(offer, usd_per_hour=offer.usd_per_hour * rate) for offer in read_offers(facts)], more["start_up"]
     question = Question(
         ui.training_method(method, (*ALL_METHODS, ANY), card, model),
@@ -138,14 +136,12 @@ def recommend(
     )
     offered = places_of(question, offers)
     named += [(each, count) for card, count in named for each in variants.get(card.key, ()) if _is_offered(each, count, offered)]
-    machines += [
-        (each, None) for each in _not_offered(facts, named, offered, variants, most_devices) if each not in [known for known, _ in machines]
-    ]
-    question = replace(question, own=tuple(_own(card, count or 1, figures) for (card, count), figures in machines))
-    cards = facts.accelerators | {card.key: card for (card, _), _ in machines}
+    machines = [*yours, *(each for each in _not_offered(facts, named, offered, variants, most_devices) if each not in yours)]
+    question = replace(question, own=tuple(_own(each, owned, yours=each in yours) for each in machines))
+    cards = facts.accelerators | {card.key: card for card, _ in machines}
     evidence = read_evidence(project_root(), facts, say)
-    levels = {} if software or stack else usual_levels([each for each, _ in (*named, *(own for own, _ in machines))], evidence.results, say)
-    asked = {(card.key, count) for card, count in (*named, *((card, count or 1) for (card, count), _ in machines))}
+    levels = {} if software or stack else usual_levels([each for each, _ in (*named, *machines)], evidence.results, say)
+    asked = {(card.key, count) for card, count in (*named, *((card, count or 1) for card, count in machines))}
     counted = {each.key for card, count in named if count for each in (card, *variants.get(card.key, ()))}
 
     def of_machines(rates: Iterable[Rate]) -> list[Rate]:
@@ -230,7 +226,7 @@ def _not_offered(
     variants: Mapping[str, Iterable[AcceleratorCard]],
     most: int | None,
 ) -> Iterator[Counted]:
-    """Yield the named accelerators that no provider rents so, in the numbers that other kinds of offers have, and say that they are taken as the reader's own."""
+    """Yield the named accelerators that no provider rents so, in the numbers that other kinds of offers have, and say that their time has no cost."""
     for card, count in named:
         numbers = sorted(devices for key, devices in offered if key == card.key)
         if any(_is_offered(each, count, offered) for each in (card, *variants.get(card.key, ()))):
@@ -285,12 +281,13 @@ def _currency(text: str | None) -> tuple[str, float]:
     return match[1].upper(), float(match[2])
 
 
-def _own(card: AcceleratorCard, devices: int, figures: str | None) -> Offer:
-    """Return a machine of the reader, or with `None` one that is named and not offered, as an offer."""
+def _own(machine: Counted, given_costs: str | None, *, yours: bool) -> Offer:
+    """Return a machine of the reader with its cost, or one that is named and not offered, as an offer."""
     from tunemark.schema.owned_hardware import EXAMPLE, parse_owned  # noqa: PLC0415 - not needed for --help
 
-    watts, hourly, kind = None, 0.0, "named" if figures is None else "owned"
-    if figures:
+    (card, count), figures = machine, given_costs if yours else None
+    devices, watts, hourly = count or 1, None, 0.0
+    if figures is not None:
         given = {name.strip(): cost for name, _, cost in (part.partition("=") for part in figures.split(","))}
         if given.keys() & {"usd_per_hour", "electricity"} and given.keys() <= {"usd_per_hour", "electricity", "watts"}:
             usd = {name: _usd(figures, cost) for name, cost in given.items()}
@@ -305,8 +302,8 @@ def _own(card: AcceleratorCard, devices: int, figures: str | None) -> Offer:
             hourly, watts = owned.usd_per_hour(), owned.watts / devices
         if devices > 1:
             say(f"tunemark: --owned: the figures are those of the whole machine with its {devices} {card.name}")
-    offer = Offer(card.key, card.name, devices, OWN, card.name, kind, hourly, provider_name=OWN, priced=bool(figures))
-    return replace(offer, watts=watts or card.tdp_w, caution=card.remarks)
+    offer = Offer(card.key, card.name, devices, OWN, card.name, "owned" if yours else "named", hourly, provider_name=OWN)
+    return replace(offer, watts=watts or card.tdp_w, caution=card.remarks, priced=figures is not None)
 
 
 def _usd(figures: str, cost: str) -> float:

@@ -16,9 +16,10 @@ from tunemark.collector.audit.load import load_evidence
 from tunemark.collector.audit.rule import Finding, audit, in_order
 from tunemark.collector.audit.rules.physics import unlike_other_sources
 from tunemark.collector.predict.calibration_rows import Calibration, calibrate
-from tunemark.collector.predict.fit import Fit, Observed, fit, meaning_of_parameter, no_data
+from tunemark.collector.predict.fit import Fit, Observed, fit, meaning_of_parameter
 from tunemark.collector.store.database import Row, Rows, columns_of
 from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.option_rates import unmeasured
 from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.physics.stacks import STACKS
 from tunemark.schema.physics.utilisation import TERA
@@ -86,7 +87,9 @@ def leave_out(fitted: Fit, left_out: LeftOut) -> Iterator[HeldOut]:
             row = fitted.rows[line]
             config, shape = row.config, row.config.shape
             place = (shape.model.key, shape.method, shape.sequence_length, config.accelerator.vendor)
-            reason = none[place] = none[place] if place in none else getattr(no_data(others, config), "reason", None)
+            reason = none[place] = (
+                none[place] if place in none else unmeasured(others, shape.model, shape.method, config.accelerator, shape.sequence_length)
+            )
             yield HeldOut(row, left_out, key(config), None if reason else interval_of(estimate, config.devices), reason)
 
 
