@@ -135,7 +135,7 @@ def test_the_default_length_is_within_a_table_of_positions(tunemark: Tunemark) -
 def test_the_fit_is_kept_until_data_changes(monkeypatch: pytest.MonkeyPatch, checkout: Path) -> None:
     """Nothing is fitted twice for the same facts and results, and a kept fit of other ones is not used."""
     fits = list[int]()
-    tables = throughput_rows(fit(()), (), {}, ()) | {"throughput_refused": []}
+    tables = throughput_rows(fit(()), (), {}, ())
     monkeypatch.setattr(cross_validation, "evidence_rows", lambda *_: fits.append(1) or tables)
     for changes, fitted in ((False, 1), (False, 1), (True, 2)):
         if changes:

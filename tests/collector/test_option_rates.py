@@ -13,7 +13,7 @@ from tunemark.collector.commands.database import run_query
 from tunemark.collector.predict.estimate import estimates
 from tunemark.collector.predict.fit import fit
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
-from tunemark.schema.option_rates import Evidence, consistent, no_evidence, option_rates
+from tunemark.schema.option_rates import Evidence, consistent, option_rates
 from tunemark.schema.physics.memory import memory_on
 from tunemark.schema.physics.stacks import on_stack
 from tunemark.schema.physics.training_shape import TrainingShape
@@ -95,8 +95,6 @@ def test_a_result_that_the_audit_doubts_is_no_evidence_of_its_own() -> None:
     doubted = evidence(suspicious=True)
     same, trusted = (rates(doubted, 8192, place)["lora", "plain", place[0], 1] for place in ((H100, 1), (A100, 1)))
     assert (same.evidence, trusted.evidence) == ("predicted", "direct")
-    (listed,) = [each for each in no_evidence(doubted, MODEL) if each.result_id == RESULT]
-    assert (listed.method, listed.accelerator, listed.reason) == ("lora", H100, "the audit calls the rate suspicious")
 
 
 def test_a_prediction_for_lora_is_never_below_that_for_full_fine_tuning() -> None:

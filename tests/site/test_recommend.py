@@ -20,9 +20,9 @@ from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.any_model import any_model, config_fields, fields_of, limits
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import validated
-from tunemark.schema.option_rates import Evidence, KnownRate, cautions, no_evidence, rates_for, rates_on_stack
-from tunemark.schema.recommendation import OBJECTIVES, OWN, TRUSTS, Answer, Offer, Question, Rate, UnusedRate, recommend
-from tunemark.schema.recommendation_words import not_used, with_software, with_stack
+from tunemark.schema.option_rates import Evidence, KnownRate, cautions, rates_for, rates_on_stack
+from tunemark.schema.recommendation import OBJECTIVES, OWN, TRUSTS, Answer, Offer, Question, Rate, recommend
+from tunemark.schema.recommendation_words import with_software, with_stack
 from tunemark.schema.throughput import FACTORS, Effects, architecture_of, generation_of, prior_of
 from tunemark.site import recommend_data
 from tunemark.site.answer import answer_html
@@ -74,12 +74,7 @@ def made_up_evidence(draw: random.Random) -> Evidence:
         for model, gpu, method, level in product(MODELS[::2], GPUS[::2], METHODS, SOFTWARE)
         if draw.random() < 0.7
     ]
-    unused = [
-        UnusedRate(f"{model}-{number}", f"reason {number}", architecture_of(FACTS.models[model]), "lora", GPUS[0])
-        for model in MODELS[:2]
-        for number in range(3)
-    ]
-    return Evidence(Effects({name: place for place, name in enumerate(names)}, means, covariance), tuple(results), tuple(unused))
+    return Evidence(Effects({name: place for place, name in enumerate(names)}, means, covariance), tuple(results))
 
 
 def test_the_site_knows_of_accelerators_what_the_command_line_knows(database: Path) -> None:
@@ -157,10 +152,7 @@ def answered(
     answer = recommend(question, rates, offers)
     names = {key: FACTS.accelerators[key].name for key in GPUS}
     page = f"models/{model.key}.html" if getattr(FACTS.models.get(model.key), "name", None) == model.name else ""
-    said = {
-        "caution": cautions(model, question.sequence_length, question.tokens),
-        "unused": not_used(question, no_evidence(evidence, model)),
-    }
+    said = {"caution": cautions(model, question.sequence_length, question.tokens)}
     said |= {"with_stack": with_stack(question, answer, offers, partial(rates_on_stack, *asked))}
     return (
         answer_html(question, answer, with_software(question, answer, rates, offers), names, every=True, model_page=page, **said),
@@ -183,7 +175,6 @@ def test_page_and_python_answer_random_questions_alike(script_alone: Callable[[s
         "offers": [asdict(offer) for offer in offers],
         "effects": asdict(evidence.effects) | {"covariance": [row[: place + 1] for place, row in enumerate(evidence.effects.covariance)]},
         "results": columnar([asdict(each) for each in evidence.results]),
-        "unused": columnar([asdict(each) for each in evidence.unused]),
     }
     script = script_alone("recommend.js")
     script.evaluate(

@@ -18,12 +18,12 @@ from tunemark.schema import plan_search
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import APPLE, AcceleratorCard, ModelCard
 from tunemark.schema.facts.names import product_of
-from tunemark.schema.formats import gib, significant
+from tunemark.schema.formats import gib
 from tunemark.schema.physics.architecture import count_parameters, special_mixers
 from tunemark.schema.physics.families import FAMILIES, Mixer
 from tunemark.schema.physics.stacks import STACKS, on_stack
 from tunemark.schema.physics.work import Missing
-from tunemark.schema.recommendation import LEVELS, NO_ROOM, STARTUP_S, Offer, Question, Rate, UnusedRate, places_of
+from tunemark.schema.recommendation import LEVELS, NO_ROOM, STARTUP_S, Offer, Question, Rate, places_of
 from tunemark.schema.throughput import Effects, LogPrediction, architecture_of, interval_of, line_of, predict
 from tunemark.schema.vocabulary import FITS, METHODS, Method, SoftwareLevel
 
@@ -48,7 +48,7 @@ PRE_TRAINING = 20
 """Tokens for each parameter that train a model from nothing at the least cost (Hoffmann et al. 2022)."""
 SMALLEST_PART, LARGEST_TIMES = 0.5, 2
 """Experts may be fewer than any result has, and rows longer and devices more than with any result of a level of software, by these factors."""
-EVIDENCE_TABLES = ("known_rates", "throughput_model", "throughput_covariances", "throughput_refused")
+EVIDENCE_TABLES = ("known_rates", "throughput_model", "throughput_covariances")
 """Tables of the database that a recommendation needs. A wheel ships them."""
 MOST_CITED = 6
 """Most result ids of a rate."""
@@ -98,7 +98,6 @@ class Evidence:
 
     effects: Effects
     results: tuple[KnownRate, ...]
-    unused: tuple[UnusedRate, ...] = ()
 
     @classmethod
     def of_database(cls, read: Callable[[str], Iterable[Mapping[str, Any]]]) -> "Evidence":
@@ -108,29 +107,13 @@ class Evidence:
     @classmethod
     def of_tables(cls, tables: Mapping[str, Iterable[Mapping[str, Any]]]) -> "Evidence":
         """Return the evidence in the sorted rows of its tables."""
-        results, parameters, covariances, unused = (tables[name] for name in EVIDENCE_TABLES)
+        results, parameters, covariances = (tables[name] for name in EVIDENCE_TABLES)
         means = {row["parameter"]: row["mean"] for row in parameters}
         known = {(row["parameter"], row["other"]): row["covariance"] for row in covariances}
         places = {name: place for place, name in enumerate(dict.fromkeys(name for name, _ in known))}
         matrix = tuple(tuple(known.get((min(name, other), max(name, other)), 0.0) for other in places) for name in places)
         effects = Effects(places, tuple(means[name] for name in places), matrix)
-        return cls(
-            effects,
-            tuple(KnownRate(**row) for row in results),
-            tuple(UnusedRate(**row) for row in unused if row["architecture"] and row["accelerator"]),
-        )
-
-
-def no_evidence(evidence: Evidence, model: ModelCard) -> list[UnusedRate]:
-    """Return the results of the blocks of a model whose rates are no evidence: those that the audit calls suspicious, and those not used."""
-    blocks, why = architecture_of(model), "the audit calls the rate suspicious"
-    found: list[UnusedRate] = []
-    for row in evidence.results:
-        if row.suspicious and row.architecture == blocks and row.vocabulary == model.vocabulary:
-            devices = f" on {row.devices} devices" if row.devices > 1 else ""
-            speed = f"{significant(row.tokens_per_s)} tokens/s at {row.sequence_length:,} tokens{devices}"
-            found.append(UnusedRate(row.result_id, why, blocks, row.method, row.accelerator, speed))
-    return [*sorted(found, key=lambda each: each.result_id), *(each for each in evidence.unused if each.architecture == blocks)]
+        return cls(effects, tuple(KnownRate(**row) for row in results))
 
 
 def unmeasured(results: Sequence[KnownRate], model: ModelCard, method: Method, card: AcceleratorCard, length: int) -> str | None:

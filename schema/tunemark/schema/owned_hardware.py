@@ -80,9 +80,10 @@ class OwnedHardware:
         return f"owned: {usd(self.usd_per_hour())} per hour of use, including electricity of {usd(self.electricity_usd_per_hour)}"
 
 
-def parse_owned(text: str, example: str = EXAMPLE) -> OwnedHardware:
+def parse_owned(text: str, example: str = EXAMPLE, usual_watts: float = 0) -> OwnedHardware:
     """Return the machine described by an option such as `purchase=2000,years=3,...`; `example` shows what the option takes.
 
+    `usual_watts` is the power of one that does not state it, if that is known.
     Raises TunemarkError for an unknown, missing or impossible figure; names it, its value and the fix.
     """
     given, figures = dict[str, float](), [each.name for each in fields(OwnedHardware)]
@@ -96,6 +97,7 @@ def parse_owned(text: str, example: str = EXAMPLE) -> OwnedHardware:
             given[name] = float(value)
         except ValueError as error:
             raise TunemarkError(f"--owned {name}", value, f"give a number; for example {example}") from error
+    given |= {"watts": usual_watts} if usual_watts and "watts" not in given else {}
     missing = [name for name in figures if name not in {*given, "resale"}]
     if missing:
         raise TunemarkError("--owned", text, f"{', '.join(missing)} missing; for example {example}")

@@ -57,20 +57,6 @@ OWN = "own hardware"
 
 
 @dataclass(frozen=True, slots=True)
-class UnusedRate:
-    """A result of a model and an accelerator with cards, whose rate is no evidence."""
-
-    result_id: str
-    reason: str
-    architecture: str
-    """The numbers of the model that determine the time per token."""
-    method: str
-    accelerator: str
-    speed: str = ""
-    """Its rate in words."""
-
-
-@dataclass(frozen=True, slots=True)
 class Rate:
     """How fast a step runs on some devices, see `tunemark.schema.option_rates`."""
 
@@ -119,6 +105,11 @@ class Rate:
     """The optimizer of full fine-tuning."""
     whole_experts: bool = False
     """True if the software stores the experts of QLoRA in that format, too."""
+
+    @property
+    def narrow_weights(self) -> str:
+        """The format of LoRA's frozen weights if it is not one of 16 bits, as in vendors' software; else empty."""
+        return self.weight_format or "" if self.method == "lora" and "16" not in (self.weight_format or "16") else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,11 +320,8 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
     priced = [option for option in options if option.offer.priced]
     unpriced = [option for option in options if not option.offer.priced]
     recommended = [option for option in priced if not option.limits]
-    single = [option for option in recommended if option.instances == 1]
-    # Several instances that save minutes are no better value than one.
-    apart = question.objective == "value" and len(single) > 0
-    ordered = in_order(single if apart else recommended, question.objective)
-    ranked = with_ranks(ordered, question)
+    compared_first = _valued(recommended) if question.objective == "value" else recommended
+    ranked = with_ranks(in_order(compared_first, question.objective), question)
     if ranked:
         compared, value = measure(ranked, question.objective), measure(ranked, "value")
         # Without a result on an accelerator its rate is a prediction alone: the first that has one comes before it, unless the reader names or owns it,
@@ -351,12 +339,11 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
         first = min(equal, key=lambda option: option.usd if question.objective == "fastest" else option.seconds)
         ranked = [first, *(option for option in ranked if option is not first)]
         ranked = ranked if question.accelerators else diverse(ranked)
-    ranked += [option for option in in_order(recommended, question.objective) if apart and option.instances > 1]
+    ranked += [option for option in in_order(recommended, question.objective) if option not in compared_first]
     proven = next((number for number, option in enumerate(ranked) if option.rate.evidence in PROVEN), None)
-    alone = [option for option in ranked if option.instances == 1] or ranked
     # The fastest option of all costs many times the best one: it is named if time counts.
     named = [each for each in OBJECTIVES if each in {question.objective, "cheapest", "value"} or question.deadline_s is not None]
-    pools = {objective: alone if objective == "value" else ranked for objective in named}
+    pools = {objective: _valued(ranked) if objective == "value" else ranked for objective in named}
     picks: dict[str, int] = {objective: ranked.index(in_order(pool, objective)[0]) for objective, pool in pools.items() if pool}
     allowed = sum(_few_enough(question, offer.devices) for offer in chosen)
     return Answer(
@@ -402,12 +389,7 @@ def _found(question: Question, rates: Sequence[Rate], offers: Sequence[Offer], m
                 software = tuple(level for name, level in others if name == method)
                 apart = tuple(name for name, level in others if level == question.software and name not in methods)
                 needed, memory = known.needed_bytes, known.memory_bytes
-                # Weights that are not in 16 bits are those of the vendor's own formats.
-                kept = (
-                    f" with frozen weights in {known.weight_format}"
-                    if method == "lora" and "16" not in (known.weight_format or "16")
-                    else ""
-                )
+                kept = f" with frozen weights in {known.narrow_weights}" if known.narrow_weights else ""
                 room = f"{gib(needed)} of {gib(memory)}{kept}" if known.memory in FITS and needed and memory else ""
                 yield Without(offer.accelerator, offer.name, method, known.devices, missing, software=software, methods=apart, room=room)
 
@@ -494,6 +476,16 @@ def in_order(options: Sequence[Option], objective: Objective) -> list[Option]:
         )
 
     return sorted(options, key=key)
+
+
+def _valued(options: Sequence[Option]) -> list[Option]:
+    """Return the options of which one is the best value: those of one instance, unless several cost less and take less time than the best of these.
+
+    Several instances that save minutes are no better value than one.
+    """
+    single = in_order([option for option in options if option.instances == 1], "value")
+    beaten = any(option.usd * ALIKE < single[0].usd and option.seconds * ALIKE < single[0].seconds for option in options if single)
+    return single if single and not beaten else list(options)
 
 
 def measure(options: Sequence[Option], objective: Objective) -> Callable[[Option], float]:

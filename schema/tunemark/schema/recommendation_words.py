@@ -10,7 +10,7 @@ from dataclasses import replace
 from tunemark.schema import recommendation
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.formats import HOUR_S, TIMES, counted, estimated_duration, estimated_usd, gib, plain, significant, usd
-from tunemark.schema.vocabulary import METHODS, PURE_BF16
+from tunemark.schema.vocabulary import METHODS, PURE_BF16, VENDORS_STACK
 
 WORDS = recommendation.TABLE
 EVIDENCE, KINDS_OF_EVIDENCE, SHARDINGS = (WORDS[name] for name in ("evidence", "kinds_of_evidence", "shardings"))
@@ -26,8 +26,6 @@ SHOWN = 6
 STACKS_SHOWN = 3
 FEW_STEPS = 100
 """Optimizer steps below which a job is mostly warm-up: LIMA, a thousand examples, takes about 240 (Zhou et al. 2023)."""
-NAMED = 2
-"""Results named for a reason."""
 REASONS = 6
 """Reasons for missing data that are given."""
 
@@ -160,7 +158,11 @@ def energy(option: recommendation.Option) -> str:
     most = significant(option.energy_kwh * option.seconds_high / option.seconds)
     each = significant((option.offer.watts or 0) * option.devices / (option.rate.tokens_per_s or 1.0) / HOUR_S * 1000)
     own = option.offer.kind == "owned"
-    at = f"at {power}: your watts, or else the power limit" if own else f"at the power limit of {power}; host and cooling not included"
+    at = (
+        f"at {power}: your watts, or else the power limit of the accelerator without its host"
+        if own
+        else f"at the power limit of {power}; host and cooling not included"
+    )
     return f"Energy: {significant(option.energy_kwh)} kWh in all, at most {most} kWh, and {each} kWh for 1M tokens of training, {at}."
 
 
@@ -202,8 +204,11 @@ def with_stack(
     the usual one, is better by the objective. `rates_with` returns the rates with the memory and the speed of a stack.
     """
     fewest_first = sorted(answer.too_large, key=lambda each: each.devices)
-    stacks = [*(each.stacks for each in fewest_first), *(each.rate.other_stacks for each in answer.may_exceed)]
-    stack = next((names[0] for names in stacks if names), "")
+    stacks = [name for each in fewest_first for name in each.stacks] + [
+        name for each in answer.may_exceed for name in each.rate.other_stacks
+    ]
+    # Few people run the vendor's own software.
+    stack = next((name for name in stacks if name != VENDORS_STACK), stacks[0] if stacks else "")
     best, offered_all = answer.best, list(offers)
     if not stack:
         room = "" if best is not None or answer.may_exceed else with_room(question, answer, offered_all)
@@ -315,7 +320,7 @@ def _nothing(question: recommendation.Question, answer: recommendation.Answer) -
         stacks, how = with_stacks(closest.rate.other_stacks), exceeded(question, closest)
         return f"No option {what}. The closest, {hardware(closest)} ({place(closest)}), {how}: {time_and_cost(closest)}.{stacks}"
     if answer.unpriced:
-        return "No offer to rent can be recommended; the time on your own hardware is known."
+        return "No offer to rent can be recommended; times on the hardware that you named are known."
     if not answer.offers:
         if answer.other_kinds:
             kinds = " or ".join(kind.replace("_", " ") for kind in answer.other_kinds)
@@ -520,19 +525,6 @@ def unknown(answer: recommendation.Answer) -> str:
         if parts
         else ""
     )
-
-
-def not_used(question: recommendation.Question, unused: Iterable[recommendation.UnusedRate]) -> str:
-    """Return the results of the model, method and accelerators of a question that are no evidence, by reason; empty without any."""
-    wanted = [*question.accelerators, *(offer.accelerator for offer in question.own)]
-    reasons: dict[str, list[str]] = {}
-    for each in unused:
-        if question.method in (each.method, recommendation.ANY) and (not wanted or each.accelerator in wanted):
-            reasons.setdefault(each.reason, []).append(f"{each.result_id}{f' with {each.speed}' if each.speed else ''}")
-    parts = [f"{_listed(ids, NAMED)} ({reason})" for reason, ids in list(reasons.items())[:REASONS]]
-    count = sum(len(ids) for ids in reasons.values())
-    verb = "results of this method with these blocks are" if count > 1 else "result of this method with these blocks is"
-    return f"{count:,} {verb} not used: {'; '.join(parts)}." if parts else ""
 
 
 def not_fitting(question: recommendation.Question, answer: recommendation.Answer) -> str:

@@ -2,7 +2,8 @@
 
     log(device-seconds per token) = log(sum over terms of factor x seconds at the limit) + effects + noise
 
-On a GPU, a step takes no less time than its host needs to issue the operations (`host_seconds`).
+On a GPU, a step takes no less time than its host needs to issue the operations (`host_seconds`), and a little more where both take about
+as long (`TOGETHER`).
 
 A *factor* is how many times longer than at the limit a class of work takes; it depends on how far the software is tuned, and on the
 training loop itself. An *effect* is how much slower a software, a generation, an accelerator or a model is. All have a normal
@@ -136,6 +137,9 @@ ISSUING = ("NVIDIA", "AMD", "Apple")
 """Vendors whose devices are sent one operation after another; on others, whole graphs are compiled."""
 HOST_SD = 0.35
 """Spread of the time of a host in log space: hosts differ by a factor of two or so, and cards do not describe them."""
+TOGETHER = 6
+"""Exponent of the norm of a step's time on the device and on its host: with 6, a step for which both take as long is 12% longer than each.
+A plain maximum has a kink at which the fit stops."""
 NOISE = 0.08
 """Scale of a row around the model, in log space."""
 FREEDOM = 4
@@ -283,15 +287,15 @@ def predict(effects: Effects, config: Combination, work: Iterable[float] | None 
     if isinstance(parts, Missing):
         return parts
     weights = effects_of(config)
-    log_seconds = math.log(sum(parts.values())) + sum(weight * effects.mean_of(name) for name, weight in weights.items())
+    device = math.log(sum(parts.values())) + sum(weight * effects.mean_of(name) for name, weight in weights.items())
     least = sum(part / factor_of(effects, config, term) for term, part in parts.items() if term in PRODUCTS) / ATTAINABLE
-    host = host_seconds(config)
-    if host > math.exp(log_seconds):
-        sd = math.sqrt(HOST_SD**2 + ROW_VARIANCE)
-        return LogPrediction(math.log(host), sd, least, math.exp(QUANTILE * sd))
+    waiting = (host_seconds(config) / math.exp(device)) ** TOGETHER
+    busy = 1 / (1 + waiting)
+    rest = ((1 - busy) * HOST_SD) ** 2 + ROW_VARIANCE
     own = effects.variance((name, weight) for name, weight in weights.items() if name.partition(": ")[0] in OWN_EFFECTS)
     every = effects.variance([*weights.items(), *_shares(config, parts)])
-    return LogPrediction(log_seconds, math.sqrt(every + ROW_VARIANCE), least, math.exp(QUANTILE * math.sqrt(own + ROW_VARIANCE)))
+    log_seconds, sd = device + math.log(1 + waiting) / TOGETHER, math.sqrt(busy**2 * every + rest)
+    return LogPrediction(log_seconds, sd, least, math.exp(QUANTILE * math.sqrt(busy**2 * own + rest)))
 
 
 def _seconds(effects: Effects, config: Combination, work: Iterable[float] | None = None) -> dict[Term, float] | Missing:

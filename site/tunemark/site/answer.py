@@ -29,7 +29,6 @@ def answer_html(
     every: bool,
     model_page: str = "",
     caution: str = "",
-    unused: str = "",
     with_stack: str = "",
 ) -> str:
     """Return the answer: the reader's own hardware first, the best option with its grounds, the options, and what is not known.
@@ -42,8 +41,8 @@ def answer_html(
         Names by key; they are linked.
     every
         True to add all further options, folded.
-    caution, unused
-        Sentences about the model in this question, which stand first, and about results that are not used.
+    caution
+        A sentence about the model in this question, which stands first.
     with_stack
         The answer with the memory of another software stack; empty without.
     model_page
@@ -69,7 +68,7 @@ def answer_html(
         parts.append(_folded("Tight memory, or may exceed a limit", answer.may_exceed[:SHOWN], question))
         parts.append(_folded("Over a limit", answer.exceeding[:SHOWN], question))
     parts.append(_list("With other software", "other-software", [_sentence(line) for line in with_software]))
-    missing = (words.not_fitting(question, answer), words.unknown(answer), unused)
+    missing = (words.not_fitting(question, answer), words.unknown(answer))
     parts.append(
         _list("What is not recommended or not known", "not-known", [_with_accelerators(line, accelerators) for line in missing if line])
     )

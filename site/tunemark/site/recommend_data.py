@@ -52,7 +52,7 @@ def data_file(read: Read) -> str:
         "offers": [asdict(offer) for offer in offers(read)],
         # A covariance is written once; the script completes the other half.
         "effects": asdict(evidence.effects) | {"covariance": [row[: place + 1] for place, row in enumerate(evidence.effects.covariance)]},
-        **{name: columnar([asdict(each) for each in getattr(evidence, name)]) for name in ("results", "unused")},
+        "results": columnar([asdict(each) for each in evidence.results]),
     }
     return compact_json(content)
 

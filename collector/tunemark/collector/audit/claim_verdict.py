@@ -33,7 +33,7 @@ from tunemark.schema.physics.memory_states import MemoryVerdict
 from tunemark.schema.physics.stacks import STACKS
 from tunemark.schema.plan_search import NODE, Asked, Candidate, best_plan, step_on
 from tunemark.schema.recommendation import LEVELS, Rate
-from tunemark.schema.recommendation_words import asked_in_words, tokens_in_words
+from tunemark.schema.recommendation_words import asked_in_words, states, tokens_in_words
 from tunemark.schema.records.published import Claim, Conditions, PublishedResult
 from tunemark.schema.throughput import Range, architecture_of
 from tunemark.schema.vocabulary import FITS, AuditVerdict, Dtype, Method, SoftwareLevel
@@ -283,7 +283,9 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
         low, middle, high = map(significant, (likely.low, likely.value, likely.high))
         within = likely.low <= rate.value <= likely.high or significant(rate.value) in {low, high}
         side = "within" if within else "below" if rate.value < likely.low else "above"
-        predicted = f"the 90% interval predicted for {software} software{', the nearest level' if len(known) > 1 else ''}{share}"
+        stored = [f", with {states(each)}" for each in rates if each.software == software and each.narrow_weights]
+        nearest = ", the nearest level" if len(known) > 1 else ""
+        predicted = f"the 90% interval predicted for {software} software{nearest}{''.join(stored)}{share}"
         each_second = f" ({significant(rate.value)} tokens/s)" if words("per_longer").search(rate.printed) else ""
         reason = f"{rate.printed}{each_second} is {side} {low} to {high} around {middle}, {predicted}"
         if side != "within" and (ran := _ran(claim, run, model, rate.value, fitted, slow=side == "below")):

@@ -147,7 +147,7 @@ def estimate(
         print_json(answer)
         return
     typer.echo(f"{asked_in_words(card, method_used, size, length)}\n")
-    _print_answer(found, level, named=bool(accelerator))
+    _print_answer(found, named=bool(accelerator))
     if other := next((each.with_stacks[0] for each in found if each.with_stacks and each.faster), None):
         tell(f"`--stack {other}` shows the memory, the speed and with --tokens the time and cost with {other}.")
     speeds = ["{} {} ({})".format(name, *_with_interval(speed, formats.significant)) for name, speed in loops.items()]
@@ -258,7 +258,7 @@ VENDORS = " (--software vendor)"
 JOB = ("time", "90% interval", "usd", "90% interval", "at")
 
 
-def _print_answer(every: Sequence[Estimate], level: str, *, named: bool) -> None:
+def _print_answer(every: Sequence[Estimate], *, named: bool) -> None:
     """Print speed, time, cost, fit and evidence on each accelerator, the fastest first. A plan that does not fit has no speed.
 
     It has a row if its accelerator is named, or if it fits with other software; if nothing fits, the largest accelerators have one.
@@ -289,6 +289,7 @@ def _print_answer(every: Sequence[Estimate], level: str, *, named: bool) -> None
         )
         rows.append(row)
     columns = ["accelerator", "fits", "needs", "tokens/s", "90% interval", "tuned", *(JOB if sized else ()), "plan", "evidence"]
+    level = " and ".join(dict.fromkeys(each.rate.software for each in found))
     title = f"Predicted for {level} software, with an interval of {LEVEL:.0%}: training alone, without start, evaluation and saving."
     print_table(columns, rows, title=title if any(each.tokens_per_s for each in found) else f"No speed is predicted for {level} software.")
     if len(found) < len(every):

@@ -19,7 +19,7 @@ from tunemark.schema.errors import TunemarkError, bare, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, current_prices
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
-from tunemark.schema.option_rates import cautions, no_evidence, rates_for, rates_on_stack, usual_startup_s
+from tunemark.schema.option_rates import cautions, rates_for, rates_on_stack, usual_startup_s
 from tunemark.schema.recommendation import (
     ALL_METHODS,
     ANY,
@@ -157,14 +157,12 @@ def recommend(
     answer = best_options(question, rates, offers)
     stacked = words.with_stack(question, answer, offers, lambda name: of_machines(rates_on_stack(question, *options, name)))
     with_software = words.with_software(question, answer, rates, offers)
-    not_used = words.not_used(question, no_evidence(evidence, card))
     if as_json:
         said = {
             "headline": words.headline(question, answer),
             "alternatives": words.alternatives(question, answer),
             "with_software": with_software,
             "with_stack": stacked,
-            "not_used": not_used,
         }
         print_json({"question": {"model": card.key} | asdict(question)} | said | asdict(answer))
         return
@@ -172,7 +170,7 @@ def recommend(
     mine = {offer.accelerator for offer in question.own}
     large, unknown = (tuple(each for each in missing if each.accelerator in mine) for missing in (answer.too_large, answer.no_data))
     asked_of = answer if named or not mine else replace(answer, too_large=large, no_data=unknown)
-    remarks = [words.not_fitting(question, asked_of), words.unknown(asked_of), not_used, *_rented_by(named, answer)]
+    remarks = [words.not_fitting(question, asked_of), words.unknown(asked_of), *_rented_by(named, answer)]
     if answer.best is None and not answer.may_exceed and card.key in facts.models:
         query = f"from results select result_id, method, accelerator, accelerator_count, tokens_per_s where model = '{card.key}'"
         remarks.append(f'Results of this model, if there are any: tunemark query "{query}"')
@@ -298,7 +296,7 @@ def _own(machine: Counted, given_costs: str | None, *, yours: bool) -> Offer:
                 )
             hourly = usd.get("usd_per_hour", 0.0) + devices * (watts or 0.0) / 1000 * usd.get("electricity", 0.0)
         else:
-            owned = parse_owned(figures, f"usd_per_hour=0.20, or {EXAMPLE}")
+            owned = parse_owned(figures, f"usd_per_hour=0.20, or {EXAMPLE}", usual_watts=devices * (card.tdp_w or 0))
             hourly, watts = owned.usd_per_hour(), owned.watts / devices
         if devices > 1:
             say(f"tunemark: --owned: the figures are those of the whole machine with its {devices} {card.name}")

@@ -22,7 +22,6 @@ from tunemark.collector.store.database import Rows, fact
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.formats import significant
 from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.physics.flops import flops_ledger, palm_flops
 from tunemark.schema.physics.stacks import STACKS
@@ -33,7 +32,7 @@ from tunemark.schema.records.converted import ConvertedResult, training_rate
 from tunemark.schema.records.published import PublishedResult
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
-from tunemark.schema.throughput import NOISE, Combination, architecture_of
+from tunemark.schema.throughput import NOISE, Combination
 from tunemark.schema.vocabulary import Dtype, Method, SoftwareLevel, Status
 
 FOLLOWS_FROM = {
@@ -74,16 +73,10 @@ class Calibration:
         """Rows without copies."""
         return without_copies(self.by_result.values())
 
-    def unused(self) -> list[dict[str, str | None]]:
-        """Return the results with a rate that predictions do not use, copies included, with their blocks, method, accelerator and speed."""
-        blocks = {key: architecture_of(card) for key, card in self.evidence.facts.models.items()}
+    def unused(self) -> list[dict[str, str]]:
+        """Return the results with a rate that predictions do not use, copies included, with the reason."""
         copies = {copy: "repeats another result's rate for the same configuration" for row in self.rows for copy in row.same}
-        return [
-            {"result_id": result, "reason": reason, "speed": _speed(run), "architecture": blocks.get(run.conditions.model or "")}
-            | run.conditions.model_dump(include={"method", "accelerator"})
-            for result, reason in sorted((self.refused | copies).items())
-            for run in [self.evidence.by_id[result]]
-        ]
+        return [{"result_id": result, "reason": reason} for result, reason in sorted((self.refused | copies).items())]
 
     def figures(self, result: AuditedResult) -> dict[str, Figure]:
         """Return the derived figures of a published or converted result, each with its calculation or the reason why it is unknown.
@@ -96,12 +89,6 @@ class Calibration:
         if "tokens_per_s" not in figures and result.id in self.refused:
             return {"mfu": (None, self.refused[result.id])}
         return figures
-
-
-def _speed(run: AuditedResult) -> str:
-    """Return the rate and the devices of a result in words, such as `3,800 tokens/s on 4 x RTX 5090`; "" without rates of tokens that agree within 1%."""
-    rates, card = [rate.tokens_per_s.value for rate in token_rates(run)], run.accelerator
-    return f"{significant(rates[0])} tokens/s on {run.devices} x {card.name}" if card and rates and max(rates) <= 1.01 * min(rates) else ""
 
 
 def calibrate(

@@ -81,7 +81,8 @@ def leave_out(fitted: Fit, left_out: LeftOut) -> Iterator[HeldOut]:
         sizes[fold_of[group]] += rows
     for fold in sorted(set(fold_of.values())):
         lines = [line for line, row in enumerate(fitted.rows) if fold_of[key(row.config)] == fold]
-        others = [known for row, known in zip(fitted.rows, fitted.known, strict=True) if fold_of[key(row.config)] != fold]
+        kept = (known for row, known in zip(fitted.rows, fitted.known, strict=True) if fold_of[key(row.config)] != fold)
+        others = tuple({(each.method, each.vendor, each.encoder, each.experts, each.sequence_length): each for each in kept}.values())
         none = dict[tuple[object, ...], str | None]()
         for line, estimate in zip(lines, fitted.predict_rows(fitted.without(lines), lines), strict=True):
             row = fitted.rows[line]
@@ -135,9 +136,9 @@ def evidence_rows(root: Path, facts: FactBase) -> Rows:
     A reproduced result counts as measured: only the authors of commits say who has reproduced it.
     """
     evidence = load_evidence(root, facts)
-    calibration, fitted, findings = fit_and_audit(root, evidence)
+    _, fitted, findings = fit_and_audit(root, evidence)
     trust = {run.id: "measured" if run.measured else "converted" for run in evidence.results if run.measured or run.converted}
-    return throughput_rows(fitted, (), trust, findings) | {"throughput_refused": calibration.unused()}
+    return throughput_rows(fitted, (), trust, findings)
 
 
 RATES = frozenset({"tokens_per_s", "samples_per_s", "step_time_s", "train_time_s", "tokens", "epochs"})

@@ -28,6 +28,7 @@ from tunemark.schema.throughput import (
     ROW_VARIANCE,
     SLOPES,
     SPREADS,
+    TOGETHER,
     Combination,
     Effects,
     LogPrediction,
@@ -140,7 +141,7 @@ def no_data(results: Sequence[KnownRate], config: Combination) -> Missing | None
 
 Array = NDArray[np.floating[Any]]
 STEPS = 60
-CLOSE = 0.03
+CLOSE = 0.1
 """Steps end when one moves by less than this many standard deviations of the posterior."""
 MOST_ROWS = 40
 """Rows of one training loop count at most as this many."""
@@ -154,7 +155,7 @@ class Design:
     effects: Array
     factors: NDArray[np.integer[Any]]
     issued: Array
-    """Logarithm of the seconds per token in which hosts issue the operations, or minus infinity."""
+    """Seconds per token in which hosts issue the operations; 0 where they do not."""
 
     @classmethod
     def of_rows(cls, rows: Sequence[Observed], names: Sequence[str]) -> "Design":
@@ -169,22 +170,23 @@ class Design:
             for number, term in enumerate(TERMS):
                 used = [place[name] for name in row.factors(term)]
                 factors[line, number, : len(used)] = used
-        hosts = [host_seconds(row.config) for row in rows]
-        return cls(seconds, effects, factors, np.array([math.log(host) if host else -math.inf for host in hosts]))
+        return cls(seconds, effects, factors, np.array([host_seconds(row.config) for row in rows]))
 
     def of(self, lines: Sequence[int]) -> "Design":
         """Return the design of some rows."""
         return replace(self, **{each.name: getattr(self, each.name)[lines] for each in fields(self)})
 
-    def device(self, mean: Array) -> tuple[Array, Array]:
-        """Return log seconds of rows at these parameters on devices that wait for no host, and the share of each term in them."""
+    def times(self, mean: Array) -> tuple[Array, Array, Array]:
+        """Return log seconds of rows at these parameters, the share of each term in the time on the device, and the weight of that time."""
         padded = np.append(mean, 0.0)
         parts = self.seconds * np.exp(padded[self.factors].sum(axis=2))
         total = parts.sum(axis=1)
-        return np.log(total) + self.effects @ padded, parts / total[:, None]
+        device = np.log(total) + self.effects @ padded
+        waiting = (self.issued / np.exp(device)) ** TOGETHER
+        return device + np.log1p(waiting) / TOGETHER, parts / total[:, None], 1 / (1 + waiting)
 
     def slopes(self, shares: Array) -> Array:
-        """Return the derivatives of these log seconds, shape (rows, parameters)."""
+        """Return the derivatives of the log seconds on devices, shape (rows, parameters)."""
         slopes, kinds = self.effects.copy(), self.factors.shape[2]
         slopes[np.arange(len(slopes))[:, None], self.factors.reshape(len(slopes), -1)] += np.repeat(shares, kinds, axis=1)
         return slopes[:, :-1]
@@ -241,7 +243,7 @@ class Fit:
         rows, design = [self.rows[line] for line in lines], self.design.of(lines)
         observed, counts = np.array([row.log_seconds for row in rows]), Counter(row.config.stack for row in rows)
         capped = np.array([min(1.0, MOST_ROWS / counts[row.config.stack]) for row in rows])
-        slopes = design.slopes(design.device(middle)[1])
+        slopes = design.slopes(design.times(middle)[1])
         loop, used = np.unique([row.config.software for row in rows], return_inverse=True)[1], slopes != 0
         begin, end = loop[used.argmax(axis=0)], loop[::-1][used[::-1].argmax(axis=0)]
         columns = list(zip(np.where(begin == end, begin, len(rows)).tolist(), (column.tobytes() for column in slopes.T), strict=True))
@@ -256,23 +258,25 @@ class Fit:
         share, precision = variance / sums[group], 1 / sums
         moved: Array = np.zeros(len(sums))
         step = moved
-        lowest = math.inf
+        lowest, stride = math.inf, 1.0
         for _ in range(STEPS):
-            predicted, shares = design.device(middle + share * (moved + step)[group])
-            residuals = observed - np.maximum(predicted, design.issued)
+            predicted, shares, busy = design.times(middle + share * (moved + step)[group])
+            residuals = observed - predicted
             spread = FREEDOM + (residuals / NOISE) ** 2
             loss = (FREEDOM + 1) * float(capped @ np.log(spread)) + float(precision @ (moved + step) ** 2)
             if loss > lowest:
-                # Too far along a direction in which the model bends: half of the step.
-                step = step / 2
+                # Too far along a direction in which the model bends: half of the step, and shorter ones for a while.
+                step, stride = step / 2, 0.5
                 continue
             moved, lowest = moved + step, loss
-            weights = np.where(predicted < design.issued, 0.0, np.sqrt(capped * (FREEDOM + 1) / spread) / NOISE)
-            weighed = distinct.slopes(shares) * weights[:, None]
+            weights = np.sqrt(capped * (FREEDOM + 1) / spread) / NOISE
+            weighed = distinct.slopes(shares)
+            weighed *= (weights * busy)[:, None]
             downhill = weighed.T @ (weights * residuals) - precision * moved
             step = _solved(loops, weighed, precision, downhill)
             if float(downhill @ step) < CLOSE**2:
                 break
+            step, stride = stride * step, min(1.0, 1.1 * stride)
         curvature = weighed.T @ weighed + np.diag(precision)
         apart = np.where(group[:, None] == group, np.outer(variance, share), 0.0)
         covariance = np.outer(share, share) * np.linalg.inv(curvature)[np.ix_(group, group)] + np.diag(variance) - apart
@@ -281,11 +285,10 @@ class Fit:
     def predict_rows(self, posterior: Posterior, lines: Sequence[int]) -> list[LogPrediction]:
         """Return predictions for some rows by another posterior of the same parameters."""
         design = self.design.of(lines)
-        values, shares = design.device(posterior.mean)
-        slopes = design.slopes(shares)
-        # A row that waits for its host says nothing about the device.
-        variances = np.where(values < design.issued, HOST_SD**2, ((slopes @ posterior.covariance) * slopes).sum(axis=1))
-        pairs = zip(np.maximum(values, design.issued).tolist(), np.sqrt(variances + ROW_VARIANCE).tolist(), strict=True)
+        values, shares, busy = design.times(posterior.mean)
+        slopes = design.slopes(shares) * busy[:, None]
+        variances = ((slopes @ posterior.covariance) * slopes).sum(axis=1) + ((1 - busy) * HOST_SD) ** 2
+        pairs = zip(values.tolist(), np.sqrt(variances + ROW_VARIANCE).tolist(), strict=True)
         return [LogPrediction(*pair) for pair in pairs]
 
 

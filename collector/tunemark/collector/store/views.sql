@@ -812,15 +812,9 @@ comment on column throughput_errors.same is 'Other results that repeat this rate
 
 create table throughput_refused (
     result_id varchar primary key,
-    reason varchar not null,
-    architecture varchar,
-    method varchar not null,
-    accelerator varchar,
-    speed varchar not null
+    reason varchar not null
 );
 comment on table throughput_refused is 'Results with a rate that is not used for calibration.';
-comment on column throughput_refused.architecture is 'Numbers of its model that determine the time per token.';
-comment on column throughput_refused.speed is 'Its rate of tokens and its devices in words; empty if it is a rate of rows.';
 
 create table throughput_covariances (
     parameter varchar not null,

@@ -4,15 +4,15 @@
   const { OTHER_KEYS, config_fields, model_of_size, size_in_words } = globalThis.tunemark.any_model;
   const { instead_of, key_of_model, model_keys, not_modelled, with_memory } = globalThis.tunemark.names, { CONFIG_FIELDS, metal_bytes, model_contradictions } = globalThis.tunemark.cards;
   const { seconds_of, tokens_in_row, whole_number } = globalThis.tunemark.formats;
-  const { OWN, Offer, Question, UnusedRate, places_of, recommend } = globalThis.tunemark.recommendation, { not_used, with_software, with_stack } = globalThis.tunemark.recommendation_words;
-  const { FAMILIES } = globalThis.tunemark.families, { Evidence, KnownRate, cautions, no_evidence, rates_for, rates_on_stack, usual_startup_s } = globalThis.tunemark.option_rates, { Effects, architecture_of } = globalThis.tunemark.throughput;
+  const { OWN, Offer, Question, places_of, recommend } = globalThis.tunemark.recommendation, { with_software, with_stack } = globalThis.tunemark.recommendation_words;
+  const { FAMILIES } = globalThis.tunemark.families, { Evidence, KnownRate, cautions, rates_for, rates_on_stack, usual_startup_s } = globalThis.tunemark.option_rates, { Effects, architecture_of } = globalThis.tunemark.throughput;
   // What Python computes with: cards with dictionaries, the fitted model, and its results.
   const prepared = (data) => {
     for (const card of Object.values(data.accelerators)) card.peak_tflops = dict(Object.entries(card.peak_tflops));
     const half = data.effects.covariance, covariance = half.map((row, at) => half.map((other, column) => (column <= at ? row[column] : other[at])));
     const effects = make(Effects, [], { ...data.effects, places: dict(Object.entries(data.effects.places)), covariance });
     const rows = (kind, table) => decoded(table).map((row) => make(kind, [], row));
-    const evidence = make(Evidence, [], { effects, results: rows(KnownRate, data.results), unused: rows(UnusedRate, data.unused) });
+    const evidence = make(Evidence, [], { effects, results: rows(KnownRate, data.results) });
     const names = dict(Object.values(data.accelerators).map(({ key, name }) => [key, name]));
     const keys = model_keys(Object.values(data.models)), limits = dict(Object.entries(data.limits));
     const cards = dict(Object.entries(data.accelerators));
@@ -52,9 +52,9 @@
   const answered = (index, model, question, rates, { code, rate } = { code: "USD", rate: 1 }, hardware = index.cards) => {
     const offers = rate === 1 ? index.offers : index.offers.map((offer) => make(Offer, [], { ...offer, usd_per_hour: offer.usd_per_hour * rate }));
     const page = index.models[model.key]?.name === model.name ? `models/${model.key}.html` : "";
-    const answer = recommend(question, rates, offers), caution = cautions(model, question.sequence_length, question.tokens), unused = not_used(question, no_evidence(index.evidence, model));
+    const answer = recommend(question, rates, offers), caution = cautions(model, question.sequence_length, question.tokens);
     const ratesWith = (stack) => ((rates.others ??= {})[`${stack} ${question.software}`] ??= rates_on_stack(question, model, hardware, offers, index.evidence, stack)); // kept with the usual ones
-    const html = answer_html(question, answer, with_software(question, answer, rates, offers), index.names, true, page, caution, unused, with_stack(question, answer, offers, ratesWith));
+    const html = answer_html(question, answer, with_software(question, answer, rates, offers), index.names, true, page, caution, with_stack(question, answer, offers, ratesWith));
     return code === "USD" ? html : html.replaceAll("$", `${code}\u00a0`);
   };
   globalThis.tunemarkHome = { answered, modelOf, prepared };
