@@ -139,6 +139,11 @@ def test_a_part_of_a_name_shows_the_prices_of_all_accelerators_with_it(tunemark:
     assert all("h100" in name for name in shown)
 
 
+@pytest.mark.parametrize("name", ["gcp", "Google Cloud"])
+def test_the_name_of_a_provider_shows_all_its_prices(tunemark: Tunemark, name: str) -> None:
+    assert {row["provider"] for row in json.loads(tunemark("prices", name, "--json").out)} == {"gcp"}
+
+
 OWNED = "purchase=800,years=3,utilisation=0.5,watts=285,electricity=0.30"
 
 

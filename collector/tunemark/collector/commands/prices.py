@@ -12,6 +12,7 @@ from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import PriceRow, current_prices
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.names import suggest_accelerator
+from tunemark.schema.recommendation import provider_name
 from tunemark.schema.vocabulary import PriceKind
 from tunemark.terminal import AsJson, print_json, print_table, say
 
@@ -19,14 +20,14 @@ FIGURES = "purchase, years, utilisation, watts, electricity and optionally resal
 
 
 def prices(
-    name: Annotated[str | None, typer.Argument(metavar="[INSTANCE|ACCELERATOR]", help="Default: all.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="[INSTANCE|ACCELERATOR|PROVIDER]", help="Default: all.")] = None,
     on: OnDay = None,
     *,
     kind: Annotated[str | None, option("--kind", "on_demand, spot, reserved or marketplace. Default: all.")] = None,
     owned: Annotated[str | None, option("--owned", f"Compare with your own hardware: {FIGURES}.", metavar="FIGURES")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the price of an instance or accelerator on a day: on-demand, spot, reserved, marketplace; cheapest accelerator-hour first.
+    """Show the price of an instance or accelerator, or all of a provider, on a day: on-demand, spot, reserved, marketplace; cheapest accelerator-hour first.
 
     Lists the newest known price per provider, instance, region and kind in force on that day, for the whole instance.
 
@@ -39,7 +40,7 @@ def prices(
     --------
     - `tunemark prices p5.48xlarge`
     - `tunemark prices nvidia-h100-80gb-sxm --on 2026-11-20 --json`
-    - `tunemark prices nvidia-rtx-4090 --kind on_demand`
+    - `tunemark prices "Google Cloud" --kind on_demand`
     """
     from tunemark.schema.owned_hardware import parse_owned  # noqa: PLC0415 - not needed for --help
 
@@ -111,7 +112,11 @@ def offers(facts: FactBase, name: str | None, on: date, kind: PriceKind | None =
     rows = [
         row
         for row in facts.prices
-        if (name is None or row.instance.lower() == name.lower() or row.accelerator in keys)
+        if (
+            name is None
+            or name.lower() in {row.instance.lower(), row.provider, provider_name(row.provider).lower()}
+            or row.accelerator in keys
+        )
         and kind in {None, row.kind}
         and count in {None, row.accelerator_count}
     ]
@@ -142,7 +147,7 @@ def _unknown(facts: FactBase, name: str, kind: PriceKind | None) -> TunemarkErro
         instead = "leave out --kind for all" if kind else "`recommend --own` needs none"
         return TunemarkError(name or "--kind", None, f"the price book has no{of_kind} price of {known}; {instead}")
     suggestion = suggest_accelerator(name, facts.accelerators, facts.instances)
-    return TunemarkError(name, None, f"neither an instance nor an accelerator; {suggestion}")
+    return TunemarkError(name, None, f"neither an instance, an accelerator nor a provider; {suggestion}")
 
 
 def remarks(rows: Sequence[Mapping[str, Any]], on: date, today: date) -> Iterator[str]:
