@@ -44,6 +44,13 @@ def test_tuned_software_is_predicted_to_be_faster_than_plain_and_the_vendors_fas
     assert values == sorted(values)
 
 
+def test_rows_padded_to_one_length_count_as_its_slots_and_tf32_multiplies_at_half_the_peak_of_fp16() -> None:
+    rows = {row.id: row for row in fit_of_checkout().rows}
+    in_fp16, in_tf32 = rows["026-025"], rows["026-131"]
+    assert in_fp16.tokens_per_s == 812 * 384
+    assert in_tf32.terms["matmul"] == pytest.approx(2 * in_fp16.terms["matmul"], rel=1e-3)
+
+
 @pytest.mark.usefixtures("calibrated_once")
 @pytest.mark.parametrize(
     ("hardware", "instances", "no_price"),

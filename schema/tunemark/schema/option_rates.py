@@ -25,7 +25,7 @@ from tunemark.schema.physics.stacks import STACKS, on_stack
 from tunemark.schema.physics.work import Missing
 from tunemark.schema.recommendation import LEVELS, NO_ROOM, STARTUP_S, Offer, Question, Rate, places_of
 from tunemark.schema.throughput import Effects, LogPrediction, architecture_of, interval_of, line_of, predict
-from tunemark.schema.vocabulary import FITS, METHODS, Method, SoftwareLevel
+from tunemark.schema.vocabulary import FITS, METHODS, Dtype, Method, SoftwareLevel
 
 TRAINED = (Method.FULL, Method.LORA, Method.QLORA)
 WITHOUT_4_BITS = ("AWS", "Google")
@@ -255,7 +255,7 @@ def option_rates(
 
     for (card, devices), method, level in product(places, TRAINED, software):
         found = [row for row in of_model.get((method.value, product_of(card), level), []) if not row.suspicious]
-        direct = [row for row in found if is_direct(row, devices, length)]
+        direct: list[KnownRate] = []
         rate = Rate(method.value, length, level, card.key, devices, "none")
         # Memory takes longest to compute, so what prevents any rate comes first.
         known = (card.vendor, level) in levels if level != "plain" else devices == 1 or card.vendor in several or asked.any_software
@@ -270,6 +270,7 @@ def option_rates(
             candidates, missing = plans.on(card, devices, method, level)
         if missing is None:
             plan, verdict = plan_search.best_of(card, candidates)
+            direct = [row for row in found if is_direct(row, devices, length, plan.shape.block_format)]
             rate = _planned(rate, plan, verdict, card.usable_bytes)
             if verdict not in FITS and not asked.stack:
                 rate = replace(rate, other_stacks=plan.other_stacks(card))
@@ -378,9 +379,9 @@ def is_same_step(row: KnownRate, devices: int, length: int) -> bool:
     return row.devices == devices and 1 / SAME_LENGTH <= row.sequence_length / length <= SAME_LENGTH
 
 
-def is_direct(row: KnownRate, devices: int, length: int) -> bool:
-    """Return True for the same step as options have it: in the memory of the devices, and in 16 bits except with vendors' software."""
-    return is_same_step(row, devices, length) and not row.offload and (not row.block_format or row.level == "vendor")
+def is_direct(row: KnownRate, devices: int, length: int, block_format: Dtype | None) -> bool:
+    """Return True for the same step as a plan has it: in the memory of the devices, and with products in 16 bits or in fewer."""
+    return is_same_step(row, devices, length) and not row.offload and (row.block_format == "") == (block_format is None)
 
 
 def consistent(rates: Sequence[Rate]) -> list[Rate]:

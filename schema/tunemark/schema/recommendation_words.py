@@ -269,6 +269,7 @@ def headline(question: recommendation.Question, answer: recommendation.Answer) -
         return _nothing(question, answer)
     verb = "Use" if best.offer.provider == recommendation.OWN else "Rent"
     unsure = f" It is {within_error(best)}." if best.rank_high > best.rank_low else ""
+    unlike = f" Its rate is that of {best.rate.software} software." if best.rate.software != question.software else ""
     started = " Most of this is the assumed start-up, which decides in practice." if 2 * question.startup_s > best.seconds else ""
     hurried = question.deadline_s is not None or question.objective != "cheapest"
     long = (
@@ -276,7 +277,7 @@ def headline(question: recommendation.Question, answer: recommendation.Answer) -
         if best.seconds > recommendation.LONG_S and not hurried
         else ""
     )
-    return f"{verb} {offered(question, best)}: {_as_measured(question, best)}{time_and_cost(best)}.{started}{long}{_few_steps(question, best.rate)}{unsure}"
+    return f"{verb} {offered(question, best)}: {_as_measured(question, best)}{time_and_cost(best)}.{started}{long}{_few_steps(question, best.rate)}{unlike}{unsure}"
 
 
 def _few_steps(question: recommendation.Question, rate: recommendation.Rate) -> str:

@@ -1,5 +1,6 @@
 """The command `audit`: the findings of the rules, each with its calculation."""
 
+import math
 import os
 import re
 import textwrap
@@ -12,12 +13,12 @@ import typer
 from tunemark.collector.commands import options as ui
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.files import project_root
-from tunemark.schema.formats import counted
+from tunemark.schema.formats import counted, significant
 from tunemark.schema.vocabulary import AuditVerdict
 from tunemark.terminal import AsJson, print_json, print_table, say, tell
 
 if TYPE_CHECKING:
-    from tunemark.collector.audit.claim_text import ClaimText
+    from tunemark.collector.audit.claim_text import ClaimText, Stated
     from tunemark.collector.audit.evidence import Evidence
     from tunemark.collector.audit.rule import Finding
 
@@ -30,6 +31,8 @@ EXAMPLE = (
 )
 WIDTH = 80
 SHOWN_RECORDS = 6
+COARSE = 0.1
+"""Share by which a factor may differ from the printed one before its ends are shown."""
 
 
 def audit(
@@ -150,6 +153,7 @@ def judge(text: str, *, as_json: bool) -> None:
     from tunemark.collector.audit.claim_text import read_claim, rows_of
     from tunemark.collector.audit.claim_verdict import worst_of
     from tunemark.schema.facts.fact_base import FactBase
+    from tunemark.schema.throughput import ISSUING
 
     facts = FactBase.of_project()
     claims = [claim for row in rows_of(text) if states_something(claim := read_claim(facts, row))]
@@ -165,13 +169,22 @@ def judge(text: str, *, as_json: bool) -> None:
     tell(f"{judged.verdict.capitalize()}: {judged.reason}.")
     if len(claims) > 1:
         tell(f"Of {len(claims)} rows, none is worse than this one: {claim.text}")
-    read = ", ".join(filter(None, (judged.read, *(each.printed for each in claim.figures if each.printed not in left))))
+    read = ", ".join(filter(None, (judged.read, *(_as_read(each) for each in claim.figures if each.printed not in left))))
     unread = "" if claim.models or not claim.devices else " No model was read."
     print_paragraphs(("", f"Read as {read}.{unread}"), *([("", f"Not judged: {', '.join(left)}.")] if left else []))
+    compiled = [card for card, *_ in claim.devices if card.vendor not in ISSUING and card.remarks]
+    for remark in dict.fromkeys(f"{card.name}: {card.remarks}\n" for card in compiled):
+        tell(remark)
     for finding in judged.findings:
         # The reason already compares with the predicted rate.
         if finding.calculation not in judged.reason and finding.rule != "predicted-rate":
             print_finding(finding)
+
+
+def _as_read(figure: "Stated") -> str:
+    """Return a figure as it is printed; a factor with few digits with the ends that it may be rounded from: `2x faster (1.5 to 2.5)`."""
+    coarse = figure.kind == "speedup" and 0 < figure.value.low < (1 - COARSE) * figure.value.value and figure.value.high < math.inf
+    return f"{figure.printed} ({significant(figure.value.low)} to {significant(figure.value.high)})" if coarse else figure.printed
 
 
 def print_finding(finding: "Finding") -> None:

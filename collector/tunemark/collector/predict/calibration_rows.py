@@ -44,7 +44,7 @@ FOLLOWS_FROM = {
 }
 """Figure that gives tokens per second -> claims that the rate depends on."""
 OF_FULL_ROWS = {"samples_per_s", "epochs"}
-"""Figures that count rows, which have a known number of tokens if padding is `none`."""
+"""Figures that count rows, which have a known number of slots if all have one length."""
 RUN_CONDITIONS = {"precision"}
 """Conditions that every rate depends on, besides those that it follows from."""
 MLPERF_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj")
@@ -83,7 +83,8 @@ class Calibration:
 
         Without a calibration row they follow from rows per second, provided that the token lengths of its dataset are known.
         """
-        if result.id in self.by_result:
+        # Of rows padded to one length, calibration counts the slots.
+        if result.id in self.by_result and result.conditions.padding != "static":
             return _figures(self.by_result[result.id], result)
         figures = dict(_of_padded_rows(result, self.evidence.facts, self.subjects))
         if "tokens_per_s" not in figures and result.id in self.refused:
@@ -155,7 +156,9 @@ def rate_of(run: AuditedResult, excluded: Collection[str]) -> TokenRate | Missin
     """Return the first rate of tokens with one reading that is not excluded, the reason why there is none, or None without any rate."""
     rates = token_rates(run)
     counted = [
-        rate for rate in rates if rate.quantity in FOLLOWS_FROM and (run.conditions.padding == "none" or rate.quantity not in OF_FULL_ROWS)
+        rate
+        for rate in rates
+        if rate.quantity in FOLLOWS_FROM and (run.conditions.padding in {"none", "static"} or rate.quantity not in OF_FULL_ROWS)
     ]
     left = [rate for rate in counted if rate.meaning and rate.meaning_words not in excluded]
     usable = [rate for rate in counted if not rate.meaning] or (left if len(left) == 1 else [])

@@ -66,10 +66,10 @@ class HeldOut:
         return None if self.tokens_per_s is None else self.tokens_per_s.low <= self.measured <= self.tokens_per_s.high
 
 
-FOLDS = 6
+FOLDS = 5
 """Groups are left out in at most this many folds, several small groups together, which can only make predictions harder. The largest groups
-come first, each into the smallest fold: a new group of a few rows leaves the folds of larger ones as they are. With 5, 6, 8 and 12 folds, the
-median error over sources is 12.6%, 12.6%, 14.1% and 13.6%, and 93.7 to 94.9% are inside (2026-11-28): 6 keep `collect` within 12 s of CPU."""
+come first, each into the smallest fold: a new group of a few rows leaves the folds of larger ones as they are. With 4, 5 and 6 folds, the
+median error over sources is 13.8%, 13.7% and 14.5%, and 93.2 to 93.6% are inside (2026-11-30): 5 keep `collect` within 12 s of CPU."""
 
 
 def leave_out(fitted: Fit, left_out: LeftOut) -> Iterator[HeldOut]:
