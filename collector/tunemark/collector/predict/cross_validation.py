@@ -1,4 +1,4 @@
-"""The accuracy of predictions: leave out whole sources, levels of software, accelerators and models, and predict their rows."""
+"""The accuracy of predictions: leave out whole sources, accelerators and models, and predict their rows."""
 
 import math
 import re
@@ -26,14 +26,13 @@ from tunemark.schema.physics.utilisation import TERA
 from tunemark.schema.throughput import QUANTILE, Combination, Range, interval_of
 from tunemark.schema.vocabulary import AuditVerdict
 
-LeftOut = Literal["source", "level", "accelerator", "model"]
+LeftOut = Literal["source", "accelerator", "model"]
 GROUP: dict[LeftOut, Callable[[Combination], str]] = {
     "source": lambda config: config.source,
-    "level": lambda config: config.level,
     "accelerator": lambda config: config.accelerator.key,
     "model": lambda config: config.architecture,
 }
-"""Groups that are left out together: a document or benchmark, all software of a level, an accelerator card, or all models of one
+"""Groups that are left out together: a document or benchmark, an accelerator card, or all models of one
 architecture (Llama 3 and 3.1 share theirs)."""
 
 
@@ -44,7 +43,7 @@ class HeldOut:
     row: Observed
     left_out: LeftOut
     group: str
-    """The source, level, accelerator or architecture that was left out."""
+    """The source, accelerator or architecture that was left out."""
     tokens_per_s: Range | None
     """Predicted rate of all devices; None if nothing similar was left."""
     reason: str | None

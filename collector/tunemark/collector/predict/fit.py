@@ -4,7 +4,7 @@ The posterior is Laplace's approximation, found by Gauss-Newton steps (Gelman et
 Student's t distribution, so that an outlier has little influence (Lange, Little and Taylor 1989). All rows of a training loop together
 have at most the weight of `MOST_ROWS` rows, so that one benchmark with many entries does not dominate.
 
-Standard deviations were chosen by leaving out whole sources, levels, accelerators and models (`cross_validation`).
+Standard deviations were chosen by leaving out whole sources, accelerators and models (`cross_validation`).
 """
 
 import math

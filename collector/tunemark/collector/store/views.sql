@@ -796,8 +796,8 @@ create table throughput_errors (
     primary key (left_out, result_id)
 );
 comment on table throughput_errors is 'Each result and its prediction from results without its accelerator, or without its model.';
-comment on column throughput_errors.left_out is 'accelerator | model';
-comment on column throughput_errors.left_out_group is 'Card of the accelerator, or shape of the model, that was left out.';
+comment on column throughput_errors.left_out is 'source | accelerator | model';
+comment on column throughput_errors.left_out_group is 'Source, card of the accelerator, or shape of the model, that was left out.';
 comment on column throughput_errors.level is 'How far the software is tuned: plain, tuned or vendor.';
 comment on column throughput_errors.stack is 'Software: a document, mlperf, or measured.';
 comment on column throughput_errors.tokens_per_s is 'Rate of the result, all devices.';
