@@ -139,6 +139,8 @@ class Offer:
     """What training on it needs that other accelerators do not."""
     priced: bool = True
     """False for a machine of the reader's own whose cost is not given; one may also cost nothing."""
+    watts_stated: bool = False
+    """True if the reader stated the watts, for the whole machine."""
 
 
 @dataclass(frozen=True, slots=True)

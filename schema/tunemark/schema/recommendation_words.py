@@ -157,12 +157,8 @@ def energy(option: recommendation.Option) -> str:
     power = f"{option.devices} accelerators of {watts} each" if option.devices > 1 else watts
     most = significant(option.energy_kwh * option.seconds_high / option.seconds)
     each = significant((option.offer.watts or 0) * option.devices / (option.rate.tokens_per_s or 1.0) / HOUR_S * 1000)
-    own = option.offer.kind == "owned"
-    at = (
-        f"at {power}: your watts, or else the power limit of the accelerator without its host"
-        if own
-        else f"at the power limit of {power}; host and cooling not included"
-    )
+    limit = f"at the power limit of {power}; host and cooling not included"
+    at = f"at {power}, as you state" if option.offer.watts_stated else limit
     return f"Energy: {significant(option.energy_kwh)} kWh in all, at most {most} kWh, and {each} kWh for 1M tokens of training, {at}."
 
 

@@ -291,9 +291,10 @@ def _own(machine: Counted, given_costs: str | None, *, yours: bool) -> Offer:
             usd = {name: _usd(figures, cost) for name, cost in given.items()}
             watts = usd["watts"] / devices if "watts" in usd else card.tdp_w
             if usd.get("electricity") and not watts:
-                raise TunemarkError(
-                    "--owned", figures, f"the power of {card.name} is not known; name it alone, with its watts: {figures.strip()},watts=W"
+                say(
+                    f"tunemark: --owned: the power of {card.name} is not known, so it has no cost: name it alone, with {figures.strip()},watts=W"
                 )
+                figures = None
             hourly = usd.get("usd_per_hour", 0.0) + devices * (watts or 0.0) / 1000 * usd.get("electricity", 0.0)
         else:
             owned = parse_owned(figures, f"usd_per_hour=0.20, or {EXAMPLE}", usual_watts=devices * (card.tdp_w or 0))
@@ -301,7 +302,8 @@ def _own(machine: Counted, given_costs: str | None, *, yours: bool) -> Offer:
         if devices > 1:
             say(f"tunemark: --owned: the figures are those of the whole machine with its {devices} {card.name}")
     offer = Offer(card.key, card.name, devices, OWN, card.name, "owned" if yours else "named", hourly, provider_name=OWN)
-    return replace(offer, watts=watts or card.tdp_w, caution=card.remarks, priced=figures is not None)
+    stated = re.search(r"watts\s*=", figures or "") is not None
+    return replace(offer, watts=watts or card.tdp_w, watts_stated=stated, caution=card.remarks, priced=figures is not None)
 
 
 def _usd(figures: str, cost: str) -> float:

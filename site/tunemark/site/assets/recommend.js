@@ -150,7 +150,7 @@
       if (price && !watts) throw Object.assign(new Error(`The power of ${name} is not known; give the watts, too.`), { field: "watts" });
       // Without a cost, which may be 0, the answer has a time but no rank.
       const cost = { usd_per_hour: hours + electricity, priced: hours !== null || price !== null };
-      const owned = { accelerator: key, name, devices, provider: OWN, instance: name, kind: "owned", ...cost, provider_name: OWN, watts, caution };
+      const owned = { accelerator: key, name, devices, provider: OWN, instance: name, kind: "owned", ...cost, provider_name: OWN, watts, watts_stated: read("watts", from0) > 0, caution };
       own.push(make(Offer, [], owned));
     }
     return make(Question, [], {
