@@ -482,7 +482,7 @@ def with_software(
             for option in first
             if best is None or option.usd < best.usd or option.seconds < best.seconds
         ]
-        whose = "the vendor's own software, that of MLPerf entries" if level == "vendor" else f"{level} software"
+        whose = "the vendor's own software, such as NeMo or MaxText" if level == "vendor" else f"{level} software"
         lines += [f"With {whose}: {'; '.join(parts)}."] if parts else []
     return lines
 

@@ -9,7 +9,6 @@ import statistics
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import product
-from statistics import fmean
 from typing import Any
 
 from tunemark.collector.audit.bounds import least_shape, weight_bytes
@@ -28,8 +27,8 @@ from tunemark.schema.physics.memory_states import MemoryLedger
 from tunemark.schema.physics.stacks import STACKS, USUAL_STACK, on_stack
 from tunemark.schema.plan_search import NODE, Asked, best_of, combination_on, step_on
 from tunemark.schema.recommendation import LEVELS, Rate
-from tunemark.schema.records.converted import ConvertedResult
-from tunemark.schema.throughput import NOISE, QUANTILE, ROW_VARIANCE, Combination, Range, architecture_of, spread_of_ratio
+from tunemark.schema.records.converted import ConvertedResult, time_to_target
+from tunemark.schema.throughput import ISSUING, NOISE, QUANTILE, ROW_VARIANCE, Combination, Range, architecture_of, spread_of_ratio
 from tunemark.schema.vocabulary import METHODS, Checkpointing, Method, SoftwareLevel
 
 USUAL_MODEL = "llama-3.1-8b"
@@ -56,8 +55,6 @@ MLPERF = re.compile(r"\bml[ -]?perf\b(?:\D*\b(v\d\.\d)\b)?", re.IGNORECASE)
 """The benchmark, with a round if one is named."""
 SMALL_RANK = 8
 """Rank of small adapters: that of peft's default configuration."""
-FEWEST = 3
-"""Runs of which MLPerf leaves out the shortest and the longest."""
 LOOSE_TIME = 0.1
 """Share by which another entry on the same devices may be faster or slower: 15 of 151 entries of v4.0 to v5.1 are further from all others."""
 SLOW_ENTRY = 1.25
@@ -275,22 +272,13 @@ class _Rates:
         return [level for level in LEVELS if self.of(replace(side, level=level), Asked(dict(side.given)))]
 
 
-def _comparable(sides: Sides, rates: _Rates) -> bool:
-    """Return True for software of one level on both, or of the only one that is known on one device; a vendor's own is set against others only then."""
-    first, second = sides
-    if first.level == second.level or first.card == second.card:
-        return True
-    alone = [side.level for side in sides if rates.levels(side) == [side.level]]
-    return bool(alone) and ("vendor" in alone or "vendor" not in {first.level, second.level})
-
-
 def ratios_of(model: ModelCard, length: int, pairs: Iterable[Sides], fitted: Evidence) -> Iterator[Ratio]:
     """Yield the ratio of the rates of each pair of steps, as predicted, and by accepted results if both have any."""
     rates = _Rates(model, length, fitted)
     for pair in pairs:
         first, second = pair
         found = list[tuple[Rate, Combination]]()
-        for side in pair if _comparable(pair, rates) else ():
+        for side in pair if _level(first) == _level(second) or first.card == second.card else ():
             # Loops of one level that no result is of differ as any do.
             loop = side.stack and (STACKS[side.stack].loop_for(model) or side.stack)
             asked = Asked(dict(side.given), loop=loop if first.level == second.level else "", any_software=not rates.levels(side))
@@ -306,7 +294,7 @@ def ratios_of(model: ModelCard, length: int, pairs: Iterable[Sides], fitted: Evi
                 most = max(1.0, ratio) * NOISE_OF_PAIR if second.method is Method.LORA else math.inf
                 least = min(1.0, ratio) / NOISE_OF_PAIR if first.method is Method.LORA else 0.0
                 predicted = Range(ratio, max(predicted.low, least), min(predicted.high, most))
-            levels, fits = (first.level, second.level), "no" not in {one.memory, other.memory}
+            levels, fits = (_level(first), _level(second)), "no" not in {one.memory, other.memory}
             yield Ratio(predicted, _setting(*pair), levels, fits)
             # Results ran with plans of their own.
             own = any(side.given for side in pair) or (first.stack and first.level == second.level)
@@ -318,11 +306,17 @@ def ratios_of(model: ModelCard, length: int, pairs: Iterable[Sides], fitted: Evi
                 yield Ratio(likely, _setting(*pair), levels, fits, by_results=True)
 
 
+def _level(side: Side) -> SoftwareLevel | None:
+    """Return the level of software of a step: what is usual on devices that compile whole graphs is as tuned as tuned software on others."""
+    compiled = side.card is not None and side.card.vendor not in ISSUING
+    return "tuned" if compiled and side.level == "plain" else side.level
+
+
 def _setting(first: Side, second: Side) -> str:
     """Return method, software and devices of two steps in words."""
     each = f"{first.devices} of each" if first.devices == second.devices else f"{first.devices} and {second.devices}"
     on = f"{first.devices} x {first.card.name}" if first.card and first.card == second.card else each
-    return f"{METHODS[str(first.method)]} {'' if first.stack else f'{_software(first.level, second.level)} '}on {on}"
+    return f"{METHODS[str(first.method)]} {'' if first.stack else f'{_software(_level(first), _level(second))} '}on {on}"
 
 
 def _software(first: SoftwareLevel | None, second: SoftwareLevel | None) -> str:
@@ -430,14 +424,15 @@ def against_entries(claim: ClaimText) -> tuple[str, str, str]:
     span = " to ".join(dict.fromkeys((rounds[0], rounds[-1])))
     ends = " to ".join(dict.fromkeys((significant(min(times)), significant(max(times)))))
     among = min(times) * (1 - LOOSE_TIME) * 60 <= stated.high and stated.low <= max(times) * (1 + LOOSE_TIME) * 60
-    return read, f"{len(times)} entries of MLPerf {span} on these devices take {ends} min", "within" if among else "outside"
+    several = "the entry" if len(times) == 1 else f"{len(times)} entries"
+    return read, f"the score of {several} of MLPerf {span} on these devices is {ends} min", "within" if among else "outside"
 
 
 def _entries(keys: set[str], count: int) -> Iterator[tuple[str, float]]:
-    """Yield round and score in minutes of the entries: the mean time to the target without the shortest and the longest run."""
+    """Yield round and official score in minutes of the entries."""
     for path in records_in(project_root() / CONVERTED).files:
         record = read_or_none(path)
         if isinstance(record, ConvertedResult) and record.conditions.accelerator in keys and record.conditions.accelerator_count == count:
-            times = sorted(run.time_to_target_s for run in record.runs if run.time_to_target_s)
-            if len(times) == len(record.runs) >= FEWEST:
-                yield record.round, fmean(times[1:-1]) / 60
+            score_s = time_to_target(record).score_s
+            if score_s is not None:
+                yield record.round, score_s / 60

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import islice, product
 from typing import Any
 
+from tunemark.collector.audit.bounds import weight_bytes
 from tunemark.collector.audit.claim_text import CLAIM, CLAIMS, PAIR, ClaimText, amounts, words
 from tunemark.collector.audit.printed_figures import WORDS
 from tunemark.collector.audit.rules.catalogue import IDLE, WHOLE_MACHINE
@@ -49,6 +50,7 @@ def readings(claim: ClaimText) -> Iterator[PublishedResult]:
     # `H100s` beside a Mac or a CPU are others.
     counts = (1,) if not claim.counts and any(cards[0].unit == "cpu" or cards[0].vendor == APPLE for cards in claim.devices) else counts
     cards: list[AcceleratorCard | None] = [card for variants in claim.devices for card in variants] or [None]
+    counts = (NODE,) if counts == (1,) and not claim.counts and _needs_several(claim) else counts
     batches: list[int | None] = []
     batches += [int(value.value) for value in (*claim.values("micro_batch"), *claim.values("batch"))][:1]
     if batches and not claim.values("micro_batch"):
@@ -66,6 +68,14 @@ def readings(claim: ClaimText) -> Iterator[PublishedResult]:
     # Of several memories any may be that of a device, and none where one is its size.
     meant = [replace(claim, figures=(*others, each)) for each in memories] if len(memories) >= PAIR else [claim]
     return (_record(one, choice) for choice in islice(choices, MOST_READINGS) for one in meant)
+
+
+def _needs_several(claim: ClaimText) -> bool:
+    """Return True if a text gives a time, a cost or a rate on a device that the weights do not fit in: it trains on several."""
+    cards = [card for variants in claim.devices for card in variants]
+    timed = {each.kind for each in claim.figures} & {"train_time_s", "cost_usd", *CLAIMS["kinds"]["rates"]}
+    sizes = [weight_bytes(model, method)[0] for model in claim.models for method in claim.possible_methods]
+    return bool(timed and sizes and cards) and min(sizes) > max(card.usable_bytes or math.inf for card in cards)
 
 
 Choice = tuple[ModelCard | None, Method, int, AcceleratorCard | None, int | None, float, int | None, int | None]
