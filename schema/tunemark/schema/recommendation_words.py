@@ -401,7 +401,9 @@ def own_hardware(question: recommendation.Question, answer: recommendation.Answe
             number, option = own[0]
             if number > 1:
                 place_of = f"place {number} of {len(answer.ranked)}{with_method(question, option.rate.method)}"
-                lines.append(f"{name}: {place_of}, {time_and_cost(option)}. {needs(option)[0]}")
+                divided = question.method != recommendation.ANY and option.rate.sharding not in {None, "single", "ddp"}
+                hint = " With `--method any`, QLoRA is compared, too: its weights may fit on each device." if divided else ""
+                lines.append(f"{name}: {place_of}, {time_and_cost(option)}. {needs(option)[0]}{hint}")
         elif others:
             memory_line = f" {needs(others[0])[0]}" if "memory" in others[0].limits else ""
             lines.append(f"{name}: {exceeded(question, others[0])}, {time_and_cost(others[0])}.{memory_line}")
