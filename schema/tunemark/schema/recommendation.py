@@ -322,8 +322,9 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
     priced = [option for option in options if option.offer.priced]
     unpriced = [option for option in options if not option.offer.priced]
     recommended = [option for option in priced if not option.limits]
-    compared_first = _valued(recommended) if question.objective == "value" else recommended
-    ranked = with_ranks(in_order(compared_first, question.objective), question)
+    first_ones = _valued(recommended) if question.objective == "value" else recommended
+    apart = len(first_ones) < len(recommended)
+    ranked = with_ranks(in_order(first_ones, question.objective), question)
     if ranked:
         compared, value = measure(ranked, question.objective), measure(ranked, "value")
         # Without a result on an accelerator its rate is a prediction alone: the first that has one comes before it, unless the reader names or owns it,
@@ -341,7 +342,7 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
         first = min(equal, key=lambda option: option.usd if question.objective == "fastest" else option.seconds)
         ranked = [first, *(option for option in ranked if option is not first)]
         ranked = ranked if question.accelerators else diverse(ranked)
-    ranked += [option for option in in_order(recommended, question.objective) if option not in compared_first]
+    ranked += [option for option in in_order(recommended, question.objective) if apart and option.instances > 1]
     proven = next((number for number, option in enumerate(ranked) if option.rate.evidence in PROVEN), None)
     # The fastest option of all costs many times the best one: it is named if time counts.
     named = [each for each in OBJECTIVES if each in {question.objective, "cheapest", "value"} or question.deadline_s is not None]

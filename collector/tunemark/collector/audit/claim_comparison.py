@@ -413,7 +413,7 @@ def is_of_mlperf(claim: ClaimText) -> bool:
 def against_entries(claim: ClaimText) -> tuple[str, str, str]:
     """Return the reading of a claim, the times of the entries with these devices, and if it is `within` or `outside` of them; "" without an entry."""
     [devices], [count], [stated, *_] = claim.devices, claim.counts, claim.values("train_time_s")
-    asked = re.search(r"\bv?(\d\.\d)\b", claim.text)
+    asked = re.search(r"(?:\bv|perf (?:training )?|round )(\d\.\d)\b", claim.text, re.IGNORECASE)
     every = list(_entries({card.key for card in devices}, count))
     entries = [each for each in every if asked and each[0] == f"v{asked[1]}"] or every
     read = f"{count} x {devices[0].name}{f', round v{asked[1]}' if asked else ''}"
