@@ -115,7 +115,11 @@ def test_a_doubtful_option_is_first_only_if_it_is_clearly_cheaper_and_has_result
     rates = [rate("doubtful", 1_000.0, own_spread=1.25, **doubt), rate("known", 1_000.0, own_spread=1.25, evidence="near")]
     answer = recommend(QUESTION, rates, [offer("doubtful", 1.0), offer("known", usd)])
     assert answer.best.rate.accelerator == first
-    cheapest = [line for line in words.alternatives(QUESTION, answer) if line.startswith("Cheapest, best value: DOUBTFUL")]
+    cheapest = [
+        line
+        for line in words.alternatives(QUESTION, answer)
+        if line.startswith("Cheapest, best value (time and cost weighed alike): DOUBTFUL")
+    ]
     assert [line.endswith(f"; it comes later because {words.LATER[why]}.") for line in cheapest] == [True] * (first == "known")
 
 

@@ -504,9 +504,13 @@ def measure(options: Sequence[Option], objective: Objective) -> Callable[[Option
 
 
 def _beats(option: Option, other: Option) -> bool:
-    """Return True if an option costs less than another and takes less time, by more than a tie, and has what is `preferred` but for results of the step."""
+    """Return True if an option costs less than another and takes less time, by more than a tie.
+
+    One of both must be sure, or it must have what is `preferred` but for results of the step.
+    """
     better = option.usd * ALIKE < other.usd and option.seconds * ALIKE < other.seconds
-    return better and all(own >= theirs for own, theirs in zip(preferred(option)[:4], preferred(other)[:4], strict=True))
+    surely = option.usd_high < other.usd_low or option.seconds_high < other.seconds_low
+    return better and (surely or all(own >= theirs for own, theirs in zip(preferred(option)[:4], preferred(other)[:4], strict=True)))
 
 
 def diverse(options: Sequence[Option]) -> list[Option]:

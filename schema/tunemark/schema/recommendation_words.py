@@ -83,7 +83,7 @@ def costs(option: recommendation.Option) -> str:
 def evidence(option: recommendation.Option) -> str:
     """Return the evidence for the rate of an option in a sentence."""
     rate = option.rate
-    same = f" It does more work than {METHODS[rate.merged]}, and is as fast within error: both have that speed." if rate.merged else ""
+    same = f" Results do not separate it from {METHODS[rate.merged]}, which does less work: both have that speed." if rate.merged else ""
     if rate.evidence not in EVIDENCE:
         what = "this model and method has" if rate.seen else "no such model has"
         return f"Predicted: {what} {'no' if rate.seen else 'an'} accepted result on this accelerator with such software.{same}"
@@ -177,7 +177,7 @@ def undated(option: recommendation.Option) -> str:
 def needs(option: recommendation.Option) -> list[str]:
     """Return the memory and the energy that an option needs, and what it needs besides, a sentence each."""
     fitting = f" {methods_fit(option.fitting)}." if option.fitting else ""
-    memory_line = f"Memory {option.rate.memory}: {amounts(option.rate)} (the fastest plan: {configuration(option)}).{with_stacks(option.rate.other_stacks)}{fitting}"
+    memory_line = f"Memory {'probably fits' if option.rate.memory == 'probably' else option.rate.memory}: {amounts(option.rate)} (the fastest plan: {configuration(option)}).{with_stacks(option.rate.other_stacks)}{fitting}"
     return [line for line in (memory_line, energy(option), option.offer.caution) if line]
 
 

@@ -148,8 +148,8 @@ def estimate(
         return
     typer.echo(f"{asked_in_words(card, method_used, size, length)}\n")
     _print_answer(found, named=bool(accelerator))
-    if other := next((each.with_stacks[0] for each in found if each.with_stacks and each.faster), None):
-        tell(f"`--stack {other}` shows the memory, the speed and with --tokens the time and cost with {other}.")
+    if other := next((each for each in found if each.with_stacks and each.faster), None):
+        tell(_stack_hint(other))
     speeds = ["{} {} ({})".format(name, *_with_interval(speed, formats.significant)) for name, speed in loops.items()]
     if speeds:
         tell(
@@ -294,6 +294,13 @@ def _print_answer(every: Sequence[Estimate], *, named: bool) -> None:
     print_table(columns, rows, title=title if any(each.tokens_per_s for each in found) else f"No speed is predicted for {level} software.")
     if len(found) < len(every):
         typer.echo(f"It does not fit on {formats.counted(len(every) - len(found), 'further accelerator')}: -a shows one.")
+
+
+def _stack_hint(each: Estimate) -> str:
+    """Return a sentence about the answer with the leanest stack that fits."""
+    name, known_levels = each.with_stacks[0], {"plain", *(rate.software for rate in each.faster)}
+    timed = ", the speed and with --tokens the time and cost" if STACKS[name].level in known_levels else ""
+    return f"`--stack {name}` shows the memory{timed} with {name}."
 
 
 def _with_stacks(stacks: Sequence[str]) -> str:
