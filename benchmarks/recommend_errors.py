@@ -35,7 +35,7 @@ def held_out(rows: tuple[Observed, ...]) -> Iterator[Held]:
             if isinstance(estimate, LogPrediction):
                 same = (own.architecture, own.method, own.accelerator, own.level)
                 found = [each for each in fitted.known if (each.architecture, each.method, each.accelerator, each.level) == same]
-                direct = any(is_direct(each, own.devices, own.sequence_length) for each in found)
+                direct = any(is_direct(each, own.devices, own.sequence_length, config.shape.block_format) for each in found)
                 kind = "direct" if direct else "near" if found else "predicted"
                 rate, true = interval_of(estimate, config.devices), config.devices * math.exp(-row.log_seconds)
                 yield kind, math.log(rate.value / true), rate.low <= true <= rate.high, math.log(rate.high / rate.low) / 2
