@@ -49,11 +49,12 @@ def prices(
     wanted = None if kind is None else price_kind(kind)
     card = facts.recognise_accelerator(name) if name else None
     rented = card is None or any(row.accelerator == card.key for row in facts.prices)
-    count = facts.counted(name)[0] or 1 if name else 1
+    number, alone = facts.counted(name) if name else (None, None)
     # A machine of two is compared with two offers of one, too.
-    known = [] if own and not rented else offers(facts, facts.counted(name)[1] if own and name else name, day, wanted)
-    rows = [_as_row(row) for row in known if not own or count % row.accelerator_count == 0 or count == 1]
+    known = [] if own and not rented else offers(facts, alone if own else name, day, wanted)
+    rows = [_as_row(row) for row in known if not own or number is None or number % row.accelerator_count == 0]
     if own:
+        count = number or 1
         rows = [row | {"owned_break_even_hours_per_year": own.break_even_hours_per_year(row[EACH] * count)} for row in rows]
         rows = [row | {"owned_usd_per_hour": own.usd_per_hour()} for row in rows or [{"accelerator": name}]]
         compared = "one accelerator of each offer (name their number for a machine with several, as in '8 x H100')"

@@ -284,7 +284,7 @@ def _own(machine: Counted, given_costs: str | None, *, yours: bool) -> Offer:
     from tunemark.schema.owned_hardware import EXAMPLE, parse_owned  # noqa: PLC0415 - not needed for --help
 
     (card, count), figures = machine, given_costs if yours else None
-    devices, watts, hourly = count or 1, None, 0.0
+    devices, watts, hourly, given = count or 1, None, 0.0, dict[str, str]()
     if figures is not None:
         given = {name.strip(): cost for name, _, cost in (part.partition("=") for part in figures.split(","))}
         if given.keys() & {"usd_per_hour", "electricity"} and given.keys() <= {"usd_per_hour", "electricity", "watts"}:
@@ -302,8 +302,7 @@ def _own(machine: Counted, given_costs: str | None, *, yours: bool) -> Offer:
         if devices > 1:
             say(f"tunemark: --owned: the figures are those of the whole machine with its {devices} {card.name}")
     offer = Offer(card.key, card.name, devices, OWN, card.name, "owned" if yours else "named", hourly, provider_name=OWN)
-    stated = re.search(r"watts\s*=", figures or "") is not None
-    return replace(offer, watts=watts or card.tdp_w, watts_stated=stated, caution=card.remarks, priced=figures is not None)
+    return replace(offer, watts=watts or card.tdp_w, watts_stated="watts" in given, caution=card.remarks, priced=figures is not None)
 
 
 def _usd(figures: str, cost: str) -> float:

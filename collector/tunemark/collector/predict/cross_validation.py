@@ -15,7 +15,7 @@ from tunemark.collector.audit.evidence import Evidence
 from tunemark.collector.audit.load import load_evidence
 from tunemark.collector.audit.rule import Finding, audit, in_order
 from tunemark.collector.audit.rules.physics import unlike_other_sources
-from tunemark.collector.predict.calibration_rows import Calibration, calibrate
+from tunemark.collector.predict.calibration_rows import calibrate
 from tunemark.collector.predict.fit import Fit, Observed, fit, meaning_of_parameter
 from tunemark.collector.store.database import Row, Rows, columns_of
 from tunemark.schema.facts.fact_base import FactBase
@@ -118,15 +118,14 @@ def audit_rates(evidence: Evidence, findings: Iterable[Finding], held_out: Itera
 
 def audit_all(root: Path, evidence: Evidence) -> tuple[Finding, ...]:
     """Return the findings of all rules, those on rates included, as `collect` stores them."""
-    return fit_and_audit(root, evidence)[2]
+    return fit_and_audit(root, evidence)[1]
 
 
-def fit_and_audit(root: Path, evidence: Evidence) -> tuple[Calibration, Fit, tuple[Finding, ...]]:
-    """Return the calibration rows, the fit to what the other rules do not refute, and the findings of all rules."""
+def fit_and_audit(root: Path, evidence: Evidence) -> tuple[Fit, tuple[Finding, ...]]:
+    """Return the fit to what the other rules do not refute, and the findings of all rules."""
     findings = audit(evidence)
-    calibration = calibrate(root, evidence.facts, evidence, findings)
-    fitted = fit(calibration.rows)
-    return calibration, fitted, audit_rates(evidence, findings, leave_out(fitted, "source"))
+    fitted = fit(calibrate(root, evidence.facts, evidence, findings).rows)
+    return fitted, audit_rates(evidence, findings, leave_out(fitted, "source"))
 
 
 def evidence_rows(root: Path, facts: FactBase) -> Rows:
@@ -135,7 +134,7 @@ def evidence_rows(root: Path, facts: FactBase) -> Rows:
     A reproduced result counts as measured: only the authors of commits say who has reproduced it.
     """
     evidence = load_evidence(root, facts)
-    _, fitted, findings = fit_and_audit(root, evidence)
+    fitted, findings = fit_and_audit(root, evidence)
     trust = {run.id: "measured" if run.measured else "converted" for run in evidence.results if run.measured or run.converted}
     return throughput_rows(fitted, (), trust, findings)
 
