@@ -487,7 +487,7 @@ def _valued(options: Sequence[Option]) -> list[Option]:
     Several instances that save minutes are no better value than one.
     """
     single = in_order([option for option in options if option.instances == 1], "value")
-    beaten = any(option.usd * ALIKE < single[0].usd and option.seconds * ALIKE < single[0].seconds for option in options if single)
+    beaten = any(_better(option, single[0]) for option in options if single)
     return single if single and not beaten else list(options)
 
 
@@ -503,14 +503,17 @@ def measure(options: Sequence[Option], objective: Objective) -> Callable[[Option
     return compared
 
 
-def _beats(option: Option, other: Option) -> bool:
-    """Return True if an option costs less than another and takes less time, by more than a tie.
+def _better(option: Option, other: Option) -> bool:
+    """Return True if an option costs less than another and takes less time, by more than a tie."""
+    return option.usd * ALIKE < other.usd and option.seconds * ALIKE < other.seconds
 
-    One of both must be sure, or it must have what is `preferred` but for results of the step.
-    """
-    better = option.usd * ALIKE < other.usd and option.seconds * ALIKE < other.seconds
+
+def _beats(option: Option, other: Option) -> bool:
+    """Return True if an option is better than another, and surely so in one of both, or with what is `preferred` but for results of the step."""
     surely = option.usd_high < other.usd_low or option.seconds_high < other.seconds_low
-    return better and (surely or all(own >= theirs for own, theirs in zip(preferred(option)[:4], preferred(other)[:4], strict=True)))
+    return _better(option, other) and (
+        surely or all(own >= theirs for own, theirs in zip(preferred(option)[:4], preferred(other)[:4], strict=True))
+    )
 
 
 def diverse(options: Sequence[Option]) -> list[Option]:
