@@ -103,6 +103,13 @@ def test_an_optimizer_may_have_its_name_in_transformers(tunemark, names):
     assert theirs == ours
 
 
+def test_adapters_of_a_configuration_with_quantised_weights_are_qlora(tunemark: Tunemark, tmp_path: Path) -> None:
+    content = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 100}
+    content |= {"max_position_embeddings": 128, "quantization_config": {"load_in_4bit": True, "quant_method": "bitsandbytes"}}
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    assert "QLoRA, sequence length 128" in tunemark("estimate", "-m", str(tmp_path), "-a", "RTX 4090").out
+
+
 @pytest.mark.parametrize(("claim", "verdict"), AS_TYPED["claims"])
 def test_a_claim_in_words_is_judged_in_one_sentence(tunemark: Tunemark, claim: str, verdict: str) -> None:
     assert tunemark("audit", claim).out.startswith(verdict)

@@ -101,7 +101,7 @@ def test_what_a_file_of_the_hub_leaves_out_is_completed_as_transformers_does(
 
 
 def test_a_name_without_end_is_no_model() -> None:
-    with pytest.raises(TunemarkError, match="not in data/models"):
+    with pytest.raises(TunemarkError, match="not a known model"):
         any_model(FACTS, "x" * 5_000)
 
 

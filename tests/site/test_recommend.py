@@ -147,7 +147,7 @@ def answered(
         asked = (question, model, FACTS.accelerators, offers, evidence)
         rates = rates_for(*asked)
     except TunemarkError as error:
-        unknown = error.fix.startswith("not in data/models")
+        unknown = error.fix.startswith("not a known model")
         return "choose one from the list, or give a size such as 13B or its config.json" if unknown else error.fix
     answer = recommend(question, rates, offers)
     names = {key: FACTS.accelerators[key].name for key in GPUS}

@@ -100,11 +100,11 @@ OTHER_BITS = re.compile(r"[-_.:](gguf|exl\d|aqlm|fp8|8bit|int8|w8a\d+|i?q\d_\w+)
 def training_method(word: str | None, known: Iterable[Word], model: ModelCard, name: str) -> Word:
     """Return the method that `--method` names, else what people usually do: full fine-tuning of encoders, LoRA of other models.
 
-    Adapters of a model whose `name` says that its weights have 4 bits are QLoRA.
+    Adapters of a model whose `name`, or configuration, says that its weights have 4 bits are QLoRA.
 
     Raises TunemarkError with the reason for training of another kind.
     """
-    if word is None and FOUR_BITS.search(name):
+    if word is None and FOUR_BITS.search(f"{name} {model.name}"):
         say(f"tunemark: {name!r} has weights in 4 bits, so the method is QLoRA; --method lora is with weights in 16 bits")
         word = Method.QLORA.value
     elif (word or "").lower() in {"", "lora", "full"} and (stored := FOUR_BITS.search(name) or OTHER_BITS.search(name)):

@@ -96,16 +96,16 @@ def card_on_hub(facts: FactBase, hub: str, name: str) -> ModelCard:
             content = json.load(answer)
     except (OSError, ValueError) as error:
         near = suggest_card(name, facts.models.values())
-        fix = f"not in data/models ({near}), and the hub gave no configuration of it: {error}; give a folder with its config.json"
+        fix = f"not a known model ({near}), and the hub gave no configuration of it: {error}; give a folder with its config.json"
         raise TunemarkError("model", name, fix) from error
     return _card(content, name, name.rpartition("/")[2], address).model_copy(update={"hub_id": name})
 
 
 def _card(content: Any, place: str, name: str, source: str) -> ModelCard:  # noqa: ANN401 - any JSON value
-    fields = config_fields(content, place, limits())
     stem = re.sub(r"[^a-z0-9.]+", "-", name.lower())[:80].strip("-.") or "model"
-    named = {"key": stem, "name": terminal(str(content.get("_name_or_path") or stem))[:80], "source": source}
-    return validated(ModelCard, fields | named, place)
+    fields = config_fields(content, place, limits()) | {"key": stem, "source": source}
+    bits = "-4bit" if re.search('"load_in_4bit": true|"bits": 4', json.dumps(content)) else ""
+    return validated(ModelCard, fields | {"name": terminal(str(content.get("_name_or_path") or stem))[:75] + bits}, place)
 
 
 @cache

@@ -144,7 +144,7 @@ class FactBase:
         card = self.find_model(name)
         if card is None:
             works = "" if names.not_modelled(name) else "; a config.json of the hub, or a size such as 8B, works too"
-            raise TunemarkError("model", name, f"not in data/models; {names.suggest_card(name, self.models.values())}{works}")
+            raise TunemarkError("model", name, f"not a known model; {names.suggest_card(name, self.models.values())}{works}")
         return card
 
     def find_model(self, name: str) -> ModelCard | None:
@@ -176,9 +176,9 @@ class FactBase:
         for found in (largest, variants, sharing if parts == sharing else [], most_priced):
             if len(found) == 1:
                 return names.with_memory(self.accelerators[found[0]], names.memory_in(name))
-        fix = f"not in data/accelerators; {names.suggest_accelerator(name, self.accelerators)}"
+        fix = f"not a known accelerator; {names.suggest_accelerator(name, self.accelerators)}"
         if len(sharing) == 1:
-            fix = f"not in data/accelerators; another model of it is {sharing[0]!r}"
+            fix = f"not a known accelerator; another model of it is {sharing[0]!r}"
         elif 1 < len(sharing) <= MOST_SHARING:
             fix = f"may be {' or '.join(sharing)}; give one of them"
         raise TunemarkError(option, name, fix if words else "give the name of an accelerator, such as 'RTX 4090'")
