@@ -310,8 +310,8 @@ def micro_batches(length: int) -> list[int]:
 
 def combination_on(card: AcceleratorCard, shape: TrainingShape, level: SoftwareLevel, asked: Asked = NOTHING) -> Combination:
     """Return a plan on an accelerator, with the training loop that is asked for, or that of the stack, at a level."""
-    loop = asked.loop or (STACKS[asked.stack].loop_for(shape.model) if asked.stack else "")
     devices = shape.world_size * shape.tensor_parallel // card.devices_per_unit
+    loop = asked.loop or (STACKS[asked.stack].loop_for(shape.model, devices) if asked.stack else "")
     return Combination(card, devices, shape, level, loop, "", float(shape.tensor_parallel))
 
 

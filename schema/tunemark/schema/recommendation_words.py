@@ -14,8 +14,8 @@ from tunemark.schema.vocabulary import METHODS, PURE_BF16, VENDORS_STACK
 
 WORDS = recommendation.TABLE
 EVIDENCE, KINDS_OF_EVIDENCE, SHARDINGS = (WORDS[name] for name in ("evidence", "kinds_of_evidence", "shardings"))
-AS_LOADED, LIMITS, PICKS, ORDER, LATER, NOT_INCLUDED, DIVIDED = (
-    WORDS[name] for name in ("as_loaded", "limits", "picks", "order", "later", "not_included", "divided")
+AS_LOADED, LIMITS, PICKS, RANKS, ORDER, LATER, NOT_INCLUDED, DIVIDED = (
+    WORDS[name] for name in ("as_loaded", "limits", "picks", "ranks", "order", "later", "not_included", "divided")
 )
 LISTED = "on_demand"
 """Kind of price that is not named."""
@@ -83,7 +83,7 @@ def costs(option: recommendation.Option) -> str:
 def evidence(option: recommendation.Option) -> str:
     """Return the evidence for the rate of an option in a sentence."""
     rate = option.rate
-    same = f" Results do not separate it from {METHODS[rate.merged]}, which does less work: both have that speed." if rate.merged else ""
+    same = f" {METHODS[rate.merged]} is predicted to be no faster here; most pairs of results differ." if rate.merged else ""
     if rate.evidence not in EVIDENCE:
         what = "this model and method has" if rate.seen else "no such model has"
         return f"Predicted: {what} {'no' if rate.seen else 'an'} accepted result on this accelerator with such software.{same}"
@@ -216,7 +216,7 @@ def with_stack(
     stack = own[0].stacks[0] if own else stack
     rates = rates_with(stack)
     answered = recommendation.recommend(replace(question, software=rates[0].software), rates, cheaper)
-    name = f"{stack} ({AS_LOADED if stack == PURE_BF16 else f'{rates[0].software} software'})"
+    name = f"{stack} ({AS_LOADED if stack == PURE_BF16 else f'{rates[0].software} software that needs less memory'})"
     options = [*answered.unpriced, *answered.ranked, *answered.may_exceed, *answered.exceeding]
     mine = [each for each in options if own and each.offer in question.own]
     if any(each.offer.accelerator == own[0].accelerator for each in mine):
@@ -321,8 +321,7 @@ def _nothing(question: recommendation.Question, answer: recommendation.Answer) -
     if not answer.offers:
         if answer.other_kinds:
             kinds = " or ".join(kind.replace("_", " ") for kind in answer.other_kinds)
-            allowed = " or ".join(f"`--kind {kind}`" for kind in answer.other_kinds)
-            why = f"No offer matches at this kind of price, and there are offers at {kinds} prices: allow these ({allowed})."
+            why = f"No offer matches at this kind of price, and there are offers at {kinds} prices: allow these (`--kind`)."
         else:
             why = "No offer matches these providers, kinds of price, accelerators and numbers of devices. Allow more of one of them."
         return f"{why} Hardware without a price has a time as your own, and in `tunemark estimate`."
@@ -331,8 +330,8 @@ def _nothing(question: recommendation.Question, answer: recommendation.Answer) -
         divided = f" {DIVIDED}" if question.sequence_length >= LONG_ROWS else ""
         return f"Training{usual} does not fit in the memory of any accelerator that the question allows.{divided} {_what_fits(answer)}"
     trusted = "" if question.trust == "predicted" else " at this level of trust; allow predictions to see more"
-    which = "with enough memory" if answer.too_large else "that the question allows"
-    return f"No answer: there is no similar result for any accelerator {which}{trusted}.{_instead(answer)}"
+    small = "training does not fit on smaller hardware, and there is no similar result for larger" if answer.too_large else ""
+    return f"No answer: {small or 'there is no similar result for any accelerator that the question allows'}{trusted}.{_instead(answer)}"
 
 
 def _what_fits(answer: recommendation.Answer) -> str:

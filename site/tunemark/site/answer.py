@@ -12,7 +12,7 @@ from tunemark.schema.vocabulary import METHODS
 from tunemark.site.time_and_cost import time_and_cost_svg
 
 SHOWN, CITED = 10, 3
-HEADS = ("Hardware", "Cost", "Time", "Price", "Memory", "Evidence", "Rank")
+HEADS = ("Hardware", "Cost", "Time", "Price", "Memory", "Evidence")
 NUMERIC = ("Cost", "Time", "Price")
 HINT = (
     "Each point is an option: filled with results of its own, open if predicted. "
@@ -152,7 +152,7 @@ def _pick(question: Question, answer: Answer, pick: str) -> str:
 
 
 def _table(name: str, options: Sequence[Option], question: Question) -> str:
-    heads = "".join(f'<th scope="col"{_numeric(head)}>{head}</th>' for head in HEADS)
+    heads = "".join(f'<th scope="col"{_numeric(head)}>{head}</th>' for head in (*HEADS, f"Rank {words.RANKS[question.objective]}"))
     ends = _ends(options)
     rows = "".join(_row(option, question, ends) for option in options)
     return (
@@ -176,7 +176,7 @@ def _row(option: Option, question: Question, ends: dict[str, tuple[float, float]
         ("Price", f"{usd(offer.usd_per_hour * option.instances)}/h", escape(offer.effective_on or "")),
         ("Memory", escape(rate.memory or MISSING), words.amounts(rate)),
         ("Evidence", words.badge(option)[1], _cited(option)),
-        ("Rank", words.rank(option) or MISSING, limits),
+        (f"Rank {words.RANKS[question.objective]}", words.rank(option) or MISSING, limits),
     )
     shown = "".join(f'<td data-head="{head}"{_numeric(head)}>{main}{_small(small)}</td>' for head, main, small in cells)
     return f'<tr><th scope="row">{_accelerator(rate.accelerator, words.hardware(option))}{_small(escape(how + words.place(option)))}</th>{shown}</tr>'

@@ -95,7 +95,8 @@ def compared(facts: FactBase, claim: ClaimText, sides: Sides, fitted: Evidence) 
             found.append(_by_memory(claim, sides, model, cards[0], ratio))
         elif by_times and kind == "speed":
             what = f"{sides[0].name} is {significant(by_times[0].value)} times as fast as {sides[1].name}; {_ends(by_times[0])}"
-            found.append((f"{what}, by the times of the entries of MLPerf {by_times[1]}", placed(ratio, by_times[0])))
+            place = placed(ratio, by_times[0])
+            found.append((f"{what}, by the times of the entries of MLPerf {by_times[1]}{_stays_open(place, by_times[0])}", place))
         else:
             found.append(_by_rates(facts, claim, sides, model, cards, ratio, fitted=fitted))
     if not found:
@@ -167,7 +168,12 @@ def _by_rates(
     place = placed(stated, best.range, (low, high))
     if place == "near" and not overlap(stated, wider(best.range)):
         return f"{reason}; other list prices, up to {usd(prices[-1])} and {usd(others[-1])}, may make it true", "disputed"
-    return reason, "disputed" if place == "outside" and overlap(stated, likely.range) else place
+    return f"{reason}{_stays_open(place, best.range)}", "disputed" if place == "outside" and overlap(stated, likely.range) else place
+
+
+def _stays_open(place: str, likely: Range) -> str:
+    """Return the reason why a ratio that is `near` a predicted one stays open; empty for others."""
+    return f"; {_ends(wider(likely))} is its 99% interval, so the claim stays open" if place == "near" else ""
 
 
 def _stated_prices(claim: ClaimText) -> list[list[float]]:
@@ -280,7 +286,7 @@ def ratios_of(model: ModelCard, length: int, pairs: Iterable[Sides], fitted: Evi
         found = list[tuple[Rate, Combination]]()
         for side in pair if _level(first) == _level(second) or first.card == second.card else ():
             # Loops of one level that no result is of differ as any do.
-            loop = side.stack and (STACKS[side.stack].loop_for(model) or side.stack)
+            loop = side.stack and (STACKS[side.stack].loop_for(model, side.devices or 1) or side.stack)
             asked = Asked(dict(side.given), loop=loop if first.level == second.level else "", any_software=not rates.levels(side))
             if known := rates.of(side, asked):
                 found.append(known)
@@ -360,9 +366,9 @@ def _by_memory(claim: ClaimText, sides: Sides, model: ModelCard, card: Accelerat
         f"{sides[1].name} usually needs {significant(likely.value)} times the memory of {sides[0].name}, {_ends(likely)} by the memory "
         f"model, with {in_rows} tokens in a row"
     )
-    # Settings may be unusual.
-    near = "near" if overlap(stated, Range(likely.value, likely.low / FAR, likely.high * FAR)) else "outside"
-    return reason, "within" if overlap(stated, likely) else near
+    if overlap(stated, likely) or not overlap(stated, Range(likely.value, likely.low / FAR, likely.high * FAR)):
+        return reason, "within" if overlap(stated, likely) else "outside"
+    return f"{reason}; with unusual settings the claim stays open", "near"
 
 
 def against_model(claim: ClaimText, run: AuditedResult, model: ModelCard, card: AcceleratorCard) -> tuple[str, str]:

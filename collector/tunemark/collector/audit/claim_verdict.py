@@ -154,8 +154,6 @@ def _best_reading(facts: FactBase, claim: ClaimText, known: Callable[[], KnownRa
 def _comparison(read: str, reason: str, place: str) -> Judged:
     """Return the verdict on how two sides compare, or a time with those of others."""
     verdict = {"within": PLAUSIBLE, "near": AMBIGUOUS, "disputed": AMBIGUOUS, "outside": SUSPICIOUS}.get(place, NOT_JUDGED)
-    if place == "near":
-        reason += "; within the interval of 99% the claim stays open"
     doubted = verdict in {SUSPICIOUS, AMBIGUOUS}
     findings = (Finding(AuditVerdict(verdict), (CLAIM,), read, reason, ("tokens_per_s",), rule="predicted-rate"),) if doubted else ()
     return Judged(reason, verdict, read, findings, compared=bool(place))
@@ -284,8 +282,8 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
         within = likely.low <= rate.value <= likely.high or significant(rate.value) in {low, high}
         side = "within" if within else "below" if rate.value < likely.low else "above"
         stored = [f", with {states(each)}" for each in rates if each.software == software and each.narrow_weights]
-        nearest = ", the nearest level" if len(known) > 1 else ""
-        predicted = f"the 90% interval predicted for {software} software{nearest}{''.join(stored)}{share}"
+        of_stack = f" such as {software}" if software in STACKS else ""
+        predicted = f"the 90% interval predicted for {STACKS[software].level if of_stack else software} software{of_stack}{', the nearest one' if len(known) > 1 else ''}{''.join(stored)}{share}"
         each_second = f" ({significant(rate.value)} tokens/s)" if words("per_longer").search(rate.printed) else ""
         reason = f"{rate.printed}{each_second} is {side} {low} to {high} around {middle}, {predicted}"
         if side != "within" and (ran := _ran(claim, run, model, rate.value, fitted, slow=side == "below")):
@@ -338,7 +336,7 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
 def _speeds(
     claim: ClaimText, run: AuditedResult, model: ModelCard, card: AcceleratorCard, fitted: KnownRates, asked: Asked
 ) -> tuple[list[Rate], dict[str, Range]]:
-    """Return the rates of a reading, and their intervals by level of software; instead of the vendor's, that of the one software stack that a text names."""
+    """Return the rates of a reading, and their intervals by level of software, and by stack: instead of the vendor's that which a text names, else all with results."""
 
     def of(levels: Sequence[SoftwareLevel], asked: Asked) -> list[Rate]:
         length = run.conditions.sequence_length or model.usual_length
@@ -346,8 +344,11 @@ def _speeds(
         return [each for each in every if each.method == run.conditions.method]
 
     named = {row["stack"] for row in CLAIMS["ways"] if row["kind"] == "software" and pattern_of(row["words"]).search(claim.text)}
-    own = {name: of((STACKS[name].level,), replace(asked, stack=name)) for name in named if len(named) == 1 and STACKS[name].loop}
-    rates = of(LEVELS[:2] if own else LEVELS, asked)
+    # No loop of a stack has results of experts.
+    unnamed = () if named or asked.stack or model.experts else STACKS
+    stacks = [name for name in (named if len(named) == 1 else unnamed) if STACKS[name].loop]
+    own = {name: of((STACKS[name].level,), replace(asked, stack=name)) for name in stacks}
+    rates = of(LEVELS[:2] if named and own else LEVELS, asked)
     known = {name: speed for name, found in own.items() for each in found if (speed := range_of(each))}
     return rates, known | {each.software: speed for each in rates if (speed := range_of(each))}
 

@@ -163,7 +163,7 @@ def _speed_by_stack(estimate: Callable[..., Iterator[Estimate]], shown: Estimate
     """Return the tokens/s of a step with each software stack whose training loop has results, where it fits; none without a speed at all."""
     found: dict[str, Range] = {}
     for name, stack in STACKS.items() if shown.tokens_per_s else ():
-        if stack.loop_for(shown.memory.shape.model):
+        if stack.loop_for(shown.memory.shape.model, shown.rate.devices):
             with suppress(TunemarkError):
                 each = next(estimate(level=stack.level, asked=replace(asked, stack=name)))
                 found |= {name: each.tokens_per_s} if each.tokens_per_s and each.fit in FITS else {}

@@ -170,7 +170,7 @@ def recommend(
     mine = {offer.accelerator for offer in question.own}
     large, unknown = (tuple(each for each in missing if each.accelerator in mine) for missing in (answer.too_large, answer.no_data))
     asked_of = answer if named or not mine else replace(answer, too_large=large, no_data=unknown)
-    remarks = [words.not_fitting(question, asked_of), words.unknown(asked_of), *_rented_by(named, answer)]
+    remarks = [words.not_fitting(question, asked_of), words.unknown(asked_of)]
     if answer.best is None and not answer.may_exceed and card.key in facts.models:
         query = f"from results select result_id, method, accelerator, accelerator_count, tokens_per_s where model = '{card.key}'"
         remarks.append(f'Results of this model, if there are any: tunemark query "{query}"')
@@ -240,16 +240,6 @@ def _not_offered(
         say(f"tunemark: {ui.ACCELERATOR}: {why}; its time is given without a cost")
         rented = sorted({math.ceil(row.accelerator_count) for row in rows if most is None or row.accelerator_count <= most})
         yield from ((card, each) for each in ([count] if count or not rented else rented))
-
-
-def _rented_by(named: Iterable[Counted], answer: Answer) -> Iterator[str]:
-    """Yield the least number of devices in the options of each named accelerator that has none of one."""
-    for card, count in named:
-        least = min(
-            (option.rate.devices for option in (*answer.ranked, *answer.may_exceed) if option.offer.accelerator == card.key), default=1
-        )
-        if count is None and least > 1:
-            yield f"No option that fits has fewer than {least} {card.name} in the price book; `tunemark estimate` gives the speed of one."
 
 
 SIGNS = {"$": "USD", "US$": "USD", "DOLLARS": "USD", "DOLLAR": "USD", "€": "EUR", "EURO": "EUR", "EUROS": "EUR", "£": "GBP"}
@@ -360,7 +350,7 @@ def _print(card: ModelCard, question: Question, answer: Answer, others: Iterable
         if options:
             # Of each named accelerator, the first option is shown.
             named = [next((each for each in options if each.offer.accelerator == key), None) for key in question.accelerators]
-            listed = [*options[:SHOWN], *(each for each in named if each and each not in options[:SHOWN])]
+            listed = [each for each in options if each in options[:SHOWN] or each in named]
             _print_options(question, f"{title}: {len(listed)} of {len(options)}", listed, sign)
     shown = list(filter(None, (words.ORDER if answer.ranked else "", *remarks)))
     for line in ("", *shown) if shown else ():
@@ -369,7 +359,8 @@ def _print(card: ModelCard, question: Question, answer: Answer, others: Iterable
 
 
 def _print_options(question: Question, title: str, options: Iterable[Option], sign: str) -> None:
-    columns = ["rank", "hardware", "where", "per hour", "time", "90% interval", "cost", "90% interval", "memory", "evidence", "limit"]
+    rank, ends = words.RANKS[question.objective], "90% interval"
+    columns = [rank, "hardware", "where", "per hour", "time", ends, "cost", ends, "memory", "evidence", "limit"]
     rows = [
         (
             words.rank(option),

@@ -173,7 +173,7 @@ def estimates(
         raise TunemarkError("--usd-per-hour", usd_per_hour, "must be above 0, and not infinite")
     places = sorted(places, key=lambda place: (place[0].usable_bytes, place[0].key, place[1]))
     if places and not places[0][0].usable_bytes:
-        raise TunemarkError("--accelerator", places[0][0].key, f"has no memory that is known: {no_training(*places[0])}")
+        raise TunemarkError("--accelerator", places[0][0].key, f"no memory of it is known; {no_training(*places[0])}")
     rates: dict[str, dict[tuple[str, str, int], Rate]] = {each: {} for each in LEVELS}
     for found in option_rates(model, length, places, evidence, LEVELS, asked):
         rates[found.software][found.method, found.accelerator, found.devices] = found

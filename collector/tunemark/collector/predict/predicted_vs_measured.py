@@ -7,7 +7,7 @@ from itertools import product
 
 from tunemark.collector.audit.published_shape import expected_bytes, memory_compared, published_shape
 from tunemark.collector.store.database import Row
-from tunemark.schema.facts.cards import ModelCard
+from tunemark.schema.facts.cards import APPLE, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.world_facts import MemoryConvention
 from tunemark.schema.formats import GIB
@@ -20,12 +20,11 @@ from tunemark.schema.physics.training_shape import shape_of_plan, shape_problem
 from tunemark.schema.plan_search import step_on
 from tunemark.schema.records.published import Claim, PublishedResult
 from tunemark.schema.records.submission import Submission
+from tunemark.schema.throughput import ISSUING
 from tunemark.schema.vocabulary import FITS, Checkpointing, Method, PublishedStatus
 
 USUAL_DEVICE = "nvidia-h100-80gb-sxm"
 """The device whose formats count; its memory does not."""
-DEVICE_GIB = (6, 8, 12, 16, 24, 32, 48, 80, 96, 141, 180, 192, 288)
-"""Memory of devices for training, as the names of cards have it. A choice: one of each step."""
 
 
 def memory_needs(facts: FactBase) -> Iterator[Row]:
@@ -33,13 +32,16 @@ def memory_needs(facts: FactBase) -> Iterator[Row]:
     card = facts.accelerators.get(USUAL_DEVICE)
     if card is None:
         return
+    # Of cards with one size in their names, drivers and error correction leave some less than others.
+    known = (each for each in facts.accelerators.values() if each.vendor in ISSUING and each.vendor != APPLE and each.devices_per_unit == 1)
+    rooms = {int(each.memory_gib or 0): each.usable_bytes for each in sorted(known, key=lambda each: -each.usable_bytes)}
     for model, method in product(facts.models.values(), TRAINED):
         step = step_on(card, model, method, model.usual_length, 1)
         kept, least = (
             estimate_memory(on_stack(replace(step, checkpointing=each), USUAL_STACK["plain"]))
             for each in (Checkpointing.NONE, Checkpointing.FULL)
         )
-        device = next((size for size in DEVICE_GIB if least.fit_on(size * GIB) in FITS), None)
+        device = next((size for size, room in sorted(rooms.items()) if least.fit_on(room) in FITS), None)
         needs = {"least_bytes": least.needed, "kept_bytes": kept.needed, "device_gib": device}
         yield {"model": model.key, "method": method.value, "sequence_length": model.usual_length} | needs
 

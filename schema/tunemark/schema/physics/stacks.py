@@ -35,7 +35,8 @@ class Stack:
     """Families of models that it has of its own; empty if it takes those of transformers, or most of them."""
     like: str = ""
     loop: str = ""
-    """Its training loop in the throughput model, `Combination.stack`; empty if that has no results."""
+    alone: bool = False
+    """Its training loop in the throughput model, `Combination.stack`; empty if that has no results. Then, True if all of them are of one device."""
     level: SoftwareLevel = "plain"
     """How far it is tuned, unless somebody says otherwise."""
     any_dense: bool = False
@@ -68,9 +69,9 @@ class Stack:
             found["checkpointing"] = Checkpointing.FULL if self.checkpoints == "full" else Checkpointing.SELECTIVE
         return found
 
-    def loop_for(self, model: ModelCard) -> str:
-        """Return its training loop for a model; empty for one with experts, of which no such loop has results: any loop of its level counts."""
-        return "" if model.experts else self.loop
+    def loop_for(self, model: ModelCard, devices: int) -> str:
+        """Return its training loop; empty for experts, and for several devices if no result is of any: then any loop of its level counts."""
+        return "" if model.experts or (self.alone and devices > 1) else self.loop
 
     def with_adapters(self, shape: TrainingShape) -> TrainingShape:
         """Return a step with adapters in the format that its speed is known with; see `loop`."""
