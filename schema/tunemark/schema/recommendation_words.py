@@ -335,13 +335,12 @@ def _nothing(question: recommendation.Question, answer: recommendation.Answer) -
 
 
 def _what_fits(answer: recommendation.Answer) -> str:
-    """Return the methods and the software with which some hardware is large enough, or else what needs less memory."""
+    """Return the methods and the software with which some hardware is large enough, and what else needs less memory."""
     methods = list(dict.fromkeys(name for each in answer.too_large for name in each.fitting))
     stacks = list(dict.fromkeys(name for each in answer.too_large for name in each.stacks))
-    parts = [with_stacks(stacks).strip(), f"{methods_fit(methods)} on some of it." if methods else ""]
-    return (
-        " ".join(part for part in parts if part) or "Shorter sequences need less memory; so do more devices that share weights and states."
-    )
+    less = "" if stacks else "Offload to the host, 8-bit optimizers and shorter sequences need less memory: see `tunemark estimate`."
+    parts = [with_stacks(stacks).strip(), f"{methods_fit(methods)} on some of it." if methods else "", less]
+    return " ".join(part for part in parts if part)
 
 
 def _instead(answer: recommendation.Answer) -> str:

@@ -80,7 +80,7 @@ def answer_html(
 def _best(question: Question, answer: Answer, best: Option) -> list[str]:
     """Return the cards of the best option and of the best one with results, the best ones by cost and value, and by time if it counts, and the chart."""
     proven = answer.ranked[answer.picks["proven"]] if "proven" in answer.picks else best
-    ends = _ends([best, proven])
+    ends = _ends([*answer.ranked[:SHOWN], proven])
     verb = "Use" if best.offer.provider == OWN else "Rent"
     certainty = words.within_error(best) if best.rank_high > best.rank_low else ""
     cards = [_card(question, best, ends, f"{verb} {words.hardware(best)}", certainty, " tm-headline")]

@@ -38,7 +38,7 @@ select
     case when failed then 'failed' else status end as status_badge,
     u.reason as not_used,
     case when not starts_with(u.reason, 'the audit') then 'not used for predictions: ' || u.reason end as not_used_small, -- findings of the audit are shown as such
-    case when coalesce(fp8, 'none') = 'none' then coalesce(narrow_printed, nullif(block_format, '')) end as narrow, -- the format of products in fewer than 16 bits, unless `changed` has it
+    case when coalesce(fp8, 'none') = 'none' then coalesce(narrow_printed, nullif(block_format, '') || if(trust = 'converted', ', assumed', '')) end as narrow, -- the format of products in fewer than 16 bits, unless `changed` has it
     concat_ws('; ', 'target in ' || duration(time_to_target_s), rate_reason, not_used_small) as status_small,
     case when impossible then 'impossible' else rate_verdict end as status_mark,
     case when impossible or rate_verdict <> '' then 'results/' || result_id || '#audit-findings' end as status_mark_href,

@@ -197,12 +197,12 @@ def _lengths(model: ModelCard, sides: Sides, fitted: Evidence) -> list[int]:
 def placed(stated: Interval, likely: Range, prices: tuple[float, float] = (1.0, 1.0)) -> str:
     """Return the place of a stated ratio: `within` the 90% interval, `near` it, that is within that of 99%, or `outside`.
 
-    The ratio of results may differ by the noise of two further ones. Words without a number, such as `faster`, are `near` if the middle of the
-    interval says the opposite. `prices` are the factors by which other prices change it, the least and the most.
+    A claim is `near`, too, if the middle of the interval says the opposite. `prices` are the least and the most that other prices change it by.
     """
-    in_words = OPEN in {stated.high, 1 / stated.low}
+    in_words, middle = OPEN in {stated.high, 1 / stated.low}, round(likely.value, 2)
+    opposed = not stated.low < middle < stated.high if in_words else stated.low > 1 > middle or stated.high < 1 < middle
     if overlap(stated, likely):
-        return "near" if in_words and not stated.low < round(likely.value, 2) < stated.high else "within"
+        return "near" if opposed else "within"
     (low, high), wide = prices, wider(likely)
     return "near" if overlap(stated, Range(wide.value, wide.low * low, wide.high * high)) else "outside"
 

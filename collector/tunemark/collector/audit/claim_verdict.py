@@ -336,7 +336,7 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
 def _speeds(
     claim: ClaimText, run: AuditedResult, model: ModelCard, card: AcceleratorCard, fitted: KnownRates, asked: Asked
 ) -> tuple[list[Rate], dict[str, Range]]:
-    """Return the rates of a reading, and their intervals by level of software, and by stack: instead of the vendor's that which a text names, else all with results."""
+    """Return the rates of a reading, and their intervals by level of software, and by stack: instead of the vendor's that which a text names, else all with results, none of which are of experts."""
 
     def of(levels: Sequence[SoftwareLevel], asked: Asked) -> list[Rate]:
         length = run.conditions.sequence_length or model.usual_length
@@ -344,7 +344,6 @@ def _speeds(
         return [each for each in every if each.method == run.conditions.method]
 
     named = {row["stack"] for row in CLAIMS["ways"] if row["kind"] == "software" and pattern_of(row["words"]).search(claim.text)}
-    # No loop of a stack has results of experts.
     unnamed = () if named or asked.stack or model.experts else STACKS
     stacks = [name for name in (named if len(named) == 1 else unnamed) if STACKS[name].loop]
     own = {name: of((STACKS[name].level,), replace(asked, stack=name)) for name in stacks}

@@ -148,8 +148,8 @@ def estimate(
         return
     typer.echo(f"{asked_in_words(card, method_used, size, length)}\n")
     _print_answer(found, named=bool(accelerator))
-    if other := next((each for each in found if each.with_stacks and each.faster), None):
-        tell(_stack_hint(other))
+    for hint in _hints(partial(estimates, facts, evidence, shown_on, **step), found, shown, asked):
+        tell(hint)
     speeds = ["{} {} ({})".format(name, *_with_interval(speed, formats.significant)) for name, speed in loops.items()]
     if speeds:
         tell(
@@ -168,6 +168,19 @@ def _speed_by_stack(estimate: Callable[..., Iterator[Estimate]], shown: Estimate
                 each = next(estimate(level=stack.level, asked=replace(asked, stack=name)))
                 found |= {name: each.tokens_per_s} if each.tokens_per_s and each.fit in FITS else {}
     return found
+
+
+def _hints(estimate: Callable[..., Iterator[Estimate]], found: Sequence[Estimate], shown: Estimate, asked: Asked) -> Iterator[str]:
+    """Yield a sentence about the leanest stack that fits; else about each option with which full fine-tuning fits, with that stack if it needs one."""
+    others = [each.with_stacks[0] for each in found if each.with_stacks]
+    if others:
+        yield f"`--stack {others[0]}` shows the memory with it, and its speed, time and cost where they are known."
+    tried = ({"optimizer": "adamw-8bit"}, {"offload": True}) if shown.rate.method == Method.FULL and shown.fit not in FITS else ()
+    for lever in () if others else tried:
+        each, [(name, value)] = next(estimate(asked=replace(asked, given=dict(asked.given) | lever))), lever.items()
+        if each.with_stacks or each.fit in FITS:
+            stack = f"--stack {each.with_stacks[0]} " if each.with_stacks else ""
+            yield f"On {_hardware(shown)} it fits with `{stack}{OPTIONS_OF_SHAPE[name]}{'=true' if value is True else f' {value}'}`."
 
 
 def _count(devices: int | None, counted: int | None, shared: int) -> int:
@@ -277,9 +290,7 @@ def _print_answer(every: Sequence[Estimate], *, named: bool) -> None:
         needed = f"{gib(ledger.needed_low)} to {gib(ledger.needed_high)}" if each.fit == "unsure" else gib(ledger.needed)
         row = (
             _hardware(each),
-            "; ".join(
-                part for part in (each.fit, _with_stacks(each.with_stacks), methods_fit(each.fitting) if each.fitting else "") if part
-            ),
+            "; ".join(filter(None, (each.fit, _with_stacks(each.with_stacks), methods_fit(each.fitting) if each.fitting else ""))),
             f"{needed} of {gib(each.memory_bytes)}",
             *_with_interval(each.tokens_per_s, formats.significant),
             *(rates[:1] or ("",)),
@@ -294,13 +305,6 @@ def _print_answer(every: Sequence[Estimate], *, named: bool) -> None:
     print_table(columns, rows, title=title if any(each.tokens_per_s for each in found) else f"No speed is predicted for {level} software.")
     if len(found) < len(every):
         typer.echo(f"It does not fit on {formats.counted(len(every) - len(found), 'further accelerator')}: -a shows one.")
-
-
-def _stack_hint(each: Estimate) -> str:
-    """Return a sentence about the answer with the leanest stack that fits."""
-    name, known_levels = each.with_stacks[0], {"plain", *(rate.software for rate in each.faster)}
-    timed = ", the speed and with --tokens the time and cost" if STACKS[name].level in known_levels else ""
-    return f"`--stack {name}` shows the memory{timed} with {name}."
 
 
 def _with_stacks(stacks: Sequence[str]) -> str:

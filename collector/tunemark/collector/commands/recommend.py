@@ -171,9 +171,6 @@ def recommend(
     large, unknown = (tuple(each for each in missing if each.accelerator in mine) for missing in (answer.too_large, answer.no_data))
     asked_of = answer if named or not mine else replace(answer, too_large=large, no_data=unknown)
     remarks = [words.not_fitting(question, asked_of), words.unknown(asked_of)]
-    if answer.best is None and not answer.may_exceed and card.key in facts.models:
-        query = f"from results select result_id, method, accelerator, accelerator_count, tokens_per_s where model = '{card.key}'"
-        remarks.append(f'Results of this model, if there are any: tunemark query "{query}"')
     if caution := cautions(card, length, question.tokens):
         typer.echo(f"{caution}\n")
     _print(card, question, answer, (stacked, *with_software), remarks, "$" if money == "USD" else f"{money} ")

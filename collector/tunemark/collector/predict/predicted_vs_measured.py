@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import product
+from statistics import median_low
 
 from tunemark.collector.audit.published_shape import expected_bytes, memory_compared, published_shape
 from tunemark.collector.store.database import Row
@@ -23,25 +24,20 @@ from tunemark.schema.records.submission import Submission
 from tunemark.schema.throughput import ISSUING
 from tunemark.schema.vocabulary import FITS, Checkpointing, Method, PublishedStatus
 
-USUAL_DEVICE = "nvidia-h100-80gb-sxm"
-"""The device whose formats count; its memory does not."""
-
 
 def memory_needs(facts: FactBase) -> Iterator[Row]:
     """Yield the rows of `memory_needs`: a step of one row of the usual length on one device, for each model and method."""
-    card = facts.accelerators.get(USUAL_DEVICE)
-    if card is None:
-        return
-    # Of cards with one size in their names, drivers and error correction leave some less than others.
-    known = (each for each in facts.accelerators.values() if each.vendor in ISSUING and each.vendor != APPLE and each.devices_per_unit == 1)
-    rooms = {int(each.memory_gib or 0): each.usable_bytes for each in sorted(known, key=lambda each: -each.usable_bytes)}
-    for model, method in product(facts.models.values(), TRAINED):
-        step = step_on(card, model, method, model.usual_length, 1)
+    # Of cards with one size in their names, drivers and error correction leave some less than others: half of them have this much.
+    known = [each for each in facts.accelerators.values() if each.vendor in ISSUING and each.vendor != APPLE and each.devices_per_unit == 1]
+    sizes = sorted({int(each.memory_gib or 0) for each in known})
+    rooms = {size: median_low(each.usable_bytes for each in known if int(each.memory_gib or 0) == size) for size in sizes}
+    for model, method in product(facts.models.values() if known else (), TRAINED):
+        step = step_on(max(known, key=lambda each: each.usable_bytes), model, method, model.usual_length, 1)
         kept, least = (
             estimate_memory(on_stack(replace(step, checkpointing=each), USUAL_STACK["plain"]))
             for each in (Checkpointing.NONE, Checkpointing.FULL)
         )
-        device = next((size for size, room in sorted(rooms.items()) if least.fit_on(room) in FITS), None)
+        device = next((size for size, room in rooms.items() if least.fit_on(room) in FITS), None)
         needs = {"least_bytes": least.needed, "kept_bytes": kept.needed, "device_gib": device}
         yield {"model": model.key, "method": method.value, "sequence_length": model.usual_length} | needs
 

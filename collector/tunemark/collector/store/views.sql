@@ -1417,13 +1417,14 @@ with stated as (
         *,
         row(
             model_label, source, section, accelerator, accelerator_count, dataset, sequence_length, padding, packing, precision, micro_batch,
-            attention, strategy, gradient_checkpointing, fused_kernels, compile, software
+            attention, strategy, gradient_checkpointing, fused_kernels, compile, software, offload
         ) as conditions,
         row(
             model_label, source, section, accelerator, accelerator_count, dataset, padding, packing, precision, micro_batch, attention,
-            strategy, gradient_checkpointing, fused_kernels, compile, software
+            strategy, gradient_checkpointing, fused_kernels, compile, software, offload
         ) as sweep
     from usable_results
+    left join (select result_id, max(value) as offload from result_facts where topic = 'settings' and name like '%offload%' group by all) using (result_id)
     where method in ('full', 'lora', 'qlora') and accelerator is not null and model_label is not null
 ), single as (
     -- Of several results of a method, the one counts whose document prints the plain name of the method.
@@ -1448,17 +1449,16 @@ select
     r.sweep,
     r.memory_bytes,
     b.memory_bytes as base_memory_bytes,
-    r.memory_bytes / b.memory_bytes as memory_ratio,
-    coalesce(
-        case when not list_contains(r.doubted || b.doubted, 'tokens_per_s') then r.figure['tokens_per_s'] / b.figure['tokens_per_s'] end,
-        case when not list_contains(r.doubted || b.doubted, 'samples_per_s') then r.figure['samples_per_s'] / b.figure['samples_per_s'] end
-    ) as speed_ratio
+    case when not list_contains(r.doubted || b.doubted, 'peak_memory_bytes') then r.memory_bytes / b.memory_bytes end as memory_ratio,
+    case when not list_has_any(r.doubted || b.doubted, ['tokens_per_s', 'samples_per_s', 'step_time_s']) then
+        coalesce(r.figure['tokens_per_s'] / b.figure['tokens_per_s'], r.figure['samples_per_s'] / b.figure['samples_per_s'])
+    end as speed_ratio
 from single r
 join single b using (conditions)
 where (r.method, b.method) in (('lora', 'full'), ('qlora', 'lora'), ('qlora', 'full'));
 comment on view method_pairs is 'Two results of one document that differ only in the method: QLoRA, LoRA or full fine-tuning.';
 comment on column method_pairs.sweep is 'Equal for pairs that differ only in their sequence length.';
-comment on column method_pairs.speed_ratio is 'Ratio of tokens/s, or of samples/s if a document has no tokens/s. NULL if the audit calls a rate suspicious.';
+comment on column method_pairs.speed_ratio is 'Ratio of tokens/s, or of samples/s if a document has no tokens/s. It and the ratio of memory are NULL if the audit calls a figure suspicious.';
 
 create view speed_ups as
 with known as (
