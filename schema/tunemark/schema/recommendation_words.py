@@ -459,7 +459,8 @@ def why_later(option: recommendation.Option, best: recommendation.Option) -> str
         why for own, other, why in zip(recommendation.preferred(option), recommendation.preferred(best), LATER, strict=True) if other > own
     ]
     alike = "the first one takes less time at about this cost" if option.usd < best.usd else "the first one costs less in about this time"
-    return f"it comes later because {reasons[0] if reasons else alike}"
+    results = "only results slower than predicted" if option.rate.evidence in EVIDENCE else "no result"
+    return f"it comes later because {reasons[0].format(results) if reasons else alike}"
 
 
 def with_software(
