@@ -135,7 +135,7 @@ def unmeasured(results: Sequence[KnownRate], model: ModelCard, method: Method, c
     run_alike = [*alike, *(row for row in results if method is Method.LORA and row.method == Method.FULL)]
     if experts and not any(row.experts >= SMALLEST_PART * experts for row in run_alike):
         most = max(row.experts for row in run_alike)
-        return f"its blocks have {experts} experts, over twice the {most} of {name} results: beyond, speed depends on the software"
+        return f"its blocks have {experts} experts, over twice the {most} of the {name} results that predictions use: beyond that, speed depends on the software"
     if not any(row.vendor == card.vendor for row in results):
         return f"no accepted result on {card.vendor} devices"
     if method is Method.QLORA and not any(row.vendor == card.vendor for row in alike):

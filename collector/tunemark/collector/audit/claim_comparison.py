@@ -55,8 +55,8 @@ MLPERF = re.compile(r"\bml[ -]?perf\b(?:\D*\b(v\d\.\d)\b)?", re.IGNORECASE)
 """The benchmark, with a round if one is named."""
 SMALL_RANK = 8
 """Rank of small adapters: that of peft's default configuration."""
-LOOSE_TIME = 0.1
-"""Share by which another entry on the same devices may be faster or slower: 15 of 151 entries of v4.0 to v5.1 are further from all others."""
+ROUNDING, LOOSE_TIME = 0.01, 0.1
+"""Shares by which a time of three digits may differ, and by which that of another entry on the same devices may: 15 of 151 of v4.0 to v5.1 differ by more."""
 SLOW_ENTRY = 1.25
 """Times the median time from which an entry is of other settings: 1 of 169 entries of one round and number of devices is slower."""
 PLACES = ("within", "near", "disputed", "outside")
@@ -96,7 +96,7 @@ def compared(facts: FactBase, claim: ClaimText, sides: Sides, fitted: Evidence) 
         elif by_times and kind == "speed":
             what = f"{sides[0].name} is {significant(by_times[0].value)} times as fast as {sides[1].name}; {_ends(by_times[0])}"
             place = placed(ratio, by_times[0])
-            found.append((f"{what}, by the times of the entries of MLPerf {by_times[1]}{_stays_open(place, by_times[0])}", place))
+            found.append((f"{what}, by the times of the entries of MLPerf {by_times[1]}{_stays_open(place, ratio, by_times[0])}", place))
         else:
             found.append(_by_rates(facts, claim, sides, model, cards, ratio, fitted=fitted))
     if not found:
@@ -168,12 +168,14 @@ def _by_rates(
     place = placed(stated, best.range, (low, high))
     if place == "near" and not overlap(stated, wider(best.range)):
         return f"{reason}; other list prices, up to {usd(prices[-1])} and {usd(others[-1])}, may make it true", "disputed"
-    return f"{reason}{_stays_open(place, best.range)}", "disputed" if place == "outside" and overlap(stated, likely.range) else place
+    reason += _stays_open(place, stated, best.range)
+    return reason, "disputed" if place == "outside" and overlap(stated, likely.range) else place
 
 
-def _stays_open(place: str, likely: Range) -> str:
+def _stays_open(place: str, stated: Interval, likely: Range) -> str:
     """Return the reason why a ratio that is `near` a predicted one stays open; empty for others."""
-    return f"; {_ends(wider(likely))} is its 99% interval, so the claim stays open" if place == "near" else ""
+    why = "the claim says the opposite of what is likely" if overlap(stated, likely) else f"{_ends(wider(likely))} is its 99% interval"
+    return f"; {why}, so the claim stays open" if place == "near" else ""
 
 
 def _stated_prices(claim: ClaimText) -> list[list[float]]:
@@ -417,7 +419,7 @@ def is_of_mlperf(claim: ClaimText) -> bool:
 
 
 def against_entries(claim: ClaimText) -> tuple[str, str, str]:
-    """Return the reading of a claim, the times of the entries with these devices, and if it is `within` or `outside` of them; "" without an entry."""
+    """Return the reading of a claim, the times of the entries with these devices, and if it is `within`, `near` or `outside` of them; "" without an entry."""
     [devices], [count], [stated, *_] = claim.devices, claim.counts, claim.values("train_time_s")
     asked = re.search(r"(?:\bv|perf (?:training )?|round )(\d\.\d)\b", claim.text, re.IGNORECASE)
     every = list(_entries({card.key for card in devices}, count))
@@ -425,13 +427,14 @@ def against_entries(claim: ClaimText) -> tuple[str, str, str]:
     read = f"{count} x {devices[0].name}{f', round v{asked[1]}' if asked else ''}"
     if not entries:
         return read, "no entry of the imported rounds of MLPerf (v4.0 to v5.1) has these devices", ""
-    times = [minutes for _, minutes in entries]
+    least, most = (end(minutes for _, minutes in entries) for end in (min, max))
     rounds = sorted({name for name, _ in entries})
     span = " to ".join(dict.fromkeys((rounds[0], rounds[-1])))
-    ends = " to ".join(dict.fromkeys((significant(min(times)), significant(max(times)))))
-    among = min(times) * (1 - LOOSE_TIME) * 60 <= stated.high and stated.low <= max(times) * (1 + LOOSE_TIME) * 60
-    several = "the entry" if len(times) == 1 else f"{len(times)} entries"
-    return read, f"the score of {several} of MLPerf {span} on these devices is {ends} min", "within" if among else "outside"
+    ends = _ends(Range(1.0, least, most))
+    within, near = (overlap(stated * (1 / 60), Range(1.0, least * (1 - each), most * (1 + each))) for each in (ROUNDING, LOOSE_TIME))
+    several = "the entry" if len(entries) == 1 else f"{len(entries)} entries"
+    reason = f"the score of {several} of MLPerf {span} on these devices is {ends} min{'' if within else ', and that of none is stated'}"
+    return read, reason, "within" if within else "near" if near else "outside"
 
 
 def _entries(keys: set[str], count: int) -> Iterator[tuple[str, float]]:

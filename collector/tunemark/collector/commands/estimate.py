@@ -177,10 +177,11 @@ def _hints(estimate: Callable[..., Iterator[Estimate]], found: Sequence[Estimate
         yield f"`--stack {others[0]}` shows the memory with it, and its speed, time and cost where they are known."
     tried = ({"optimizer": "adamw-8bit"}, {"offload": True}) if shown.rate.method == Method.FULL and shown.fit not in FITS else ()
     for lever in () if others else tried:
-        each, [(name, value)] = next(estimate(asked=replace(asked, given=dict(asked.given) | lever))), lever.items()
-        if each.with_stacks or each.fit in FITS:
-            stack = f"--stack {each.with_stacks[0]} " if each.with_stacks else ""
-            yield f"On {_hardware(shown)} it fits with `{stack}{OPTIONS_OF_SHAPE[name]}{'=true' if value is True else f' {value}'}`."
+        with suppress(TunemarkError):
+            each, [(name, value)] = next(estimate(asked=replace(asked, given=dict(asked.given) | lever))), lever.items()
+            if each.with_stacks or each.fit in FITS:
+                stack = f"--stack {each.with_stacks[0]} " if each.with_stacks else ""
+                yield f"On {_hardware(shown)} it fits with `{stack}{OPTIONS_OF_SHAPE[name]}{'=true' if value is True else f' {value}'}`."
 
 
 def _count(devices: int | None, counted: int | None, shared: int) -> int:

@@ -905,10 +905,10 @@ comment on column memory_needs.device_gib is 'Smallest usual memory of a device 
 create view largest_models as
 with sizes as (select distinct device_gib as memory_gib from memory_needs where device_gib is not null)
 select memory_gib, method, arg_max(m.model, parameters) as model, max(parameters) as parameters, arg_max(least_bytes, parameters) as least_bytes
-from sizes join memory_needs n on device_gib <= memory_gib join models m on m.model = n.model
+from sizes join memory_needs n on device_gib <= memory_gib join models m on m.model = n.model and hub_id is not null
 group by memory_gib, method
 order by memory_gib, parameters;
-comment on view largest_models is 'For each method, the largest model that is expected to run on one device of this memory, as in memory_needs; other software may need less.';
+comment on view largest_models is 'For each method, the largest model of the hub that is expected to run on one device of this memory, as in memory_needs; other software may need less.';
 comment on column largest_models.memory_gib is 'Memory of a device, as names of cards have it.';
 
 create view rule_errors as

@@ -10,7 +10,7 @@ with rated as (
     order by result_id
 ), offered as (
     select
-        accelerator, provider, provider_rank as rank, instance, region, kind, accelerator_count, usd_per_hour, effective_on, fabric is not null as fabric
+        accelerator, provider, provider_rank as rank, instance, region, kind, accelerator_count, usd_per_hour, effective_on || if(dated_by = 'catalog', ', undated catalogue', '') as effective_on, fabric is not null as fabric
     from listed_prices order by price desc
 )
 select
