@@ -83,7 +83,7 @@ def costs(option: recommendation.Option) -> str:
 def evidence(option: recommendation.Option) -> str:
     """Return the evidence for the rate of an option in a sentence."""
     rate = option.rate
-    same = f" {METHODS[rate.merged]} is predicted to be no faster here; most pairs of results differ." if rate.merged else ""
+    same = f" {METHODS[rate.merged]} is predicted to be no faster here, though it was in most pairs of results." if rate.merged else ""
     if rate.evidence not in EVIDENCE:
         what = "this model and method has" if rate.seen else "no such model has"
         return f"Predicted: {what} {'no' if rate.seen else 'an'} accepted result on this accelerator with such software.{same}"
@@ -94,8 +94,7 @@ def evidence(option: recommendation.Option) -> str:
 
 def measured_rates(rate: recommendation.Rate) -> str:
     """Return the tokens/s of the direct results of a rate: `318 to 420`."""
-    ends = dict.fromkeys(significant(each) for each in (rate.measured_low or 0.0, rate.measured_high or 0.0))
-    return " to ".join(ends)
+    return " to ".join(dict.fromkeys(significant(each) for each in (rate.measured_low or 0.0, rate.measured_high or 0.0)))
 
 
 def speed(option: recommendation.Option) -> str:
@@ -459,8 +458,8 @@ def why_later(option: recommendation.Option, best: recommendation.Option) -> str
         why for own, other, why in zip(recommendation.preferred(option), recommendation.preferred(best), LATER, strict=True) if other > own
     ]
     alike = "the first one takes less time at about this cost" if option.usd < best.usd else "the first one costs less in about this time"
-    results = "only results slower than predicted" if option.rate.evidence in EVIDENCE else "no result"
-    return f"it comes later because {reasons[0].format(results) if reasons else alike}"
+    why = reasons[0].format("only results slower than predicted" if option.rate.evidence in EVIDENCE else "no result") if reasons else alike
+    return f"it comes later because {why}"
 
 
 def with_software(
@@ -491,21 +490,19 @@ def with_software(
 def _as_measured(question: recommendation.Question, option: recommendation.Option) -> str:
     """Return time and cost at the rates of an option's direct results, before those predicted for any such software; empty without any, or if these are as fast."""
     rate = option.rate
-    if not _ran_otherwise(rate) or rate.measured_low is None or rate.measured_high is None:
-        return ""
-    seconds = [question.startup_s + question.tokens / each for each in (rate.measured_high, rate.measured_low)]
+    seconds = [question.startup_s + question.tokens / (each or 1.0) for each in (rate.measured_high, rate.measured_low)]
     times, costs = (
         " to ".join(dict.fromkeys(words))
         for words in (map(estimated_duration, seconds), [estimated_usd(option.usd * each / option.seconds) for each in seconds])
     )
-    return f"{times} and {costs} at the rates of its results ({measured_rates(rate)} tokens/s), by prediction "
+    known = f"{times} and {costs} at the rates of its results ({measured_rates(rate)} tokens/s), by prediction "
+    return known if _ran_otherwise(rate) else ""
 
 
 def _ran_otherwise(rate: recommendation.Rate) -> bool:
     """Return True if the direct results of a rate are all slower, or all faster, than predicted."""
-    if rate.measured_low is None or rate.measured_high is None or rate.tokens_per_s is None:
-        return False
-    return not rate.measured_low / recommendation.ALIKE <= rate.tokens_per_s <= rate.measured_high * recommendation.ALIKE
+    low, high = (rate.measured_low or 0.0) / recommendation.ALIKE, (rate.measured_high or math.inf) * recommendation.ALIKE
+    return not low <= (rate.tokens_per_s or 0.0) <= high
 
 
 def unknown(answer: recommendation.Answer) -> str:

@@ -112,26 +112,25 @@ def offers(facts: FactBase, name: str | None, on: date, kind: PriceKind | None =
     # A part of a name, such as H100, is all accelerators with it; A100 80GB is those of any board.
     alike = facts.variants_of(name or "") if card and (name or "").lower() not in {card.key, card.name.lower()} else []
     keys = [card.key, *alike] if card else facts.sharing_name(name or "")
-    rows = [
+    spelled = (name or "").lower()
+    listed = [
         row
         for row in facts.prices
-        if (
-            name is None
-            or name.lower() in {row.instance.lower(), row.provider, provider_name(row.provider).lower()}
-            or row.accelerator in keys
+        if kind in {None, row.kind}
+        and (
+            name is None or row.accelerator in keys or spelled in {row.instance.lower(), row.provider, provider_name(row.provider).lower()}
         )
-        and kind in {None, row.kind}
-        and count in {None, row.accelerator_count}
     ]
-    if not rows:
+    rows = [row for row in listed if count in {None, row.accelerator_count}]
+    if not listed:
         raise _unknown(facts, name or "", kind)
+    if not rows:
+        numbers = ", ".join(f"{number:g}" for number in sorted({row.accelerator_count for row in listed}))
+        raise TunemarkError(name or "", count, f"no instance has this many; they have {numbers}: `recommend` rents several, too")
     begun = [row for row in rows if row.effective_on <= on]
     if not begun:
-        first = min(rows, key=lambda row: row.effective_on)
-        dated = "was first read on" if first.dated_by == "catalog" else "is of"
-        owner = f" of {name}" if name else ""
-        fix = f"before the first price{owner}, which {dated} {first.effective_on.isoformat()}; give that day or a later one"
-        raise TunemarkError("--on", on.isoformat(), fix)
+        first = min(row.effective_on for row in rows).isoformat()
+        raise TunemarkError("--on", on.isoformat(), f"before the first known price{f' of {name}' if name else ''}; give {first} or later")
     kinds = list(PriceKind)
     return sorted(
         current_prices(begun),

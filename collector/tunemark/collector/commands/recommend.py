@@ -231,7 +231,8 @@ def _not_offered(
             why = f"no provider of the price book rents {card.name}"
         else:
             others = sorted({row.kind.value.replace("_", "-") for row in rows} - {"on-demand"})
-            have = f" (they have {', '.join(map(str, numbers))})" if numbers else ""
+            alone = ", without a known network between instances" if (count or 0) > max(numbers, default=0) else ""
+            have = f" (they have {', '.join(map(str, numbers))}{alone})" if numbers else ""
             kinds = "" if numbers or not others else f" (--kind {' or '.join(others)} has some)"
             why = f"no offer that the question allows has {f'{count} x ' if count else ''}{card.name}{have}{kinds}"
         say(f"tunemark: {ui.ACCELERATOR}: {why}; its time is given without a cost")
