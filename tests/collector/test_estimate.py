@@ -103,6 +103,12 @@ def test_an_optimizer_may_have_its_name_in_transformers(tunemark, names):
     assert theirs == ours
 
 
+def test_full_fine_tuning_that_fits_with_no_stack_names_the_options_with_which_it_fits(tunemark: Tunemark) -> None:
+    hint = "it fits with `--set offload=true`"
+    assert hint in tunemark("estimate", "-m", "llama-3.3-70b", "--method", "full", "-a", "8 x H100").out
+    assert hint not in tunemark("estimate", "-m", "llama-3.1-8b", "--method", "full", "-a", "RTX 4090").out, "one device has no sharding"
+
+
 def test_adapters_of_a_configuration_with_quantised_weights_are_qlora(tunemark: Tunemark, tmp_path: Path) -> None:
     content = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 100}
     content |= {"max_position_embeddings": 128, "quantization_config": {"load_in_4bit": True, "quant_method": "bitsandbytes"}}

@@ -108,6 +108,17 @@ def test_the_best_option_with_results_is_named_beside_a_prediction_that_is_cheap
     assert any(line.startswith("Best with results: SLOW \N{MULTIPLICATION SIGN} 1") for line in words.alternatives(QUESTION, answer))
 
 
+def test_a_faster_option_at_about_the_same_cost_is_first_unless_it_costs_more_at_the_rates_of_its_results() -> None:
+    def first(results: float) -> str:
+        direct = {"evidence": "direct", "own_spread": 1.25, "results": 1}
+        ran = [
+            rate(name, speed, measured_low=low, measured_high=low, **direct) for name, speed, low in (("a", 1e3, 8e2), ("b", 2e3, results))
+        ]
+        return recommend(QUESTION, ran, [offer("a", 1.0), offer("b", 2.1)]).best.rate.accelerator
+
+    assert (first(1.6e3), first(1.2e3)) == ("b", "a")
+
+
 @pytest.mark.parametrize(("doubt", "why"), [({"memory": "probably"}, 2), ({"seen": False}, 3), ({}, 4)])
 @pytest.mark.parametrize("usd", [1.1, 1.5])
 def test_a_doubtful_option_is_first_only_if_it_is_clearly_cheaper_and_has_results(usd: float, doubt: dict[str, object], why: int) -> None:

@@ -337,8 +337,8 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
         # Results of the step are no reason to take what costs more and takes longer.
         near = [option for option in near if not any(_beats(other, option) for other in near)]
         best = max(near, key=preferred)
-        most = ALIKE * compared(best) * _longer(best.rate)
-        equal = [option for option in near if preferred(option) == preferred(best) and compared(option) * _longer(option.rate) <= most]
+        most = ALIKE * compared(best) * longer(best.rate)
+        equal = [option for option in near if preferred(option) == preferred(best) and compared(option) * longer(option.rate) <= most]
         # What costs the same takes less time, and what takes the same costs less.
         first = min(equal, key=lambda option: option.usd if question.objective == "fastest" else option.seconds)
         ranked = [first, *(option for option in ranked if option is not first)]
@@ -560,11 +560,11 @@ def _spread(option: Option, startup_s: float) -> float:
 def preferred(option: Option) -> tuple[bool, int, bool, bool, bool]:
     """Return the properties that put one of several options within error first: days, few instances, sure memory, an accelerator with results, results of the step."""
     own, rate = option.offer.kind == "owned", option.rate
-    proven = own or (rate.evidence in PROVEN and _longer(rate) == 1)
+    proven = own or (rate.evidence in PROVEN and longer(rate) == 1)
     return option.seconds <= LONG_S, -option.instances, rate.memory == "fits", rate.seen or own, proven
 
 
-def _longer(rate: Rate) -> float:
+def longer(rate: Rate) -> float:
     """Return the factor by which a step takes longer by its own results, if all are slower than predicted by more than a tie; else 1."""
     speed, known = rate.tokens_per_s or 0.0, rate.measured_high or math.inf
     return speed / known if known * ALIKE < speed else 1.0

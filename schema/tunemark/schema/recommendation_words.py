@@ -490,19 +490,19 @@ def with_software(
 def _as_measured(question: recommendation.Question, option: recommendation.Option) -> str:
     """Return time and cost at the rates of an option's direct results, before those predicted for any such software; empty without any, or if these are as fast."""
     rate = option.rate
+    if not _ran_otherwise(rate):
+        return ""
     seconds = [question.startup_s + question.tokens / (each or 1.0) for each in (rate.measured_high, rate.measured_low)]
     times, costs = (
         " to ".join(dict.fromkeys(words))
         for words in (map(estimated_duration, seconds), [estimated_usd(option.usd * each / option.seconds) for each in seconds])
     )
-    known = f"{times} and {costs} at the rates of its results ({measured_rates(rate)} tokens/s), by prediction "
-    return known if _ran_otherwise(rate) else ""
+    return f"{times} and {costs} at the rates of its results ({measured_rates(rate)} tokens/s), by prediction "
 
 
 def _ran_otherwise(rate: recommendation.Rate) -> bool:
     """Return True if the direct results of a rate are all slower, or all faster, than predicted."""
-    low, high = (rate.measured_low or 0.0) / recommendation.ALIKE, (rate.measured_high or math.inf) * recommendation.ALIKE
-    return not low <= (rate.tokens_per_s or 0.0) <= high
+    return recommendation.longer(rate) > 1 or (rate.measured_low or 0.0) > recommendation.ALIKE * (rate.tokens_per_s or math.inf)
 
 
 def unknown(answer: recommendation.Answer) -> str:

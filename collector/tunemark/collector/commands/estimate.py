@@ -172,16 +172,14 @@ def _speed_by_stack(estimate: Callable[..., Iterator[Estimate]], shown: Estimate
 
 def _hints(estimate: Callable[..., Iterator[Estimate]], found: Sequence[Estimate], shown: Estimate, asked: Asked) -> Iterator[str]:
     """Yield a sentence about the leanest stack that fits; else about each option with which full fine-tuning fits, with that stack if it needs one."""
-    others = [each.with_stacks[0] for each in found if each.with_stacks]
-    if others:
-        yield f"`--stack {others[0]}` shows the memory with it, and its speed, time and cost where they are known."
-    tried = ({"optimizer": "adamw-8bit"}, {"offload": True}) if shown.rate.method == Method.FULL and shown.fit not in FITS else ()
-    for lever in () if others else tried:
+    if stacks := [each.with_stacks[0] for each in found if each.with_stacks]:
+        yield f"`--stack {stacks[0]}` shows the memory with it, and its speed, time and cost where they are known."
+    for option, given in LEVERS.items() if not stacks and shown.rate.method == Method.FULL and shown.fit not in FITS else ():
         with suppress(TunemarkError):
-            each, [(name, value)] = next(estimate(asked=replace(asked, given=dict(asked.given) | lever))), lever.items()
+            each = next(estimate(asked=replace(asked, given=dict(asked.given) | given)))
             if each.with_stacks or each.fit in FITS:
                 stack = f"--stack {each.with_stacks[0]} " if each.with_stacks else ""
-                yield f"On {_hardware(shown)} it fits with `{stack}{OPTIONS_OF_SHAPE[name]}{'=true' if value is True else f' {value}'}`."
+                yield f"On {_hardware(shown)} it fits with `{stack}{option}`."
 
 
 def _count(devices: int | None, counted: int | None, shared: int) -> int:
@@ -270,6 +268,8 @@ def _offer(each: Estimate) -> str:
 
 VENDORS = " (--software vendor)"
 JOB = ("time", "90% interval", "usd", "90% interval", "at")
+LEVERS: dict[str, dict[str, Any]] = {"--optimizer adamw-8bit": {"optimizer": "adamw-8bit"}, "--set offload=true": {"offload": True}}
+"""Options with which full fine-tuning needs less memory -> the fields of the step that they give."""
 
 
 def _print_answer(every: Sequence[Estimate], *, named: bool) -> None:

@@ -104,7 +104,7 @@ def card_on_hub(facts: FactBase, hub: str, name: str) -> ModelCard:
 def _card(content: Any, place: str, name: str, source: str) -> ModelCard:  # noqa: ANN401 - any JSON value
     stem = re.sub(r"[^a-z0-9.]+", "-", name.lower())[:80].strip("-.") or "model"
     fields = config_fields(content, place, limits()) | {"key": stem, "source": source}
-    bits = "-4bit" if re.search('"load_in_4bit": true|"bits": 4', json.dumps(content)) else ""
+    bits = "-4bit" if re.search(r'"load_in_4bit": true|"bits": 4\b', json.dumps(content)) else ""
     return validated(ModelCard, fields | {"name": terminal(str(content.get("_name_or_path") or stem))[:75] + bits}, place)
 
 
