@@ -19,7 +19,7 @@ from tunemark.schema.physics.stacks import on_stack
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.plan_search import Asked, best_plan, combination_on, division_of, plans_of, step_on, with_software
 from tunemark.schema.recommendation import Rate
-from tunemark.schema.throughput import Combination, interval_of, predict
+from tunemark.schema.throughput import Combination, generation_of, interval_of, predict
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
 
 MODEL, LARGE = FACTS.models["llama-3.1-8b"], FACTS.models["llama-3.1-70b"]
@@ -50,6 +50,15 @@ def seconds(card: AcceleratorCard, devices: int, shape: TrainingShape) -> float:
     """Return the predicted device-seconds per token."""
     predicted = predict(FITTED.effects, Combination(card, devices, shape, "plain"))
     return math.exp(predicted.log_seconds)
+
+
+def test_plain_software_on_a_device_that_compiles_graphs_is_that_of_its_results() -> None:
+    card = FACTS.accelerators["google-tpu-v6e"]
+    known = evidence(accelerator=card.key, vendor=card.vendor, generation=generation_of(card), level="tuned")
+    found = rates(known, 8192, (card.key, 1))
+    tuned = found["lora", "tuned", card.key, 1]
+    assert tuned.tokens_per_s
+    assert found["lora", "plain", card.key, 1] == replace(tuned, software="plain")
 
 
 def test_a_rate_is_the_prediction_for_the_plan_that_is_shown_and_cites_the_results_of_its_step() -> None:

@@ -24,7 +24,7 @@ from tunemark.schema.physics.families import FAMILIES, Mixer
 from tunemark.schema.physics.stacks import STACKS, on_stack
 from tunemark.schema.physics.work import Missing
 from tunemark.schema.recommendation import LEVELS, NO_ROOM, STARTUP_S, Offer, Question, Rate, places_of
-from tunemark.schema.throughput import Effects, LogPrediction, architecture_of, interval_of, line_of, predict
+from tunemark.schema.throughput import ISSUING, Effects, LogPrediction, architecture_of, generation_of, interval_of, line_of, predict
 from tunemark.schema.vocabulary import FITS, METHODS, Dtype, Method, SoftwareLevel
 
 TRAINED = (Method.FULL, Method.LORA, Method.QLORA)
@@ -248,15 +248,16 @@ def option_rates(
     # What vendors' own software does on a device says little about that of others.
     seen = {(row.accelerator, row.level == "vendor") for row in evidence.results if row.encoder == encoder and not row.suspicious}
     several = {row.vendor for row in evidence.results if row.level != "vendor" and row.devices > 1}
-    most = {level: max([0, *(row.devices for row in evidence.results if row.level == level)]) for level in software}
+    most = {level: max([0, *(row.devices for row in evidence.results if row.level == level)]) for level in LEVELS}
     reasons: dict[tuple[Method, str], str | None] = {}
     plans = Plans(model, length, evidence.effects, asked)
     rates: list[Rate] = []
 
-    for (card, devices), method, level in product(places, TRAINED, software):
+    for (card, devices), method, asked_level in product(places, TRAINED, software):
+        level = usual_level(card, evidence.results) if asked_level == "plain" else asked_level
         found = [row for row in of_model.get((method.value, product_of(card), level), []) if not row.suspicious]
         direct: list[KnownRate] = []
-        rate = Rate(method.value, length, level, card.key, devices, "none")
+        rate = Rate(method.value, length, asked_level, card.key, devices, "none")
         # Memory takes longest to compute, so what prevents any rate comes first.
         known = (card.vendor, level) in levels if level != "plain" else devices == 1 or card.vendor in several or asked.any_software
         if level == "vendor":
@@ -286,12 +287,17 @@ def option_rates(
     return consistent(rates)
 
 
+def usual_level(card: AcceleratorCard, results: Sequence[KnownRate]) -> SoftwareLevel:
+    """Return the level of the usual software on a device: that of its results, if it compiles whole graphs, as TPUs do, and none is of plain software."""
+    known = set() if card.vendor in ISSUING else {row.level for row in results if row.generation == generation_of(card)}
+    return "plain" if not known or "plain" in known else next(each for each in LEVELS if each in known)
+
+
 def _by_step(results: Iterable[KnownRate], architecture: str) -> dict[tuple[str, str, str], list[KnownRate]]:
     """Return the results of an architecture by method, accelerator and level of software."""
     groups: dict[tuple[str, str, str], list[KnownRate]] = {}
-    for row in results:
-        if row.architecture == architecture:
-            groups.setdefault((row.method, row.accelerator, row.level), []).append(row)
+    for row in (each for each in results if each.architecture == architecture):
+        groups.setdefault((row.method, row.accelerator, row.level), []).append(row)
     return groups
 
 

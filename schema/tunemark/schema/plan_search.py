@@ -137,8 +137,8 @@ def plans_with_work(effects: Effects, config: Combination, asked: Asked) -> list
 def best_of(card: AcceleratorCard, plans: Sequence[Candidate]) -> tuple[Candidate, MemoryVerdict]:
     """Return the fastest of plans among those that fit or probably fit on an accelerator, else one that is unsure, else the smallest.
 
-    One that fits is preferred to one that probably fits and is less than a quarter faster. Of the smallest ones it is that with recomputation,
-    which is the smallest on any software stack. Plans whose times differ by less than 1% keep their order. Without figures on the card
+    One that fits is preferred to one that probably fits and is less than a quarter faster. The smallest one is that of those with recomputation,
+    which are the smallest on any software stack. Plans whose times differ by less than 1% keep their order. Without figures on the card
     nothing is predicted, and all keep it. Several machines run the plan of one, unless another is a quarter faster than what its memory allows.
     """
     limits = limits_of(plans[0].shape, card)
@@ -172,7 +172,7 @@ def _first_that_fits(
         tried.append((plan, verdict))
     if fastest:
         return fastest
-    return min(tried, key=lambda pair: (pair[1] != "unsure", pair[0].needed_bytes, pair[0].shape.checkpointing is not Checkpointing.FULL))
+    return min(tried, key=lambda pair: (pair[1] != "unsure", pair[0].shape.checkpointing is not Checkpointing.FULL, pair[0].needed_bytes))
 
 
 def best_plan(

@@ -17,6 +17,7 @@ _COMMAND = re.compile(r"\A(\s*):|##(?=\[|\Z)")
 # A tag begins with one of these after its bracket; other brackets, as in `<=`, are text within HTML too.
 _MARKUP = re.compile(r"\||<(?=[A-Za-z/!?])")
 _UNSEEN_IN_JSON = re.compile(r"[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e01ef]")
+_NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*", re.IGNORECASE)
 # Spreadsheets run a cell that begins with one of these; the last four are the full-width forms.
 _FORMULA = frozenset("=+-@\t\r\uff1d\uff0b\uff0d\uff20")
 
@@ -42,7 +43,7 @@ def markdown(text: str) -> str:
 
 def is_formula(text: str) -> bool:
     """Return True if a spreadsheet may read a text as a formula."""
-    return text.lstrip(" \n")[:1] in _FORMULA and not _is_number(text)
+    return text.lstrip(" \n")[:1] in _FORMULA and not _NUMBER.fullmatch(text)
 
 
 def shown_json(text: str) -> str:
@@ -80,11 +81,3 @@ def is_visible(character: str) -> bool:
 def _escape(character: str) -> str:
     letter, width = next((letter, width) for letter, width in (("x", 2), ("u", 4), ("U", 8)) if ord(character) < 16**width)
     return f"\\{letter}{ord(character):0{width}x}"
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

@@ -192,7 +192,8 @@ def prior_of(name: str) -> Prior:
         return Prior(0.0, SPREADS[kind] * (LINK if rest.startswith("exchange") else 1), "")
     if kind == "factor":
         return FACTORS[rest]
-    return SLOPES[rest] if kind == "slope" else Prior(0.0, EFFECTS[kind], "")
+    own = f"{kind} (plain)"
+    return SLOPES[rest] if kind == "slope" else Prior(0.0, EFFECTS[own if own in EFFECTS and "(plain)" in rest else kind], "")
 
 
 # Predictions ---------------------------------------------------------------------------------------

@@ -126,7 +126,8 @@ def _by_rates(
 
     Accepted results of the step on both come before predictions; a claim that only a prediction agrees with is `disputed`.
     """
-    lengths = [int(each.value) for each in claim.values("sequence_length")][:1] or [model.usual_length, *_lengths(model, sides, fitted)]
+    lengths = [int(each.value) for each in claim.values("sequence_length")][:1]
+    lengths = lengths or [model.usual_length, *_lengths(model, sides, claim, fitted)]
     of_counts = dict[int, list[Ratio]]()
     for count in claim.counts[:1] or ((1, NODE) if sides[0].card else (1,)):
         steps = list(_steps(claim, sides, cards, count))
@@ -189,10 +190,12 @@ def _ends(likely: Range) -> str:
     return " to ".join(dict.fromkeys(map(significant, (likely.low, likely.high))))
 
 
-def _lengths(model: ModelCard, sides: Sides, fitted: Evidence) -> list[int]:
-    """Return the sequence lengths of the accepted results of a model on both accelerators."""
+def _lengths(model: ModelCard, sides: Sides, claim: ClaimText, fitted: Evidence) -> list[int]:
+    """Return the sequence lengths of the accepted results of a model on both accelerators, or with two number formats on that of the text."""
     rows = [row for row in fitted.results if row.architecture == architecture_of(model) and not row.suspicious]
-    first, second = ({row.sequence_length for row in rows if side.card and row.accelerator == side.card.key} for side in sides)
+    of_text = claim.devices[0] if claim.devices and any("block_format" in side.given for side in sides) else ()
+    cards = [[side.card] if side.card else of_text for side in sides]
+    first, second = ({row.sequence_length for row in rows if row.accelerator in {card.key for card in named}} for named in cards)
     return sorted(first & second)
 
 
@@ -201,8 +204,8 @@ def placed(stated: Interval, likely: Range, prices: tuple[float, float] = (1.0, 
 
     A claim is `near`, too, if the middle of the interval says the opposite. `prices` are the least and the most that other prices change it by.
     """
-    in_words, middle = OPEN in {stated.high, 1 / stated.low}, round(likely.value, 2)
-    opposed = not stated.low < middle < stated.high if in_words else stated.low > 1 > middle or stated.high < 1 < middle
+    in_words, middle, about = OPEN in {stated.high, 1 / stated.low}, round(likely.value, 2), round(likely.value, 1)
+    opposed = not stated.low < middle < stated.high if in_words else stated.low > 1 > about or stated.high < 1 < about
     if overlap(stated, likely):
         return "near" if opposed else "within"
     (low, high), wide = prices, wider(likely)
@@ -305,7 +308,7 @@ def ratios_of(model: ModelCard, length: int, pairs: Iterable[Sides], fitted: Evi
             levels, fits = (_level(first), _level(second)), "no" not in {one.memory, other.memory}
             yield Ratio(predicted, _setting(*pair), levels, fits)
             # Results ran with plans of their own.
-            own = any(side.given for side in pair) or (first.stack and first.level == second.level)
+            own = any({*side.given} - {"block_format"} for side in pair) or (first.stack and first.level == second.level)
             if not own and one.usual and other.usual:
                 (least, middle, most), (other_least, other_middle, other_most) = one.usual, other.usual
                 # Several results show how they differ; of a single one, that is the noise.

@@ -160,7 +160,7 @@ def judge(text: str, *, as_json: bool) -> None:
     if not claims:
         raise TunemarkError("claim", text, f"states nothing that can be judged; {EXAMPLE}")
     claim, judged = worst_of(facts, claims, say)
-    left = list(dict.fromkeys((*judged.left, *claim.left)))
+    left = [each for each in dict.fromkeys((*judged.left, *claim.left)) if each.lower() not in (judged.read or "").lower()]
     if as_json:
         shown = [{"rule": each.rule} | asdict(each) for each in judged.findings]
         said = {"claim": claim.text, "verdict": judged.verdict, "reason": judged.reason, "read": judged.read}

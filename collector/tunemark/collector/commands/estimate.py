@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_args
 import typer
 
 from tunemark.collector.commands import options as ui
-from tunemark.collector.predict.estimate import Estimate, estimates, range_of, read_evidence, shown_plan, usual_levels
+from tunemark.collector.predict.estimate import Estimate, estimates, range_of, read_evidence, shown_plan, tell_levels
 from tunemark.collector.store.database import columns_of
 from tunemark.schema import formats
 from tunemark.schema.errors import TunemarkError
@@ -115,14 +115,15 @@ def estimate(
     remarks = [f"{each.name}: {each.remarks}" for each, _ in named if accelerator and each.remarks]
     size = ui.job_tokens(tokens, samples, length, 1 if epochs is None else epochs)
     evidence = read_evidence(project_root(), facts, say)
-    levels = {} if software or stack or not accelerator else usual_levels((each for each, _ in named), evidence.results, say)
+    if accelerator and level == "plain":
+        tell_levels((each for each, _ in named), evidence.results, say)
     kept = {name: value for name, value in fields_of_step.items() if value is not None}
     if kept.get("autocast") in {Dtype.BF16, Dtype.FP16} and not {"parameters", "activations"} & kept.keys():
         # Products in 16 bits are the default, with weights in the format that the software has for it.
         kept.pop("autocast", None)
     asked = Asked(kept, chosen_stack)
     places = [(each, _count(devices, count, kept.get("tensor_parallel", 1))) for each, count in named]
-    step: dict[str, Any] = {"model": card, "method": method_used, "length": length, "level": level, "levels": levels, "asked": asked}
+    step: dict[str, Any] = {"model": card, "method": method_used, "length": length, "level": level, "asked": asked}
     found = list(estimates(facts, evidence, places, **step, tokens=size, usd_per_hour=usd_per_hour))
     for warning in (warnings := list(filter(None, (cautions(card, length), slow, *remarks)))):
         say(f"tunemark: warning: {warning}")

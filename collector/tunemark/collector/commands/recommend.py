@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from tunemark.collector.commands import options as ui
-from tunemark.collector.predict.estimate import read_evidence, usual_levels
+from tunemark.collector.predict.estimate import read_evidence, tell_levels
 from tunemark.collector.store.database import OLD_PRICE_DAYS, price_rows
 from tunemark.schema import formats
 from tunemark.schema import recommendation_words as words
@@ -20,6 +20,7 @@ from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, current_pric
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.option_rates import cautions, rates_for, rates_on_stack, usual_startup_s
+from tunemark.schema.owned_hardware import EXAMPLE, parse_owned
 from tunemark.schema.recommendation import (
     ALL_METHODS,
     ANY,
@@ -38,7 +39,6 @@ from tunemark.schema.recommendation import (
     provider_name,
 )
 from tunemark.schema.recommendation import recommend as best_options
-from tunemark.schema.vocabulary import SoftwareLevel
 from tunemark.terminal import AsJson, print_json, print_table, say, tell
 
 Counted = tuple[AcceleratorCard, int | None]
@@ -140,9 +140,10 @@ def recommend(
     question = replace(question, own=tuple(_own(each, owned, yours=each in yours) for each in machines))
     cards = facts.accelerators | {card.key: card for card, _ in machines}
     evidence = read_evidence(project_root(), facts, say)
-    levels = {} if software or stack else usual_levels([each for each, _ in (*named, *machines)], evidence.results, say)
+    if level == "plain":
+        tell_levels((each for each, _ in (*named, *machines)), evidence.results, say)
     asked = {(card.key, count) for card, count in (*named, *((card, count or 1) for card, count in machines))}
-    counted = {each.key for card, count in named if count for each in (card, *variants.get(card.key, ()))}
+    counted = {each.key for card, count in named if count and (card, None) not in named for each in (card, *variants.get(card.key, ()))}
 
     def of_machines(rates: Iterable[Rate]) -> list[Rate]:
         return [each for each in rates if each.accelerator not in counted or (each.accelerator, each.devices) in asked]
@@ -153,7 +154,6 @@ def recommend(
         for each in (LEVELS if chosen_stack else LEVELS[:1])
         for rate in rates_for(replace(question, software=each), *options, chosen_stack)
     )
-    rates = _at_usual_levels(rates, levels)
     answer = best_options(question, rates, offers)
     stacked = words.with_stack(question, answer, offers, lambda name: of_machines(rates_on_stack(question, *options, name)))
     with_software = words.with_software(question, answer, rates, offers)
@@ -173,13 +173,8 @@ def recommend(
     remarks = [words.not_fitting(question, asked_of), words.unknown(asked_of)]
     if caution := cautions(card, length, question.tokens):
         typer.echo(f"{caution}\n")
-    _print(card, question, answer, (stacked, *with_software), remarks, "$" if money == "USD" else f"{money} ")
-
-
-def _at_usual_levels(rates: Iterable[Rate], levels: Mapping[str, SoftwareLevel]) -> list[Rate]:
-    """Return rates in which the usual software of some accelerators takes the place of plain software."""
-    own = [each for each in rates if each.software != "plain" or each.accelerator not in levels]
-    return own + [replace(each, software="plain") for each in own if levels.get(each.accelerator) == each.software]
+    others = (_break_even(owned or "", answer), stacked, *with_software)
+    _print(card, question, answer, others, remarks, "$" if money == "USD" else f"{money} ")
 
 
 def _allowed(facts: FactBase, keys: Sequence[str], most_memory_gib: str) -> tuple[str, ...]:
@@ -269,8 +264,6 @@ def _currency(text: str | None) -> tuple[str, float]:
 
 def _own(machine: Counted, given_costs: str | None, *, yours: bool) -> Offer:
     """Return a machine of the reader with its cost, or one that is named and not offered, as an offer."""
-    from tunemark.schema.owned_hardware import EXAMPLE, parse_owned  # noqa: PLC0415 - not needed for --help
-
     (card, count), figures = machine, given_costs if yours else None
     devices, watts, hourly, given = count or 1, None, 0.0, dict[str, str]()
     if figures is not None:
@@ -291,6 +284,18 @@ def _own(machine: Counted, given_costs: str | None, *, yours: bool) -> Offer:
             say(f"tunemark: --owned: the figures are those of the whole machine with its {devices} {card.name}")
     offer = Offer(card.key, card.name, devices, OWN, card.name, "owned" if yours else "named", hourly, provider_name=OWN)
     return replace(offer, watts=watts or card.tdp_w, watts_stated="watts" in given, caution=card.remarks, priced=figures is not None)
+
+
+def _break_even(figures: str, answer: Answer) -> str:
+    """Return from which use a machine that is bought costs less than the cheapest rented option for the same work; empty if one of them is missing."""
+    own = next((each for each in answer.ranked if each.offer.kind == "owned"), None)
+    rented = min((each for each in answer.ranked if each.offer.provider != OWN), key=lambda each: each.usd, default=None)
+    if "purchase" not in figures or own is None or rented is None:
+        return ""
+    machine = parse_owned(figures, usual_watts=own.devices * (own.offer.watts or 0))
+    hours = machine.break_even_hours_per_year(rented.usd / own.seconds * formats.HOUR_S)
+    used = "more, however long it is used," if hours is None else f"less, if it is used for {hours:,.0f} hours a year or more,"
+    return f"For such jobs your machine costs {used} than renting {words.hardware(rented)} ({words.place(rented)})."
 
 
 def _usd(figures: str, cost: str) -> float:

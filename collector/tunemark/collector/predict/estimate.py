@@ -19,11 +19,11 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.names import product_of
 from tunemark.schema.files import data_folder, is_checkout, write_atomically
 from tunemark.schema.formats import HOUR_S
-from tunemark.schema.option_rates import EVIDENCE_TABLES, Evidence, KnownRate, Place, no_training, option_rates
+from tunemark.schema.option_rates import EVIDENCE_TABLES, Evidence, KnownRate, Place, no_training, option_rates, usual_level
 from tunemark.schema.physics.memory import StackedMemory, memory_on
 from tunemark.schema.plan_search import Asked, best_plan, division_of, step_on
 from tunemark.schema.recommendation import LEVELS, NODES, Rate, fitting_methods
-from tunemark.schema.throughput import ISSUING, Range, architecture_of, generation_of
+from tunemark.schema.throughput import Range, architecture_of, generation_of
 from tunemark.schema.vocabulary import FITS, Method, SoftwareLevel
 
 # Evidence ------------------------------------------------------------------------------------------
@@ -79,15 +79,11 @@ def read_evidence(root: Path, facts: FactBase, say: Callable[[str], None] = lamb
 NO_PRICE = "no on-demand list price; give --usd-per-hour"
 
 
-def usual_levels(cards: Iterable[AcceleratorCard], results: Sequence[KnownRate], say: Callable[[str], None]) -> dict[str, SoftwareLevel]:
-    """Return the level of the software on those of some devices that compile whole graphs and have no result of plain software, such as TPUs, and say so."""
-    found = dict[str, SoftwareLevel]()
-    for card in (each for each in cards if each.vendor not in ISSUING):
-        known = {row.level for row in results if row.generation == generation_of(card)}
-        if known and "plain" not in known and card.key not in found:
-            found[card.key] = next(each for each in LEVELS if each in known)
-            say(f"tunemark: {card.name}: no result is of plain software, so its figures are of {found[card.key]} software")
-    return found
+def tell_levels(cards: Iterable[AcceleratorCard], results: Sequence[KnownRate], say: Callable[[str], None]) -> None:
+    """Say the level of the usual software on those of some devices of which it is not plain."""
+    for name, level in dict.fromkeys((card.name, usual_level(card, results)) for card in cards):
+        if level != "plain":
+            say(f"tunemark: {name}: no result is of plain software, so its figures are of {level} software")
 
 
 def unseen(results: Sequence[KnownRate], card: AcceleratorCard, model: ModelCard, level: SoftwareLevel) -> tuple[str, ...]:
@@ -159,7 +155,6 @@ def estimates(
     method: Method,
     length: int,
     level: SoftwareLevel = "plain",
-    levels: Mapping[str, SoftwareLevel] | None = None,
     asked: Asked,
     tokens: int | None = None,
     usd_per_hour: float | None = None,
@@ -167,7 +162,6 @@ def estimates(
     """Yield the estimate for each accelerator and number of devices, smallest memory first: that of the fastest plan that fits, else of the leanest.
 
     The plan keeps what is asked; a card without a memory size, such as a CPU's, is refused. `usd_per_hour` is the price of all devices, by default the price book's.
-    `levels` are those of the accelerators with a level of their own.
     """
     if usd_per_hour is not None and not 0 < usd_per_hour < math.inf:
         raise TunemarkError("--usd-per-hour", usd_per_hour, "must be above 0, and not infinite")
@@ -178,13 +172,10 @@ def estimates(
     for found in option_rates(model, length, places, evidence, LEVELS, asked):
         rates[found.software][found.method, found.accelerator, found.devices] = found
     for card, devices in places:
-        own = (levels or {}).get(card.key, level)
+        own = usual_level(card, evidence.results) if level == "plain" else level
         plan, verdict = best_plan(evidence.effects, card, step_on(card, model, method, length, devices, asked), own, asked)
-        memory, size, rate = (
-            memory_on(plan.shape, asked.stack, plan.fixed, own, card.vendor),
-            card.usable_bytes,
-            rates[own][method.value, card.key, devices],
-        )
+        memory = memory_on(plan.shape, asked.stack, plan.fixed, own, card.vendor)
+        size, rate = card.usable_bytes, rates[level][method.value, card.key, devices]
         faster = (rates[other][method.value, card.key, devices] for other in ("tuned", "vendor"))
         speed = range_of(rate)
         seconds = None if tokens is None or speed is None else speed.under(tokens)
@@ -198,7 +189,7 @@ def estimates(
             size,
             rate.memory or verdict,
             () if asked.stack or verdict in FITS else plan.other_stacks(card),
-            () if verdict in FITS else fitting_methods(rates[own], rate),
+            () if verdict in FITS else fitting_methods(rates[level], rate),
             rate,
             speed,
             tuple(each for each in faster if each.tokens_per_s),

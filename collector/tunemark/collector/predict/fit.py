@@ -141,7 +141,7 @@ def no_data(results: Sequence[KnownRate], config: Combination) -> Missing | None
 
 Array = NDArray[np.floating[Any]]
 STEPS = 60
-CLOSE = 0.1
+CLOSE = 0.05
 """Steps end when one moves by less than this many standard deviations of the posterior."""
 MOST_ROWS = 40
 """Rows of one training loop count at most as this many."""

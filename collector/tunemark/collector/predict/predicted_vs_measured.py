@@ -26,20 +26,19 @@ from tunemark.schema.vocabulary import FITS, Checkpointing, Method, PublishedSta
 
 
 def memory_needs(facts: FactBase) -> Iterator[Row]:
-    """Yield the rows of `memory_needs`: a step of one row of the usual length on one device, for each model and method."""
+    """Yield the rows of `memory_needs`: a step of one row of the usual length on one device, for each model, method and stack that people use on one."""
     # Of cards with one size in their names, drivers and error correction leave some less than others: half of them have this much.
     known = [each for each in facts.accelerators.values() if each.vendor in ISSUING and each.vendor != APPLE and each.devices_per_unit == 1]
     sizes = sorted({int(each.memory_gib or 0) for each in known})
     rooms = {size: median_low(each.usable_bytes for each in known if int(each.memory_gib or 0) == size) for size in sizes}
-    for model, method in product(facts.models.values() if known else (), TRAINED):
+    for model, method, stack in product(facts.models.values() if known else (), TRAINED, (USUAL_STACK["plain"], "unsloth")):
         step = step_on(max(known, key=lambda each: each.usable_bytes), model, method, model.usual_length, 1)
         kept, least = (
-            estimate_memory(on_stack(replace(step, checkpointing=each), USUAL_STACK["plain"]))
-            for each in (Checkpointing.NONE, Checkpointing.FULL)
+            estimate_memory(on_stack(replace(step, checkpointing=each), stack)) for each in (Checkpointing.NONE, Checkpointing.FULL)
         )
         device = next((size for size, room in rooms.items() if least.fit_on(room) in FITS), None)
         needs = {"least_bytes": least.needed, "kept_bytes": kept.needed, "device_gib": device}
-        yield {"model": model.key, "method": method.value, "sequence_length": model.usual_length} | needs
+        yield {"model": model.key, "method": method.value, "stack": stack, "sequence_length": model.usual_length} | needs
 
 
 # Measured memory -----------------------------------------------------------------------------------

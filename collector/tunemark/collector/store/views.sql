@@ -891,24 +891,24 @@ comment on column memory_errors.shards is 'Devices over which the parameters are
 create table memory_needs (
     model varchar not null,
     method varchar not null,
+    stack varchar not null,
     sequence_length integer not null,
     least_bytes bigint not null,
     kept_bytes bigint not null,
     device_gib integer,
-    primary key (model, method)
+    primary key (model, method, stack)
 );
-comment on table memory_needs is 'Predicted memory of each model and method on one device: one row of tokens, adapters of rank 16, transformers'' Trainer with peft.';
+comment on table memory_needs is 'Predicted memory of each model and method on one device with transformers'' Trainer and peft (hf), and with Unsloth: one row of tokens, adapters of rank 16.';
 comment on column memory_needs.least_bytes is 'With gradient checkpointing.';
 comment on column memory_needs.kept_bytes is 'Without gradient checkpointing.';
 comment on column memory_needs.device_gib is 'Smallest usual memory of a device on which it is expected to run with gradient checkpointing; NULL if no single device has enough.';
 
 create view largest_models as
 with sizes as (select distinct device_gib as memory_gib from memory_needs where device_gib is not null)
-select memory_gib, method, arg_max(m.model, parameters) as model, max(parameters) as parameters, arg_max(least_bytes, parameters) as least_bytes
-from sizes join memory_needs n on device_gib <= memory_gib join models m on m.model = n.model and hub_id is not null
-group by memory_gib, method
-order by memory_gib, parameters;
-comment on view largest_models is 'For each method, the largest model of the hub that is expected to run on one device of this memory, as in memory_needs; other software may need less.';
+select memory_gib, method, stack, arg_max(m.model, parameters) as model, max(parameters) as parameters, arg_max(least_bytes, parameters) as least_bytes
+from sizes join memory_needs n on device_gib <= memory_gib join models m on m.model = n.model and hub_id is not null and (stack = 'hf' or coalesce(experts, 0) = 0)
+group by memory_gib, method, stack order by memory_gib, parameters;
+comment on view largest_models is 'For each method and stack, the largest model of the hub that is expected to run on one device of this memory, as in memory_needs; with Unsloth, of those without experts.';
 comment on column largest_models.memory_gib is 'Memory of a device, as names of cards have it.';
 
 create view rule_errors as
@@ -1064,15 +1064,15 @@ comment on column usable_results.memory_bytes is 'Peak memory of a device. On on
 create view throughput_accuracy as
 select
     left_out,
-    case when grouping(stack) = 1 then 'all' else stack end as stack,
+    case when grouping(stack) = 1 then coalesce(level, 'all') else stack end as stack,
     count(error) as rows,
     count(*) - count(error) as no_data,
     median(abs(error)) as median_error,
     max(abs(error)) as worst_error,
     avg(covered::integer) as coverage
 from throughput_errors
-group by grouping sets ((left_out), (left_out, stack));
-comment on view throughput_accuracy is 'Accuracy of throughput predictions by left-out property and by software; the software `all` covers every row.';
+group by grouping sets ((left_out), (left_out, level), (left_out, stack));
+comment on view throughput_accuracy is 'Accuracy of throughput predictions by left-out property and by software: all of it, that of each level, and each loop.';
 
 create view studies as
 select

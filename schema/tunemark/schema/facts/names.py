@@ -154,7 +154,7 @@ def _other_sizes(cards: Iterable[ModelCard], name: str) -> list[str]:
 def suggest_accelerator(name: str, cards: Mapping[str, AcceleratorCard], instances: Collection[str] = ()) -> str:
     """Return a sentence that suggests accelerators and instances, or corrects the memory size in a known name."""
     if name.strip().lower() == "cpu":
-        return "a CPU is named by its model, and predictions are for accelerators"
+        return "predictions are for accelerators, not for CPUs: `tunemark run smoke-lora` measures one"
     if instances and AWS.fullmatch(name.strip().lower()):
         return suggest_instance(name, instances)
     known = (card for card in cards.values() if bare(MEMORY.sub("", name.lower())) in map(bare, (card.key, card.name, *card.aliases)))
