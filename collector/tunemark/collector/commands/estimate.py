@@ -115,8 +115,7 @@ def estimate(
     remarks = [f"{each.name}: {each.remarks}" for each, _ in named if accelerator and each.remarks]
     size = ui.job_tokens(tokens, samples, length, 1 if epochs is None else epochs)
     evidence = read_evidence(project_root(), facts, say)
-    if accelerator and level == "plain":
-        tell_levels((each for each, _ in named), evidence.results, say)
+    tell_levels((each for each, _ in named if accelerator and level == "plain"), evidence.results, say)
     kept = {name: value for name, value in fields_of_step.items() if value is not None}
     if kept.get("autocast") in {Dtype.BF16, Dtype.FP16} and not {"parameters", "activations"} & kept.keys():
         # Products in 16 bits are the default, with weights in the format that the software has for it.
@@ -304,7 +303,9 @@ def _print_answer(every: Sequence[Estimate], *, named: bool) -> None:
     columns = ["accelerator", "fits", "needs", "tokens/s", "90% interval", "tuned", *(JOB if sized else ()), "plan", "evidence"]
     level = " and ".join(dict.fromkeys(each.rate.software for each in found))
     title = f"Predicted for {level} software, with an interval of {LEVEL:.0%}: training alone, without start, evaluation and saving."
-    print_table(columns, rows, title=title if any(each.tokens_per_s for each in found) else f"No speed is predicted for {level} software.")
+    if not any(each.tokens_per_s for each in found):
+        title = f"No speed is predicted for {level} software{', only for tuned software' if any(each.faster for each in found) else ''}."
+    print_table(columns, rows, title=title)
     if len(found) < len(every):
         typer.echo(f"It does not fit on {formats.counted(len(every) - len(found), 'further accelerator')}: -a shows one.")
 

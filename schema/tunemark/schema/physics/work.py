@@ -115,10 +115,11 @@ def work_of_weights(shape: TrainingShape) -> dict[Term, float]:
     count = float(sum(linear.weights * linear.times() for linear in architecture.block_linears(model)))
     # Weights are read in the forward and backward pass and in recomputation. Each time, bitsandbytes expands a 4-bit layer.
     expanded = count * (BYTES[Dtype.NF4] + BYTES[shape.activations]) * uses if quantised else 0.0
-    # Sharding gathers weights as they are stored for each use, or updated ones once (DDP gathers gradients); gradients are scattered in 16 bits.
+    # Sharding gathers weights for each use, or updated ones once (DDP: gradients), and scatters gradients in 16 bits. A device has its own part.
     once = shape.method is Method.FULL or shape.sharding == "fsdp-grad-op"
     gathers = uses if shape.sharding in {"zero3", "fsdp1", "fsdp2"} else int(once)
     exchanged = count * ((BYTES[Dtype.NF4] if quantised else 2.0) * gathers + 2.0 * (shape.method is Method.FULL))
+    others = 1.0 if shape.offload else 1 - 1 / shape.world_size
     # Each product reads its weights. Full fine-tuning also adds up their gradients (one read, one write), and AdamW reads weight, gradient
     # and two moments and writes all but the gradient, of the device's own shard.
     weights = 0.0 if quantised else count * BYTES[shape.packed or shape.activations] * uses
@@ -128,7 +129,7 @@ def work_of_weights(shape: TrainingShape) -> dict[Term, float]:
     return {
         "weights": weights / shape.tokens,
         "dequantisation": expanded / shape.tokens,
-        "exchange": 0.0 if shape.sharding == "single" or not (shape.world_size > 1 or shape.offload) else exchanged / shape.tokens,
+        "exchange": 0.0 if shape.sharding == "single" else others * exchanged / shape.tokens,
     }
 
 
