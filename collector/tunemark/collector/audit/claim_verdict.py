@@ -311,19 +311,20 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
     if ran:
         return Judged(ran, PLAUSIBLE)
     if misfit:
-        needs, lacking = gib(plan.needed_bytes), gib(plan.needed_bytes - card.usable_bytes)
-        ending = f"it needs {needs}, not {memory.printed}," if memory else f"each device lacks {lacking}"
-        return Judged(f"{MISFIT}{ending} by the memory model", SUSPICIOUS)
+        lacking, alone = gib(plan.needed_bytes - card.usable_bytes), run.devices == 1 or method is Method.FULL or memory is not None
+        ending = f"it needs {gib(plan.needed_bytes)}, not {memory.printed}," if memory else f"each device lacks {lacking}"
+        # Shards of frozen weights may wait in host memory, which is usual; states that are updated there are slow.
+        return Judged(f"{MISFIT}{ending} by the memory model", SUSPICIOUS if alone else AMBIGUOUS)
     if not rate:
         fitting = _fitting(claim, run, model, card, plan, fit)
-        alone = (
+        settings_alone = (
             {each.kind for each in claim.figures} <= {*CLAIMS["kinds"]["settings"]}
             and not claim.says("comparison")
             and len(claim.devices) < PAIR
             and not words("ratio").search(" ".join(claim.left))
             and not words("unread_rate").search(claim.text)
         )
-        if fitting and (memory or alone or fitting.verdict in {IMPOSSIBLE, SUSPICIOUS}):
+        if fitting and (memory or settings_alone or fitting.verdict in {IMPOSSIBLE, SUSPICIOUS}):
             return fitting
     unstated = (
         "the tokens of a sample are not stated" if claim.stated("samples") and claim.stated("train_time_s") else "it states no tokens/s"
@@ -470,7 +471,6 @@ def _fitting(
     if fit == "no" and not others:
         if claim.says("tuned"):
             return None
-        # Shards of several devices may wait in host memory, which is slow but usual.
         lacking = f"each device lacks {gib(plan.needed_bytes - card.usable_bytes)}"
         return Judged(f"{MISFIT}{lacking} by the memory model", SUSPICIOUS if run.devices == 1 else AMBIGUOUS)
     if others and fit not in FITS:
