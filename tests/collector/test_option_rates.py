@@ -55,10 +55,11 @@ def seconds(card: AcceleratorCard, devices: int, shape: TrainingShape) -> float:
 def test_plain_software_on_a_device_that_compiles_graphs_is_that_of_its_results() -> None:
     card = FACTS.accelerators["google-tpu-v6e"]
     known = evidence(accelerator=card.key, vendor=card.vendor, generation=generation_of(card), level="tuned")
-    found = rates(known, 8192, (card.key, 1))
-    tuned = found["lora", "tuned", card.key, 1]
+    found = option_rates(MODEL, 8192, [(card, 1)], known, ("plain", "tuned"), Asked(named=(card.key,)))
+    plain, tuned = (each for each in found if each.method == "lora")
     assert tuned.tokens_per_s
-    assert found["lora", "plain", card.key, 1] == replace(tuned, software="plain")
+    assert plain == replace(tuned, software="plain", usual_software="tuned")
+    assert rates(known, 8192, (card.key, 1))["lora", "plain", card.key, 1].usual_software == "", "the device is not named"
 
 
 def test_a_rate_is_the_prediction_for_the_plan_that_is_shown_and_cites_the_results_of_its_step() -> None:

@@ -184,7 +184,8 @@ def rates_for(
     places = [(cards[key], devices) for key, devices in places_of(question, offers)]
     # Without one, only the usual stack counts: hardware on which another one alone would fit is not an option.
     software = [level for level in LEVELS if stack is None or level == question.software]
-    return option_rates(model, question.sequence_length, places, evidence, software, plan_search.Asked(stack=stack or ""))
+    named = (*question.accelerators, *(offer.accelerator for offer in question.own))
+    return option_rates(model, question.sequence_length, places, evidence, software, plan_search.Asked(stack=stack or "", named=named))
 
 
 def rates_on_stack(
@@ -253,10 +254,10 @@ def option_rates(
     rates: list[Rate] = []
 
     for (card, devices), method, asked_level in product(places, TRAINED, software):
-        level = usual_level(card, evidence.results) if asked_level == "plain" else asked_level
+        level = usual_level(card, evidence.results) if asked_level == "plain" and card.key in asked.named else asked_level
         found = [row for row in of_model.get((method.value, product_of(card), level), []) if not row.suspicious]
         direct: list[KnownRate] = []
-        rate = Rate(method.value, length, asked_level, card.key, devices, "none")
+        rate = Rate(method.value, length, asked_level, card.key, devices, "none", usual_software="" if level == asked_level else level)
         # Memory takes longest to compute, so what prevents any rate comes first.
         known = (card.vendor, level) in levels if level != "plain" else devices == 1 or card.vendor in several or asked.any_software
         if level == "vendor":
@@ -351,8 +352,7 @@ def no_training(card: AcceleratorCard, devices: int) -> str | None:
 def _unknown_software(level: SoftwareLevel, devices: int, most: int, *, known: bool) -> str | None:
     """Return the reason why nothing is known about software of a level, or None. `most` is the devices of its results.
 
-    Plain software is known on the devices of every vendor with results, on several where results have several, and anything beyond it where
-    results have it.
+    Plain software is known where a vendor has results, on several devices if these have; other software is known where results have it.
     """
     if not known and level == "plain":
         return "no accepted result of several devices of this vendor, except with its own software"

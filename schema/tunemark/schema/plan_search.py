@@ -42,6 +42,8 @@ class Asked:
     """The training loop whose speed counts, instead of any; see `Combination`."""
     any_software: bool = False
     """True if a rate may be of the vendor's own software, which alone runs on several devices of some vendors."""
+    named: tuple[str, ...] = ()
+    """Accelerators on which plain software is what is usual there; see `option_rates.usual_level`."""
 
 
 NOTHING = Asked()

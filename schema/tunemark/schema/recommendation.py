@@ -105,6 +105,8 @@ class Rate:
     """The optimizer of full fine-tuning."""
     whole_experts: bool = False
     """True if the software stores the experts of QLoRA in that format, too."""
+    usual_software: str = ""
+    """The level of software that it is of, where that takes the place of plain software."""
 
     @property
     def narrow_weights(self) -> str:

@@ -264,14 +264,10 @@ def headline(question: recommendation.Question, answer: recommendation.Answer) -
         return _nothing(question, answer)
     verb = "Use" if best.offer.provider == recommendation.OWN else "Rent"
     unsure = f" It is {within_error(best)}." if best.rank_high > best.rank_low else ""
-    unlike = f" Its rate is that of {best.rate.software} software." if best.rate.software != question.software else ""
+    unlike = f" Its rate is that of {best.rate.usual_software} software." if best.rate.usual_software else ""
     started = " Most of this is the assumed start-up, which decides in practice." if 2 * question.startup_s > best.seconds else ""
-    hurried = question.deadline_s is not None or question.objective != "cheapest"
-    long = (
-        " It takes more than three days: set a deadline, or ask for the best value."
-        if best.seconds > recommendation.LONG_S and not hurried
-        else ""
-    )
+    slow = best.seconds > recommendation.LONG_S and question.deadline_s is None and question.objective == "cheapest"
+    long = " It takes more than three days: set a deadline, or ask for the best value." if slow else ""
     return f"{verb} {offered(question, best)}: {_as_measured(question, best)}{time_and_cost(best)}.{started}{long}{_few_steps(question, best.rate)}{unlike}{unsure}"
 
 
@@ -297,14 +293,14 @@ def within_error(option: recommendation.Option) -> str:
 
 def badge(option: recommendation.Option) -> tuple[str, str]:
     """Return the kind of evidence and its words: the number of results of the same step, or the half width of the speed's 90% interval as a factor."""
-    rate = option.rate
+    rate, software = option.rate, f", {option.rate.usual_software} software" if option.rate.usual_software else ""
     if rate.evidence in EVIDENCE and rate.trust:
         kind = "measured" if rate.trust in {"measured", "reproduced"} else rate.trust
         what = f"{'' if rate.evidence == 'direct' else 'similar '}{kind} result"
-        return kind, counted(rate.results, what) + (f": {measured_rates(rate)} tokens/s" if rate.measured_low else "")
+        return kind, counted(rate.results, what) + (f": {measured_rates(rate)} tokens/s" if rate.measured_low else "") + software
     speed = rate.tokens_per_s or 1.0
     factor = max(speed / (rate.tokens_per_s_low or speed), (rate.tokens_per_s_high or speed) / speed)
-    return "predicted", f"predicted, within a factor of {factor:.1f}"
+    return "predicted", f"predicted, within a factor of {factor:.1f}{software}"
 
 
 def _nothing(question: recommendation.Question, answer: recommendation.Answer) -> str:

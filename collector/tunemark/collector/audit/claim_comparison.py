@@ -175,7 +175,7 @@ def _by_rates(
 
 def _stays_open(place: str, stated: Interval, likely: Range) -> str:
     """Return the reason why a ratio that is `near` a predicted one stays open; empty for others."""
-    why = "the claim says the opposite of what is likely" if overlap(stated, likely) else f"{_ends(wider(likely))} is its 99% interval"
+    why = "its middle is on the other side of 1" if overlap(stated, likely) else f"{_ends(wider(likely))} is its 99% interval"
     return f"; {why}, so the claim stays open" if place == "near" else ""
 
 

@@ -302,7 +302,7 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
         expected = None if within or faster or longer else (rate.value / times, likely)
         return Judged(reason, PLAUSIBLE, expected=expected, side=side)
     # The memory model knows plain software, whole rows, NVIDIA's 4-bit weights, and adapters of all experts.
-    unlike = {"software", "sequence_parallel", "quantisation"} & settings.keys() or card.vendor == APPLE or model.experts
+    unlike = {"software", "sequence_parallel", "quantisation"} & settings.keys() or card.vendor not in {"NVIDIA", "AMD"} or model.experts
     modelled = not (known or unlike or run.offloads_to_host or method is not stated.method or claim.says("few_states"))
     misfit = run.claims and modelled and fit == "no" and not plan.other_stacks(card)
     ran = (

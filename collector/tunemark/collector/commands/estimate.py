@@ -120,7 +120,7 @@ def estimate(
     if kept.get("autocast") in {Dtype.BF16, Dtype.FP16} and not {"parameters", "activations"} & kept.keys():
         # Products in 16 bits are the default, with weights in the format that the software has for it.
         kept.pop("autocast", None)
-    asked = Asked(kept, chosen_stack)
+    asked = Asked(kept, chosen_stack, named=tuple(each.key for each, _ in named) if accelerator else ())
     places = [(each, _count(devices, count, kept.get("tensor_parallel", 1))) for each, count in named]
     step: dict[str, Any] = {"model": card, "method": method_used, "length": length, "level": level, "asked": asked}
     found = list(estimates(facts, evidence, places, **step, tokens=size, usd_per_hour=usd_per_hour))
@@ -304,7 +304,7 @@ def _print_answer(every: Sequence[Estimate], *, named: bool) -> None:
     level = " and ".join(dict.fromkeys(each.rate.software for each in found))
     title = f"Predicted for {level} software, with an interval of {LEVEL:.0%}: training alone, without start, evaluation and saving."
     if not any(each.tokens_per_s for each in found):
-        title = f"No speed is predicted for {level} software{', only for tuned software' if any(each.faster for each in found) else ''}."
+        title = f"No speed is predicted for {level} software{', with which it does not fit' if all(each.fit == 'no' for each in found) else ''}."
     print_table(columns, rows, title=title)
     if len(found) < len(every):
         typer.echo(f"It does not fit on {formats.counted(len(every) - len(found), 'further accelerator')}: -a shows one.")

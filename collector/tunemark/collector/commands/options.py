@@ -215,4 +215,5 @@ def read_number(option: str, text: str, reader: Callable[[str], Read] = whole_nu
 def cited(rate: Rate) -> str:
     """Return the kind of evidence with the first results."""
     more = f" and {rate.results - 2} more" if rate.results > 2 else ""  # noqa: PLR2004 - two are named
-    return f"{rate.evidence}: {', '.join(rate.result_ids[:2])}{more}" if rate.result_ids else rate.evidence
+    kind = f"{rate.usual_software} software, {rate.evidence}" if rate.usual_software else rate.evidence
+    return f"{kind}: {', '.join(rate.result_ids[:2])}{more}" if rate.result_ids else kind

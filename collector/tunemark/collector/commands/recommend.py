@@ -21,6 +21,7 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.option_rates import cautions, rates_for, rates_on_stack, usual_startup_s
 from tunemark.schema.owned_hardware import EXAMPLE, parse_owned
+from tunemark.schema.plan_search import NODE
 from tunemark.schema.recommendation import (
     ALL_METHODS,
     ANY,
@@ -39,6 +40,7 @@ from tunemark.schema.recommendation import (
     provider_name,
 )
 from tunemark.schema.recommendation import recommend as best_options
+from tunemark.schema.throughput import ISSUING
 from tunemark.terminal import AsJson, print_json, print_table, say, tell
 
 Counted = tuple[AcceleratorCard, int | None]
@@ -140,8 +142,7 @@ def recommend(
     question = replace(question, own=tuple(_own(each, owned, yours=each in yours) for each in machines))
     cards = facts.accelerators | {card.key: card for card, _ in machines}
     evidence = read_evidence(project_root(), facts, say)
-    if level == "plain":
-        tell_levels((each for each, _ in (*named, *machines)), evidence.results, say)
+    tell_levels((each for each, _ in (*named, *machines) if level == "plain"), evidence.results, say)
     asked = {(card.key, count) for card, count in (*named, *((card, count or 1) for card, count in machines))}
     counted = {each.key for card, count in named if count and (card, None) not in named for each in (card, *variants.get(card.key, ()))}
 
@@ -232,7 +233,8 @@ def _not_offered(
             why = f"no offer that the question allows has {f'{count} x ' if count else ''}{card.name}{have}{kinds}"
         say(f"tunemark: {ui.ACCELERATOR}: {why}; its time is given without a cost")
         rented = sorted({math.ceil(row.accelerator_count) for row in rows if most is None or row.accelerator_count <= most})
-        yield from ((card, each) for each in ([count] if count or not rented else rented))
+        machine = [1] if card.vendor in ISSUING else [1, NODE]
+        yield from ((card, each) for each in ([count] if count else rented or machine))
 
 
 SIGNS = {"$": "USD", "US$": "USD", "DOLLARS": "USD", "DOLLAR": "USD", "€": "EUR", "EURO": "EUR", "EUROS": "EUR", "£": "GBP"}

@@ -23,7 +23,7 @@ from tunemark.schema.option_rates import EVIDENCE_TABLES, Evidence, KnownRate, P
 from tunemark.schema.physics.memory import StackedMemory, memory_on
 from tunemark.schema.plan_search import Asked, best_plan, division_of, step_on
 from tunemark.schema.recommendation import LEVELS, NODES, Rate, fitting_methods
-from tunemark.schema.throughput import Range, architecture_of, generation_of
+from tunemark.schema.throughput import ISSUING, Range, architecture_of, generation_of
 from tunemark.schema.vocabulary import FITS, Method, SoftwareLevel
 
 # Evidence ------------------------------------------------------------------------------------------
@@ -172,10 +172,10 @@ def estimates(
     for found in option_rates(model, length, places, evidence, LEVELS, asked):
         rates[found.software][found.method, found.accelerator, found.devices] = found
     for card, devices in places:
-        own = usual_level(card, evidence.results) if level == "plain" else level
+        own = usual_level(card, evidence.results) if level == "plain" and card.key in asked.named else level
         plan, verdict = best_plan(evidence.effects, card, step_on(card, model, method, length, devices, asked), own, asked)
         memory = memory_on(plan.shape, asked.stack, plan.fixed, own, card.vendor)
-        size, rate = card.usable_bytes, rates[level][method.value, card.key, devices]
+        size, rate = card.usable_bytes, rates[own][method.value, card.key, devices]
         faster = (rates[other][method.value, card.key, devices] for other in ("tuned", "vendor"))
         speed = range_of(rate)
         seconds = None if tokens is None or speed is None else speed.under(tokens)
@@ -189,10 +189,10 @@ def estimates(
             size,
             rate.memory or verdict,
             () if asked.stack or verdict in FITS else plan.other_stacks(card),
-            () if verdict in FITS else fitting_methods(rates[level], rate),
+            () if verdict in FITS else fitting_methods(rates[own], rate),
             rate,
             speed,
-            tuple(each for each in faster if each.tokens_per_s),
+            tuple(each for each in faster if each.tokens_per_s) or ((rate,) if speed and card.vendor not in ISSUING else ()),
             unseen(evidence.results, card, model, own),
             seconds,
             usd,
@@ -207,9 +207,7 @@ def offer_for(facts: FactBase, card: AcceleratorCard, devices: int) -> tuple[Pri
 
     Instances with more than `OVERSIZED` times the devices are none: their cost would be that of devices that do nothing.
     """
-    found = [
-        (facts.price_basis.offer(facts.prices, card.key, devices / nodes, nodes=nodes), nodes) for nodes in NODES if not devices % nodes
-    ]
+    found = [(facts.price_basis.offer(facts.prices, card.key, devices / n, nodes=n), n) for n in NODES if not devices % n]
     offers = [(row, nodes) for row, nodes in found if row is not None]
     fitting = [(row, nodes) for row, nodes in offers if row.accelerator_count <= OVERSIZED * devices / nodes]
     if fitting:
@@ -222,9 +220,8 @@ def shown_plan(found: Sequence[Estimate]) -> Estimate:
     """Return the estimate whose memory is shown line by line: of those that fit, have a rate and whole devices, the one with the most results."""
 
     def known(each: Estimate) -> tuple[bool, bool, bool, int]:
-        shape = each.memory.shape
-        whole = shape.world_size * shape.tensor_parallel == each.rate.devices
-        return each.fit in FITS, each.tokens_per_s is not None, whole, each.rate.results
+        shape, devices = each.memory.shape, each.rate.devices
+        return each.fit in FITS, each.tokens_per_s is not None, shape.world_size * shape.tensor_parallel == devices, each.rate.results
 
     return max(found, key=known)
 
