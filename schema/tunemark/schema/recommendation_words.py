@@ -208,16 +208,17 @@ def with_stack(
     if not stack:
         room = "" if best is not None or answer.may_exceed else with_room(question, answer, offered_all)
         return f"It fits on {room}, and its speed is not known." if room else ""
-    machines = [(offer.accelerator, offer.devices) for offer in question.own]
+    machines = {(offer.accelerator, offer.devices): offer for offer in question.own}
     own = [each for each in fewest_first if each.stacks and (each.accelerator, each.devices) in machines]
     limit = math.inf if best is None or own else best.offer.usd_per_hour * best.instances
     cheaper = [each for each in offered_all if each.usd_per_hour < limit]
     stack = own[0].stacks[0] if own else stack
     rates = rates_with(stack)
     answered = recommendation.recommend(replace(question, software=rates[0].software), rates, cheaper)
-    name = f"{stack} ({AS_LOADED if stack == PURE_BF16 else f'{rates[0].software} software that needs less memory'})"
     options = [*answered.unpriced, *answered.ranked, *answered.may_exceed, *answered.exceeding]
-    mine = [each for each in options if own and each.offer in question.own]
+    mine = [each for each in options if each.offer in [machines[one.accelerator, one.devices] for one in own]]
+    lossy = stack == PURE_BF16 and any(not each.rate.master_weights for each in mine or options)
+    name = f"{stack} ({AS_LOADED if lossy else f'{rates[0].software} software that needs less memory'})"
     if any(each.offer.accelerator == own[0].accelerator for each in mine):
         needed = [
             f"{'your ' if each.offer.kind == 'owned' else ''}{hardware(each)}{with_method(question, each.rate.method)} needs about {estimated_duration(each.seconds)} ({times(each)}){f' and {estimated_usd(each.usd)}' if each.usd else ''}, with {states(each.rate)}"
@@ -231,7 +232,7 @@ def with_stack(
     if others:
         compared = recommendation.measure([*answer.ranked, *others], question.objective)
         # Fewer of the same devices need not be cheaper by more than the error of a tie.
-        alike = recommendation.ALIKE if best is None or others[0].offer.accelerator != best.offer.accelerator else 1.0
+        alike = 1.0 if best and others[0].offer.accelerator == best.offer.accelerator else recommendation.ALIKE
         if best is None or compared(others[0]) * alike < compared(best):
             surely = "Surely cheaper: with" if best and others[0].rate.seen and others[0].usd_high < best.usd_low else "With"
             caution = f" {others[0].offer.caution}" if others[0].offer.caution else ""
@@ -262,13 +263,12 @@ def headline(question: recommendation.Question, answer: recommendation.Answer) -
     best = answer.best
     if best is None:
         return _nothing(question, answer)
-    verb = "Use" if best.offer.provider == recommendation.OWN else "Rent"
-    unsure = f" It is {within_error(best)}." if best.rank_high > best.rank_low else ""
+    verb, unsure = "Use" if best.offer.provider == recommendation.OWN else "Rent", f" It is {within_error(best)}."
     unlike = f" Its rate is that of {best.rate.usual_software} software." if best.rate.usual_software else ""
     started = " Most of this is the assumed start-up, which decides in practice." if 2 * question.startup_s > best.seconds else ""
     slow = best.seconds > recommendation.LONG_S and question.deadline_s is None and question.objective == "cheapest"
     long = " It takes more than three days: set a deadline, or ask for the best value." if slow else ""
-    return f"{verb} {offered(question, best)}: {_as_measured(question, best)}{time_and_cost(best)}.{started}{long}{_few_steps(question, best.rate)}{unlike}{unsure}"
+    return f"{verb} {offered(question, best)}: {_as_measured(question, best)}{time_and_cost(best)}.{started}{long}{_few_steps(question, best.rate)}{unlike}{unsure if best.rank_high > best.rank_low else ''}"
 
 
 def _few_steps(question: recommendation.Question, rate: recommendation.Rate) -> str:

@@ -204,8 +204,8 @@ def placed(stated: Interval, likely: Range, prices: tuple[float, float] = (1.0, 
 
     A claim is `near`, too, if the middle of the interval says the opposite. `prices` are the least and the most that other prices change it by.
     """
-    in_words, middle, about = OPEN in {stated.high, 1 / stated.low}, round(likely.value, 2), round(likely.value, 1)
-    opposed = not stated.low < middle < stated.high if in_words else stated.low > 1 > about or stated.high < 1 < about
+    in_words, middle = OPEN in {stated.high, 1 / stated.low}, round(likely.value, 2)
+    opposed = not stated.low < middle < stated.high if in_words else stated.low > 1 > middle or stated.high < 1 < middle
     if overlap(stated, likely):
         return "near" if opposed else "within"
     (low, high), wide = prices, wider(likely)

@@ -142,7 +142,7 @@ def estimate(
     answer |= {"assumes": f"the stack {memory.stack} with {settled}", "warnings": warnings, "tokens": size}
     loops = {} if chosen_stack else _speed_by_stack(partial(estimates, facts, evidence, shown_on, **step), shown, asked)
     answer |= {"software": level, "label": "predicted", "level": LEVEL, "accelerators": [_estimate_json(each) for each in found]}
-    answer |= {"speed_by_stack": {name: asdict(speed) for name, speed in loops.items()}}
+    answer |= {"speed_by_stack": {name: asdict(speed) | {"plan": plan} for name, (speed, plan) in loops.items()}}
     if as_json:
         print_json(answer)
         return
@@ -150,23 +150,22 @@ def estimate(
     _print_answer(found, named=bool(accelerator))
     for hint in _hints(partial(estimates, facts, evidence, shown_on, **step), found, shown, asked):
         tell(hint)
-    speeds = ["{} {} ({})".format(name, *_with_interval(speed, formats.significant)) for name, speed in loops.items()]
+    speeds = ["{} {} ({}; {})".format(name, *_with_interval(speed, formats.significant), plan) for name, (speed, plan) in loops.items()]
     if speeds:
-        tell(
-            f"With the training loop of a stack (--stack), by its results on devices of any vendor, tokens/s on {_hardware(shown)}: {', '.join(speeds)}."
-        )
+        by_results = "With the training loop of a stack (--stack) and its fastest plan, by its results on devices of any vendor"
+        tell(f"{by_results}, tokens/s on {_hardware(shown)}: {', '.join(speeds)}.")
     assumed, [(on, _), *_] = f"with the plan on {_hardware(shown)} and {answer['assumes']}", shown_on
     _print_memory(shown, assumed, by_torch=on.vendor in {"NVIDIA", "AMD"})
 
 
-def _speed_by_stack(estimate: Callable[..., Iterator[Estimate]], shown: Estimate, asked: Asked) -> dict[str, Range]:
-    """Return the tokens/s of a step with each software stack whose training loop has results, where it fits; none without a speed at all."""
-    found: dict[str, Range] = {}
+def _speed_by_stack(estimate: Callable[..., Iterator[Estimate]], shown: Estimate, asked: Asked) -> dict[str, tuple[Range, str]]:
+    """Return the tokens/s and the plan of a step with each software stack whose training loop has results, where it fits; none without a speed at all."""
+    found: dict[str, tuple[Range, str]] = {}
     for name, stack in STACKS.items() if shown.tokens_per_s else ():
         if stack.loop_for(shown.memory.shape.model, shown.rate.devices):
             with suppress(TunemarkError):
                 each = next(estimate(level=stack.level, asked=replace(asked, stack=name)))
-                found |= {name: each.tokens_per_s} if each.tokens_per_s and each.fit in FITS else {}
+                found |= {name: (each.tokens_per_s, each.plan)} if each.tokens_per_s and each.fit in FITS else {}
     return found
 
 
@@ -253,8 +252,8 @@ def _print_memory(shown: Estimate, assumed: str, *, by_torch: bool) -> None:
     outside = f"needed is the largest of these with {gib(ledger.outside)} outside the allocator"
     print_table(["memory", "what", "when", "how"], lines, title=f"Live tensors: {peaks}; {outside}.")
     if len(shown.memory.ledgers) > 1:
-        needed = (f"{name} {gib(shown.memory.ledgers[name].needed)}" for name in by_need)
-        tell(f"Needed by software stack, each with its own recomputation: {', '.join(needed)}.")
+        needed = sorted((each.needed, name) for name, each in shown.memory.ledgers.items())
+        tell(f"Needed by software stack, each with its own recomputation: {', '.join(f'{name} {gib(size)}' for size, name in needed)}.")
 
 
 def _offer(each: Estimate) -> str:
@@ -294,7 +293,7 @@ def _print_answer(every: Sequence[Estimate], *, named: bool) -> None:
             "; ".join(filter(None, (each.fit, _with_stacks(each.with_stacks), methods_fit(each.fitting) if each.fitting else ""))),
             f"{needed} of {gib(each.memory_bytes)}",
             *_with_interval(each.tokens_per_s, formats.significant),
-            *(rates[:1] or ("",)),
+            *(rates[: int(each.fit != "no")] or ("",)),
             *((*job, each.no_price or _offer(each)) if sized else ()),
             each.plan,
             _evidence(each),

@@ -138,7 +138,8 @@ def recommend(
     )
     offered = places_of(question, offers)
     named += [(each, count) for card, count in named for each in variants.get(card.key, ()) if _is_offered(each, count, offered)]
-    machines = [*yours, *(each for each in _not_offered(facts, named, offered, variants, most_devices) if each not in yours)]
+    not_yours = [each for each in named if each[0].key not in {card.key for card, _ in yours}]
+    machines = [*yours, *_not_offered(facts, not_yours, offered, variants, most_devices)]
     question = replace(question, own=tuple(_own(each, owned, yours=each in yours) for each in machines))
     cards = facts.accelerators | {card.key: card for card, _ in machines}
     evidence = read_evidence(project_root(), facts, say)
@@ -171,7 +172,7 @@ def recommend(
     mine = {offer.accelerator for offer in question.own}
     large, unknown = (tuple(each for each in missing if each.accelerator in mine) for missing in (answer.too_large, answer.no_data))
     asked_of = answer if named or not mine else replace(answer, too_large=large, no_data=unknown)
-    remarks = [words.not_fitting(question, asked_of), words.unknown(asked_of)]
+    remarks = [words.not_fitting(question, asked_of), words.unknown(replace(asked_of, ranked=(), may_exceed=()) if counted else asked_of)]
     if caution := cautions(card, length, question.tokens):
         typer.echo(f"{caution}\n")
     others = (_break_even(owned or "", answer), stacked, *with_software)

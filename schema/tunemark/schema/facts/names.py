@@ -153,7 +153,7 @@ def _other_sizes(cards: Iterable[ModelCard], name: str) -> list[str]:
 
 def suggest_accelerator(name: str, cards: Mapping[str, AcceleratorCard], instances: Collection[str] = ()) -> str:
     """Return a sentence that suggests accelerators and instances, or corrects the memory size in a known name."""
-    if name.strip().lower() == "cpu":
+    if re.search(r"\b(cpu|ryzen|xeon|epyc|threadripper|core (i\d|ultra))\b", name, re.IGNORECASE):
         return "predictions are for accelerators, not for CPUs: `tunemark run smoke-lora` measures one"
     if instances and AWS.fullmatch(name.strip().lower()):
         return suggest_instance(name, instances)
