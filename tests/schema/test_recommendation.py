@@ -119,6 +119,11 @@ def test_a_faster_option_at_about_the_same_cost_is_first_unless_it_costs_more_at
     assert (first(1.6e3), first(1.2e3)) == ("b", "a")
 
 
+def test_a_hair_of_time_does_not_outweigh_cost() -> None:
+    rates = [rate(name, speed, evidence="direct", own_spread=1.25) for name, speed in (("a", 1_000.0), ("b", 1_001.0))]
+    assert recommend(QUESTION, rates, [offer("a", 1.0), offer("b", 1.05)]).best.rate.accelerator == "a"
+
+
 @pytest.mark.parametrize(("doubt", "why"), [({"memory": "probably"}, 2), ({"seen": False}, 3), ({}, 4)])
 @pytest.mark.parametrize("usd", [1.1, 1.5])
 def test_a_doubtful_option_is_first_only_if_it_is_clearly_cheaper_and_has_results(usd: float, doubt: dict[str, object], why: int) -> None:

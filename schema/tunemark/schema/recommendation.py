@@ -341,8 +341,8 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
         best = max(near, key=preferred)
         most = ALIKE * compared(best) * longer(best.rate)
         equal = [option for option in near if preferred(option) == preferred(best) and compared(option) * longer(option.rate) <= most]
-        # What costs the same takes less time, and what takes the same costs less.
-        first = min(equal, key=lambda option: option.usd if question.objective == "fastest" else option.seconds)
+        # What costs about the same takes less time, and what takes about the same costs less.
+        first = in_order(equal, "value")[0]
         ranked = [first, *(option for option in ranked if option is not first)]
         ranked = ranked if question.accelerators else diverse(ranked)
     ranked += [option for option in in_order(recommended, question.objective) if apart and option.instances > 1]

@@ -152,7 +152,7 @@ def estimate(
         tell(hint)
     speeds = ["{} {} ({}; {})".format(name, *_with_interval(speed, formats.significant), plan) for name, (speed, plan) in loops.items()]
     if speeds:
-        by_results = "With the training loop of a stack (--stack) and its fastest plan, by its results on devices of any vendor"
+        by_results = "With the training loop of a stack (--stack) and the fastest plan with its own recomputation, by its results on devices of any vendor"
         tell(f"{by_results}, tokens/s on {_hardware(shown)}: {', '.join(speeds)}.")
     assumed, [(on, _), *_] = f"with the plan on {_hardware(shown)} and {answer['assumes']}", shown_on
     _print_memory(shown, assumed, by_torch=on.vendor in {"NVIDIA", "AMD"})
