@@ -243,6 +243,7 @@ def option_rates(
 
     This alone decides whether a rate is known; where it is not, there is the reason.
     """
+    too_long = _too_long(length, model)
     of_model, levels = _by_step(evidence.results, architecture_of(model)), {(row.vendor, row.level) for row in evidence.results}
     # What vendors' own software does on a device says little about that of others.
     encoder = FAMILIES[model.family].encoder
@@ -266,7 +267,7 @@ def option_rates(
         unknown = _unknown_software(level, devices, most[level], known=known)
         # The memory of a stack that is asked for is known without its speed.
         missing = no_training(card, devices) or unsupported(model, card, method)
-        missing = missing or (plans.on(card, devices, method, level)[1] if asked.stack else unknown) or _too_long(length, model)
+        missing = missing or (plans.on(card, devices, method, level)[1] if asked.stack else unknown) or too_long
         if missing is None:
             candidates, missing = plans.on(card, devices, method, level)
         if missing is None:

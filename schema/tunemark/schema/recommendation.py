@@ -105,7 +105,7 @@ class Rate:
     """The optimizer of full fine-tuning."""
     whole_experts: bool = False
     """True if the software stores the experts of QLoRA in that format, too."""
-    usual_software: str = ""
+    usual_software: SoftwareLevel | Literal[""] = ""
     """The level of software that it is of, where that takes the place of plain software."""
 
     @property

@@ -108,9 +108,7 @@ def speed(option: recommendation.Option) -> str:
 
 def rank(option: recommendation.Option) -> str:
     """Return the places that the interval of an option allows; empty if it is not ranked."""
-    if not option.rank_low:
-        return ""
-    return f"{option.rank_low}" if option.rank_low == option.rank_high else f"{option.rank_low} to {option.rank_high}"
+    return " to ".join(dict.fromkeys((f"{option.rank_low}", f"{option.rank_high}"))) if option.rank_low else ""
 
 
 def states(rate: recommendation.Rate) -> str:
@@ -216,7 +214,8 @@ def with_stack(
     rates = rates_with(stack)
     answered = recommendation.recommend(replace(question, software=rates[0].software), rates, cheaper)
     options = [*answered.unpriced, *answered.ranked, *answered.may_exceed, *answered.exceeding]
-    mine = [each for each in options if each.offer in [machines[one.accelerator, one.devices] for one in own]]
+    small = [machines[each.accelerator, each.devices] for each in own]
+    mine = [each for each in options if each.offer in small]
     lossy = stack == PURE_BF16 and any(not each.rate.master_weights for each in mine or options)
     name = f"{stack} ({AS_LOADED if lossy else f'{rates[0].software} software that needs less memory'})"
     if any(each.offer.accelerator == own[0].accelerator for each in mine):
@@ -263,12 +262,13 @@ def headline(question: recommendation.Question, answer: recommendation.Answer) -
     best = answer.best
     if best is None:
         return _nothing(question, answer)
-    verb, unsure = "Use" if best.offer.provider == recommendation.OWN else "Rent", f" It is {within_error(best)}."
+    verb = "Use" if best.offer.provider == recommendation.OWN else "Rent"
+    unsure = f" It is {within_error(best)}." if best.rank_high > best.rank_low else ""
     unlike = f" Its rate is that of {best.rate.usual_software} software." if best.rate.usual_software else ""
     started = " Most of this is the assumed start-up, which decides in practice." if 2 * question.startup_s > best.seconds else ""
     slow = best.seconds > recommendation.LONG_S and question.deadline_s is None and question.objective == "cheapest"
     long = " It takes more than three days: set a deadline, or ask for the best value." if slow else ""
-    return f"{verb} {offered(question, best)}: {_as_measured(question, best)}{time_and_cost(best)}.{started}{long}{_few_steps(question, best.rate)}{unlike}{unsure if best.rank_high > best.rank_low else ''}"
+    return f"{verb} {offered(question, best)}: {_as_measured(question, best)}{time_and_cost(best)}.{started}{long}{_few_steps(question, best.rate)}{unlike}{unsure}"
 
 
 def _few_steps(question: recommendation.Question, rate: recommendation.Rate) -> str:
@@ -287,8 +287,7 @@ def offered(question: recommendation.Question, option: recommendation.Option) ->
 
 def within_error(option: recommendation.Option) -> str:
     """Return the number of options that the evidence does not distinguish from this one."""
-    others = option.rank_high - option.rank_low
-    return f"within error of {others:,} other{'s' if others > 1 else ''}"
+    return f"within error of {counted(option.rank_high - option.rank_low, 'other')}"
 
 
 def badge(option: recommendation.Option) -> tuple[str, str]:

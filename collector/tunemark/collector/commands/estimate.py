@@ -293,7 +293,7 @@ def _print_answer(every: Sequence[Estimate], *, named: bool) -> None:
             "; ".join(filter(None, (each.fit, _with_stacks(each.with_stacks), methods_fit(each.fitting) if each.fitting else ""))),
             f"{needed} of {gib(each.memory_bytes)}",
             *_with_interval(each.tokens_per_s, formats.significant),
-            *(rates[: int(each.fit != "no")] or ("",)),
+            *(rates[:1] if rates and each.fit != "no" else ("",)),
             *((*job, each.no_price or _offer(each)) if sized else ()),
             each.plan,
             _evidence(each),

@@ -172,7 +172,7 @@ def estimates(
     for found in option_rates(model, length, places, evidence, LEVELS, asked):
         rates[found.software][found.method, found.accelerator, found.devices] = found
     for card, devices in places:
-        own = usual_level(card, evidence.results) if level == "plain" and card.key in asked.named else level
+        own = rates[level][method.value, card.key, devices].usual_software or level
         plan, verdict = best_plan(evidence.effects, card, step_on(card, model, method, length, devices, asked), own, asked)
         memory = memory_on(plan.shape, asked.stack, plan.fixed, own, card.vendor)
         size, rate = card.usable_bytes, rates[own][method.value, card.key, devices]
