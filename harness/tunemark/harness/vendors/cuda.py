@@ -10,12 +10,12 @@ from tunemark.harness.vendors.protocol import DeviceUnavailable
 from tunemark.harness.vendors.vendor_tools import text_of, visible_indexes
 from tunemark.schema.formats import MIB
 from tunemark.schema.records.submission import DeviceFacts
-from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, Backend
+from tunemark.schema.vocabulary import Backend
 
 ROW = protocol.TABLE[Backend.CUDA]
 
 
-class Cuda(protocol.EventDevice):
+class Cuda(protocol.Gpu):
     """Trains on one GPU."""
 
     row = ROW
@@ -86,9 +86,6 @@ class NvmlMonitor(protocol.LibraryMonitor):
 
     row, tool, module, begin, end, error = ROW, "NVML", "pynvml", "nvmlInit", "nvmlShutdown", "NVMLError"
     handles = staticmethod(lambda nvml, indexes: map(nvml.nvmlDeviceGetHandleByIndex, indexes or range(nvml.nvmlDeviceGetCount())))
-    interval_s = DEVICE_INTERVAL_S[Backend.CUDA]
-    memory_method = MEMORY_TOOLS[Backend.CUDA]
-    energy_reason = "NVML reports neither an energy counter nor power of this device"
     readings: ClassVar = {
         "busy": lambda nvml, gpu: min(1.0, nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100),
         "power_w": lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu) / 1e3,

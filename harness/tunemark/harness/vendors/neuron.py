@@ -21,7 +21,7 @@ from tunemark.schema.facts.names import CORE_OF_CHIP
 from tunemark.schema.plan.capabilities import Feature
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.submission import DeviceFacts
-from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, NEURON_ROUNDING, Backend, Dtype
+from tunemark.schema.vocabulary import NEURON_ROUNDING, Backend, Dtype
 
 DRIVER_INFO = Path("/sys/devices/virtual/neuron_device/neuron0/info/architecture")
 DRIVER_VERSION = Path("/sys/module/neuron/version")
@@ -130,9 +130,6 @@ MONITOR_CONFIG = Path(__file__).with_name("neuron_monitor.json")
 class NeuronMonitor(protocol.LineMonitor):
     """Monitors NeuronCores by their numbers on the instance. neuron-monitor prints a JSON line per second."""
 
-    interval_s = DEVICE_INTERVAL_S[Backend.NEURON_XLA]
-    memory_method = MEMORY_TOOLS[Backend.NEURON_XLA]
-    energy_reason = "neuron-monitor reports no power"
     command = staticmethod(lambda _indexes: ["neuron-monitor", "-c", str(MONITOR_CONFIG)])
     _processes: tuple[frozenset[int], ...] | None = None
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from tunemark.harness.vendors import protocol
 from tunemark.harness.vendors import vendor_tools as tools
 from tunemark.schema.records.submission import DeviceFacts
-from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, Backend
+from tunemark.schema.vocabulary import Backend
 
 ROW = protocol.TABLE[Backend.ROCM]
 RUNTIME_MASK, HIP_MASKS = "ROCR_VISIBLE_DEVICES", ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
@@ -21,7 +21,7 @@ MICRO = 1e-6
 POWERS = ("current_socket_power", "average_socket_power", "socket_power")
 
 
-class Rocm(protocol.EventDevice):
+class Rocm(protocol.Gpu):
     """Trains on one GPU. Its name is not compared: torch and AMD's tools spell the same GPU differently."""
 
     build = "hip"
@@ -85,9 +85,6 @@ class AmdMonitor(protocol.LibraryMonitor):
 
     row, tool, module, begin, end, error = ROW, "amdsmi", "amdsmi", "amdsmi_init", "amdsmi_shut_down", "AmdSmiException"
     handles = staticmethod(lambda smi, indexes: [smi.amdsmi_get_processor_handles()[index] for index in indexes])
-    interval_s = DEVICE_INTERVAL_S[Backend.ROCM]
-    memory_method = MEMORY_TOOLS[Backend.ROCM]
-    energy_reason = "amdsmi reports neither an energy counter nor power of this device"
     readings: ClassVar = {
         "busy": lambda smi, gpu: _share(smi.amdsmi_get_gpu_activity(gpu)["gfx_activity"]),
         # Which of these is reported depends on the chip.

@@ -11,7 +11,7 @@ from tunemark.harness.vendors import protocol
 from tunemark.harness.vendors.vendor_tools import ask, ask_json, dicts, number, positive, text_of, visible_indexes
 from tunemark.schema.formats import MIB
 from tunemark.schema.records.submission import DeviceFacts
-from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, Backend
+from tunemark.schema.vocabulary import Backend
 
 DISPLAY_ONLY = ("UHD Graphics", "HD Graphics", "Iris")
 """GPUs inside processors that torch does not train on: they must not be chosen over the CPU."""
@@ -25,7 +25,7 @@ METRICS = "0,1,2,3,8,18"
 """Utilisation, power, frequency, core temperature, energy, memory used. The header names the columns."""
 
 
-class Xpu(protocol.EventDevice):
+class Xpu(protocol.Gpu):
     """Trains on one GPU, or one tile. Its name is not compared: torch and Intel's tools spell the same GPU differently."""
 
     family = build = "xpu"
@@ -79,10 +79,6 @@ def _display_only(name: str) -> bool:
 
 class XpuSmiMonitor(protocol.LineMonitor):
     """Monitors GPUs by their xpu-smi numbers. xpu-smi prints a CSV line per device and second."""
-
-    interval_s = DEVICE_INTERVAL_S[Backend.XPU]
-    memory_method = MEMORY_TOOLS[Backend.XPU]
-    energy_reason = "xpu-smi reports no energy counter of this device, and power once per second is too coarse to integrate"
 
     command = staticmethod(lambda indexes: ["xpu-smi", "dump", "-d", ",".join(map(str, indexes)), "-m", METRICS, "-i", "1"])
     _header: Sequence[str] = ()
