@@ -249,8 +249,8 @@ FIGURES: dict[str, tuple[str, Callable[[list[float]], float]]] = {
     "memory_used_peak_bytes": ("memory_used_bytes", max),
 }
 """Field of the record -> the field of the readings that it is made of, and how."""
-READ = {name: reading for name, (reading, _) in FIGURES.items()} | {"memory_used_before_bytes": "memory_used_bytes"}
-READ |= {"other_processes": "processes"}
+READ = {name: reading for name, (reading, _) in FIGURES.items()}
+READ |= {"memory_used_before_bytes": "memory_used_bytes", "other_processes": "processes"}
 
 
 def device_uses(series: Telemetry, start_s: float, end_s: float) -> tuple[DeviceUse, ...]:

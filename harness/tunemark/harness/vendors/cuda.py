@@ -2,7 +2,6 @@
 
 import contextlib
 import shutil
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from tunemark.harness.vendors import protocol
@@ -96,6 +95,7 @@ class NvmlMonitor(protocol.LibraryMonitor):
         "throttle_reasons": _lowered,
         "memory_clock_mhz": lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM),
     }
+    since_last: ClassVar = {"errors": "_xids"}
     facts: ClassVar = {
         "name": lambda nvml, gpu: str(nvml.nvmlDeviceGetName(gpu)),
         # In whole MiB, as nvidia-smi reports it.
@@ -115,19 +115,15 @@ class NvmlMonitor(protocol.LibraryMonitor):
     link = staticmethod(_link)
     processes_on = staticmethod(lambda nvml, gpu: [int(process.pid) for process in nvml.nvmlDeviceGetComputeRunningProcesses(gpu)])
 
-    def __init__(self, nvml: Any, indexes: Sequence[int] | None) -> None:  # noqa: ANN401 - the module, imported late
-        super().__init__(nvml, indexes)
-        self._since_last, self._events = {"errors": self._xids}, dict[int, Any]()
-
     def _xids(self, nvml: Any, gpu: Any) -> frozenset[str]:  # noqa: ANN401 - the module and a handle
         """Return the Xid errors since the last call, without waiting."""
         found, place = set(), self._handles.index(gpu)
-        if place not in self._events:
-            self._events[place] = nvml.nvmlEventSetCreate()
-            nvml.nvmlDeviceRegisterEvents(gpu, nvml.nvmlEventTypeXidCriticalError, self._events[place])
+        if place not in self._before:
+            self._before[place] = nvml.nvmlEventSetCreate()
+            nvml.nvmlDeviceRegisterEvents(gpu, nvml.nvmlEventTypeXidCriticalError, self._before[place])
         with contextlib.suppress(nvml.NVMLError_Timeout):
             while True:
-                found.add(f"Xid {nvml.nvmlEventSetWait_v2(self._events[place], 0).eventData}")
+                found.add(f"Xid {nvml.nvmlEventSetWait_v2(self._before[place], 0).eventData}")
         return frozenset(found)
 
     def devices(self) -> list[protocol.FoundDevice]:

@@ -426,6 +426,8 @@ class LibraryMonitor(DeviceMonitor):
     """Handles of some devices, or of all."""
     readings: ClassVar[dict[str, Question]]
     """Field of a reading -> its value, in our units."""
+    since_last: ClassVar[dict[str, str]] = {}
+    """Field of a reading -> the method that answers for the time since the last reading."""
     facts: ClassVar[dict[str, Question]]
     """Field of `DeviceFacts` -> its value."""
     link: Callable[[Any, Any, Any], str]
@@ -437,8 +439,9 @@ class LibraryMonitor(DeviceMonitor):
         self._library, self._handles = library, tuple(type(self).handles(library, indexes))
         self._error: type[Exception] = getattr(library, self.error)
         self._failed: dict[tuple[int, Question | None], str] = {}
-        self._since_last: dict[str, Question] = {}
-        """More readings, which need those before: methods of this object."""
+        self._questions = self.readings | {field: getattr(self, method) for field, method in self.since_last.items()}
+        self._before: dict[int, Any] = {}
+        """By place, what a method of `since_last` keeps for the next reading."""
 
     @classmethod
     def open(cls, indexes: Sequence[int] | None = None) -> Self:
@@ -466,7 +469,7 @@ class LibraryMonitor(DeviceMonitor):
 
     def why(self, place: int, figure: str) -> str:
         """Return the library's own error where there was one."""
-        question = {**self.readings, **self._since_last, "processes": type(self).processes_on}.get(figure)
+        question = (self._questions | {"processes": type(self).processes_on}).get(figure)
         return self._failed.get((place, question), super().why(place, figure))
 
     def described(self, place: int, visible: Sequence[int]) -> dict[str, Any]:
@@ -484,8 +487,7 @@ class LibraryMonitor(DeviceMonitor):
     def read(self) -> tuple[DeviceReading, ...]:
         """Return one reading per device."""
         places = range(len(self._handles))
-        questions = {**self.readings, **self._since_last}
-        return tuple(DeviceReading(**{name: self.ask(place, question) for name, question in questions.items()}) for place in places)
+        return tuple(DeviceReading(**{name: self.ask(place, question) for name, question in self._questions.items()}) for place in places)
 
     def processes(self) -> tuple[frozenset[int], ...] | None:
         """Return the process ids on each device."""

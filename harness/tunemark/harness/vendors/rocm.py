@@ -5,7 +5,6 @@ Written from the documentation of amd-smi and amdsmi; not yet run on such a GPU.
 
 import contextlib
 import os
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -97,6 +96,7 @@ class AmdMonitor(protocol.LibraryMonitor):
         "energy_j": _energy_j,
         "memory_clock_mhz": lambda smi, gpu: tools.number(smi.amdsmi_get_clock_info(gpu, smi.AmdSmiClkType.MEM)["clk"]),
     }
+    since_last: ClassVar = {"throttle_reasons": "_lowered"}
     facts: ClassVar = {
         "max_clock_mhz": lambda smi, gpu: tools.positive(smi.amdsmi_get_clock_info(gpu, smi.AmdSmiClkType.GFX)["max_clk"]),
         "max_memory_clock_mhz": lambda smi, gpu: tools.positive(smi.amdsmi_get_clock_info(gpu, smi.AmdSmiClkType.MEM)["max_clk"]),
@@ -111,15 +111,11 @@ class AmdMonitor(protocol.LibraryMonitor):
     )
     processes_on = staticmethod(lambda smi, gpu: [int(process["pid"]) for process in tools.dicts(smi.amdsmi_get_gpu_process_list(gpu))])
 
-    def __init__(self, smi: Any, indexes: Sequence[int] | None) -> None:  # noqa: ANN401 - the module, imported late
-        super().__init__(smi, indexes)
-        self._since_last, self._counters = {"throttle_reasons": self._lowered}, dict[int, dict[str, float]]()
-
     def _lowered(self, smi: Any, gpu: Any) -> frozenset[str] | None:  # noqa: ANN401 - the module and a handle
         """Return the causes of lowered clocks since the last call; older chips have bits, whose meaning differs: one name for all."""
         metrics, place = smi.amdsmi_get_gpu_metrics_info(gpu), self._handles.index(gpu)
         now = {name: value for name in LIMITERS if (value := tools.number(metrics.get(name))) is not None}
-        before, self._counters[place] = self._counters.get(place), now
+        before, self._before[place] = self._before.get(place), now
         if now:
             return None if before is None else frozenset(LIMITERS[name] for name, value in now.items() if value > before.get(name, value))
         bits = tools.number(metrics["indep_throttle_status"])
