@@ -18,18 +18,16 @@ class Cuda(protocol.Gpu):
     """Trains on one GPU."""
 
     row = ROW
+    libraries: ClassVar = {
+        "cuda": lambda torch: torch.version.cuda,
+        # 90100 is 9.1.0.
+        "cudnn": lambda torch: (number := torch.backends.cudnn.version()) and f"{number // 10_000}.{number % 10_000 // 100}.{number % 100}",
+        "nccl": lambda torch: torch.distributed.is_nccl_available() and ".".join(map(str, torch.cuda.nccl.version())),
+    }
 
     def name(self) -> str | None:
         """Return the driver's name of the GPU."""
         return str(self._api.get_device_name(self._index))
-
-    def stack(self) -> dict[str, str]:
-        """Return the versions of CUDA, cuDNN (90100 -> `9.1.0`) and NCCL in torch."""
-        cudnn, torch = self._torch.backends.cudnn.version(), self._torch
-        versions = {"cuda": torch.version.cuda, "cudnn": f"{cudnn // 10_000}.{cudnn % 10_000 // 100}.{cudnn % 100}" if cudnn else None}
-        if torch.distributed.is_nccl_available():
-            versions["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
-        return {library: version for library, version in versions.items() if version}
 
 
 def find() -> list[protocol.FoundDevice]:

@@ -66,9 +66,8 @@ class MacmonMonitor(protocol.LineMonitor):
 
     def read(self) -> tuple[protocol.DeviceReading, ...]:
         """Return the reading of the last line; empty without a new line."""
-        lines = self.new_lines()
-        line = tools.parse_json(lines[-1]) if lines else None
-        if not isinstance(line, dict):
+        line = self.last_report()
+        if line is None:
             return ()
         clock, busy = (*(line.get("gpu_usage") or ()), None, None)[:2]
         busy = tools.number(line.get("gpu_active_ratio", busy))

@@ -135,9 +135,8 @@ class NeuronMonitor(protocol.LineMonitor):
 
     def read(self) -> tuple[protocol.DeviceReading, ...]:
         """Return the readings of the last line, summed over processes; empty without a new line."""
-        lines = self.new_lines()
-        report = tools.parse_json(lines[-1]) if lines else None
-        if not isinstance(report, dict):
+        report = self.last_report()
+        if report is None:
             return ()
         busy, memory = defaultdict[int, float](float), dict[int, int]()
         pids = defaultdict[int, set[int]](set)

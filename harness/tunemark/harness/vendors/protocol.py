@@ -23,7 +23,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 from pydantic import Field
 
-from tunemark.schema.errors import TunemarkError
+from tunemark.harness.vendors.vendor_tools import parse_json
 from tunemark.schema.facts.fact_base import validated
 from tunemark.schema.formats import GIB
 from tunemark.schema.plan.capabilities import Family, Feature, Need
@@ -102,10 +102,6 @@ def versions(need: Need | None) -> str:
 # Find devices
 
 PCI = Path("/sys/bus/pci/devices")
-
-
-class UnusableMask(TunemarkError):
-    """A device mask selects none of the existing devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +220,8 @@ class Device:
     """True if it copies from pinned host memory while the host goes on."""
     no_peaks = "torch has no allocator for it that counts peaks"
     """Why there are no memory peaks, where its allocator counts none."""
+    libraries: ClassVar[dict[str, Callable[[Any], str | None]]] = {}
+    """Library of the vendor -> its version, as torch tells it."""
     _torch: Any = None
     _api: Any = functions_of()
     """Torch's module of the device."""
@@ -263,7 +261,7 @@ class Device:
 
     def stack(self) -> dict[str, str]:
         """Return the versions of the vendor's libraries that torch uses, by name; empty where it uses none."""
-        return {}
+        return {library: version for library, ask in self.libraries.items() if (version := ask(self._torch))}
 
     def seed(self, seed: int) -> None:
         """Seed the random number generators of the process and of the device."""
@@ -533,6 +531,11 @@ class LineMonitor(DeviceMonitor):
     def new_lines(self) -> list[str]:
         """Return the lines printed since the last call."""
         return [self._lines.popleft() for _ in range(len(self._lines))]
+
+    def last_report(self) -> dict[str, Any] | None:
+        """Return the object of JSON in the last of the new lines; None without one."""
+        report = parse_json("".join(self.new_lines()[-1:]))
+        return report if isinstance(report, dict) else None
 
     def close(self) -> None:
         """Stop the tool."""

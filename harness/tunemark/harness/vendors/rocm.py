@@ -25,10 +25,7 @@ class Rocm(protocol.Gpu):
 
     build = "hip"
     row = ROW
-
-    def stack(self) -> dict[str, str]:
-        """Return the version of HIP in torch."""
-        return {"hip": self._torch.version.hip}
+    libraries: ClassVar = {"hip": lambda torch: torch.version.hip}
 
 
 def find() -> list[protocol.FoundDevice]:

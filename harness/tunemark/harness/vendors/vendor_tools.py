@@ -9,8 +9,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import Any
 
-from tunemark.harness.vendors.protocol import UnusableMask
-from tunemark.schema.errors import Exit
+from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.formats import GIB, MIB, counted
 
 QUERY_TIMEOUT_S = 10.0
@@ -83,6 +82,10 @@ def text_of(value: Any) -> str | None:  # noqa: ANN401 - any JSON value
     """Return a name or version, or None where the tool has none."""
     text = str(value).strip() if isinstance(value, str | int | float) else ""
     return text[:LONGEST_NAME] if text and text.upper() not in NO_VALUE else None
+
+
+class UnusableMask(TunemarkError):
+    """A device mask selects none of the existing devices."""
 
 
 MIG_PART = "names a part of a GPU (MIG), and this version measures whole GPUs only; name a GPU without MIG, or use --set backend=cpu"

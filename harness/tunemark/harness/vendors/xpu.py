@@ -5,7 +5,7 @@ Written from the documentation of xpu-smi and sycl-ls; not yet run on such a GPU
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from tunemark.harness.vendors import protocol
 from tunemark.harness.vendors.vendor_tools import ask, ask_json, dicts, number, positive, text_of, visible_indexes
@@ -30,11 +30,8 @@ class Xpu(protocol.Gpu):
 
     family = build = "xpu"
     row = protocol.TABLE[Backend.XPU]
-
-    def stack(self) -> dict[str, str]:
-        """Return the version of the SYCL compiler in torch, a day such as 20250302; empty for older builds."""
-        compiler = getattr(self._torch.version, "xpu", None)
-        return {"dpcpp": compiler} if compiler else {}
+    # The SYCL compiler: a day such as 20250302.
+    libraries: ClassVar = {"dpcpp": lambda torch: torch.version.xpu}
 
 
 def find() -> list[protocol.FoundDevice]:
