@@ -25,7 +25,6 @@ from tunemark.schema.vocabulary import NEURON_ROUNDING, Backend, Dtype
 
 DRIVER_INFO = Path("/sys/devices/virtual/neuron_device/neuron0/info/architecture")
 DRIVER_VERSION = Path("/sys/module/neuron/version")
-MASK = "NEURON_RT_VISIBLE_CORES"
 
 
 class Fetched:
@@ -109,7 +108,7 @@ def parse(answer: Any, chip: str | None, driver: str | None) -> list[protocol.Fo
         # A core does not have the chip's name: the chip's peak and price are for all of its cores.
         name = f"{chip or 'Neuron'}{CORE_OF_CHIP}{count})"
         cores += [DeviceFacts(name=name, memory_bytes=int(memory / count) if memory and count else None, driver=driver)] * count
-    return [protocol.FoundDevice(index, cores[index]) for index in tools.visible_indexes(len(cores), MASK)]
+    return [protocol.FoundDevice(index, cores[index]) for index in tools.visible_indexes(len(cores), *Neuron.row.masks)]
 
 
 def environment(plan: Plan, already: Mapping[str, str]) -> dict[str, str]:

@@ -19,7 +19,6 @@ SYCL_LINE = re.compile(
     r"^\[(?:ext_oneapi_)?level_zero:gpu(?::\d+)?\](?:\[level_zero:\d+\])?\s*(?P<platform>[^,]+),\s*(?P<device>.+?)\s*(?:\[(?P<driver>[\d.+]+)\])?\s*$"
 )
 ARCHITECTURE = re.compile(r"\s+\d+\.\d+(?:\.\d+)?$")
-MASK = "ZE_AFFINITY_MASK"
 ECC = {"enabled": True, "disabled": False}
 METRICS = "0,1,2,3,8,18"
 """Utilisation, power, frequency, core temperature, energy, memory used. The header names the columns."""
@@ -40,7 +39,7 @@ def find() -> list[protocol.FoundDevice]:
     indexes = [device.index for device in parse_discovery(answer, {})]
     details = {index: ask_json("xpu-smi", "discovery", "-d", str(index), "-j") for index in indexes if index is not None}
     devices = parse_discovery(answer, details) or parse_sycl_ls(ask("sycl-ls") or "")
-    return [devices[index] for index in visible_indexes(len(devices), MASK)]
+    return [devices[index] for index in visible_indexes(len(devices), *Xpu.row.masks)]
 
 
 def parse_discovery(answer: Any, details: dict[int, Any]) -> list[protocol.FoundDevice]:  # noqa: ANN401 - JSON of a tool
