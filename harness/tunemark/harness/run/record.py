@@ -178,11 +178,6 @@ def assemble(
     plan, log = resolved.plan, finished.log
     division = division_of(plan, resolved.overrides)
     cache = log.compile_cache or {"state": "none", "reason": None}
-    before, after = log.probes.get("before"), log.probes.get("after") or {"flop_per_s": None}
-    probe = before and {name: before[name] for name in ("dtype", "size")}
-    if probe and before:
-        # With several processes, the first one's.
-        probe |= {"before_flop_per_s": before["flop_per_s"], "after_flop_per_s": after["flop_per_s"]}
     gates: tuple[Any, ...] = tuple(log.gates)
     if plan.measurement.gates and log.steps:
         gates = (*gates, loss_band(golden, plan, log.trace(), changed=division is Division.OPEN))
@@ -206,7 +201,7 @@ def assemble(
             **{name: getattr(log, name) for name in ("row_lengths", "model", "effective", "evaluation")},
             "trace": log.trace(),
             "gates": gates,
-            "probe": probe,
+            "probe": log.probe if "before_flop_per_s" in log.probe else None,
             "events": tuple({"step": event["step"], "kind": event["what"], "amount": event["amount"]} for event in log.events),
             "ranks": tuple(log.ranks),
             "memory": memory(finished, plan.device.nodes),

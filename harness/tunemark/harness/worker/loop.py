@@ -58,8 +58,6 @@ class Trainer:
     plan: Plan
     stop: "StopRule"
     rank: int = 0
-    effective: dict[str, Any] = field(default_factory=dict)
-    """The settings in effect, as `submission.effective` holds them."""
     own_work_s: list[float] = field(default_factory=list)
     """Seconds of each step before gradients are exchanged; filled with several processes only."""
     votes: list[bool] = field(default_factory=list)
@@ -115,7 +113,7 @@ def run_by_loop(order: Order, samples: Samples, device: Device, log: LogWriter, 
     gradients = train_between_probes(trainer, batches)
     log.event("model", **models.model_facts(trainer.engine.model, trainer.engine.optimizer, gradients))
     states = (value for state in trainer.engine.optimizer.state.values() for value in state.values())
-    log.event("effective", **trainer.effective, optimizer_states_on=levers.places_of(states))
+    log.event("effective", optimizer_states_on=levers.places_of(states))
 
     if samples.evaluation:
         log.phase(Phase.EVAL, device.now())
@@ -161,16 +159,10 @@ def prepare(
     # A falling schedule needs an end; without one it is stretched over more steps than any run takes.
     scheduler = get_scheduler(plan.optimizer.scheduler, optimizer, plan.optimizer.warmup_steps, stop.steps or ENDLESS)
     group = torch.distributed.get_backend() if engine.processes > 1 else None
-    settings = effective(plan, engine.model, optimizer, engine.processes, group, engine.sharding)
-    log.event("effective", **settings)
-
-    def log_compute(number_format: str) -> None:
-        settings["compute"] = number_format
-        log.event("effective", **settings)
-
+    log.event("effective", **effective(plan, engine.model, optimizer, engine.processes, group, engine.sharding))
     # The number format is known after the first step, the place of the states after training.
-    levers.watch_compute(engine.bare, levers.blocks(engine.bare), log_compute)
-    return Trainer(engine, scheduler, device, log, plan, stop, rank=rank_of_this_process(), effective=settings)
+    levers.watch_compute(engine.bare, levers.blocks(engine.bare), lambda seen: log.event("effective", compute=seen))
+    return Trainer(engine, scheduler, device, log, plan, stop, rank=rank_of_this_process())
 
 
 def train_between_probes(trainer: Trainer, batches: Iterator[MicroBatch]) -> models.Gradients:
@@ -180,7 +172,8 @@ def train_between_probes(trainer: Trainer, batches: Iterator[MicroBatch]) -> mod
     def probe(when: str) -> None:
         if plan.measurement.probe:
             log.phase(Phase.PROBE, device.now())
-            log.event("probe", when=when, result=matrix_rate(device, plan.device.backend, plan.precision.compute))
+            if rate := matrix_rate(device, plan.device.backend, plan.precision.compute):
+                log.event("probe", dtype=rate["dtype"], size=rate["size"], **{f"{when}_flop_per_s": rate["flop_per_s"]})
 
     probe("before")
     with collector_at_rest():
