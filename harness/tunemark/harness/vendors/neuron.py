@@ -130,7 +130,6 @@ class NeuronMonitor(protocol.LineMonitor):
     """Monitors NeuronCores by their numbers on the instance. neuron-monitor prints a JSON line per second."""
 
     command = staticmethod(lambda _indexes: ["neuron-monitor", "-c", str(MONITOR_CONFIG)])
-    _processes: tuple[frozenset[int], ...] | None = None
 
     def read(self) -> tuple[protocol.DeviceReading, ...]:
         """Return the readings of the last line, summed over processes; empty without a new line."""
@@ -153,10 +152,6 @@ class NeuronMonitor(protocol.LineMonitor):
                     memory[core] = memory.get(core, 0) + int(sum(parts))
         self._processes = tuple(frozenset(pids[index]) for index in self._indexes)
         return tuple(protocol.DeviceReading(busy=min(1.0, busy[index]), memory_used_bytes=memory.get(index)) for index in self._indexes)
-
-    def processes(self) -> tuple[frozenset[int], ...] | None:
-        """Return the processes on each core in the last line."""
-        return self._processes
 
 
 def through_xla() -> bool:

@@ -393,9 +393,11 @@ class DeviceMonitor:
         """Return one reading per device, in the requested order; empty without new values. Never raises for a missing value."""
         raise NotImplementedError
 
+    _processes: tuple[frozenset[int], ...] | None = None
+
     def processes(self) -> tuple[frozenset[int], ...] | None:
-        """Return the process ids on each device; None where the vendor does not report them."""
-        return None
+        """Return the process ids on each device, as they were last seen; None where the vendor does not report them."""
+        return self._processes
 
     def why(self, place: int, figure: str) -> str:  # noqa: ARG002 - one signature for all
         """Return the reason why a device has no value of a field of its readings, or of `processes`."""
