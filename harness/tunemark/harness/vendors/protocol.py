@@ -162,13 +162,6 @@ class DeviceMemory:
     reserved: MemoryReading
 
 
-DRAWN_ON_HOST = 200_000_000
-"""Parameters of the largest model that is always drawn on the host, in two seconds: the smoke workloads have the same weights, and
-so the same losses, on all devices."""
-COMPLETE_INITIALISERS = 5
-"""First major release of transformers whose initialisers also set buffers, such as the frequencies of rotary positions."""
-
-
 class _WaitedEvent:
     """An event of a device that has none: recording it waits until all work is done."""
 
@@ -190,7 +183,7 @@ class _WaitedEvent:
 
 
 def functions_of(**known: Any) -> SimpleNamespace:  # noqa: ANN401 - functions by torch's names
-    """Return what `Device` calls of torch's module of a device: the known functions, and no effect in the place of the others."""
+    """Return the functions of torch's module of a device that `Device` calls: the known ones, and others without effect."""
     without: dict[str, Any] = dict.fromkeys(("synchronize", "empty_cache", "set_device", "reset_peak_memory_stats"), lambda *_: None)
     without |= {"memory_stats": dict, "max_memory_allocated": int, "max_memory_reserved": int}
     without["Event"] = partial(_WaitedEvent, {**without, **known}["synchronize"])
