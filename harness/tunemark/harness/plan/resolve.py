@@ -23,7 +23,7 @@ import psutil
 from pydantic import Field, SkipValidation, ValidationError
 
 from tunemark.harness.vendors.cpu import cpu_model
-from tunemark.harness.vendors.protocol import FoundDevice, Vendor, all_vendors, vendor_of
+from tunemark.harness.vendors.protocol import DeviceUnavailable, FoundDevice, Vendor, all_vendors, vendor_of
 from tunemark.harness.vendors.vendor_tools import UnusableMask, hides_all
 from tunemark.harness.worker.sample_files import check_file, describe_file
 from tunemark.schema import formats
@@ -118,10 +118,12 @@ def detect(requested: Backend | None = None) -> Machine:
     selects none of its devices.
     """
     here: list[tuple[Vendor, list[FoundDevice]]] = []
-    possible = all_vendors(here=True)
+    possible, problems = all_vendors(here=True), ""
     for vendor in possible:
         try:
             here += [(vendor, devices)] if (devices := vendor.find()) else []
+        except DeviceUnavailable as error:
+            problems += f"; {error}"
         except UnusableMask:
             # A wrong mask matters only where these devices would be used.
             if requested in {None, vendor.backend}:
@@ -130,7 +132,7 @@ def detect(requested: Backend | None = None) -> Machine:
     missing = hidden = ""
     if chosen is None or chosen[0].on_host:
         # The tools without which a vendor's devices cannot be found here, and the variables that hide all devices.
-        missing = "".join(f"; {problem}" for vendor in possible if (problem := vendor.missing_tool()))
+        missing = problems
         masks = ((name, os.environ[name]) for vendor in possible for name in vendor.masks if name in os.environ)
         hidden = "".join(f"; {name}={value!r} hides all devices" for name, value in masks if hides_all(value))
     if chosen is None:

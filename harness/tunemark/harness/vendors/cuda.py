@@ -31,21 +31,14 @@ class Cuda(protocol.Gpu):
 
 
 def find() -> list[protocol.FoundDevice]:
-    """Return the GPUs that CUDA_VISIBLE_DEVICES leaves visible, in PCI order; empty without a driver or nvidia-ml-py."""
-    with contextlib.suppress(DeviceUnavailable), contextlib.closing(NvmlMonitor.open()) as monitor:
+    """Return the GPUs that CUDA_VISIBLE_DEVICES leaves visible, in PCI order; empty without a driver or nvidia-ml-py.
+
+    Raises DeviceUnavailable that names the missing package, or the driver's error, on a machine with nvidia-smi.
+    """
+    problem = contextlib.nullcontext() if shutil.which("nvidia-smi") else contextlib.suppress(DeviceUnavailable)
+    with problem, contextlib.closing(NvmlMonitor.open()) as monitor:
         return monitor.devices()
     return []
-
-
-def missing_tool() -> str | None:
-    """Return the missing package, or the driver's error, on a machine with nvidia-smi."""
-    if shutil.which("nvidia-smi") is None:
-        return None
-    try:
-        NvmlMonitor.open(()).close()
-    except DeviceUnavailable as error:
-        return str(error)
-    return None
 
 
 THROTTLE_REASONS, PCIE_PATHS = ROW.names["throttle_reasons"], ROW.names["pcie_paths"]
@@ -137,7 +130,6 @@ VENDOR = protocol.vendor(
     Backend.CUDA,
     device=Cuda,
     find=find,
-    missing_tool=missing_tool,
     monitor=NvmlMonitor.open,
     # Rows of changing length would otherwise leave holes that no later tensor fits into.
     environment=lambda _, given: (

@@ -554,9 +554,7 @@ class Vendor(Row):
     device: type[Device]
     needs: dict[Feature, Need] = Field(default_factory=lambda: NEEDS)
     find: Callable[[], list[FoundDevice]] = list
-    """Return the visible devices of this machine; empty without a driver."""
-    missing_tool: Callable[[], str | None] = lambda: None
-    """Return the missing requirement on a machine that seems to have such devices, or None."""
+    """Return the visible devices of this machine; empty without a driver. Raises DeviceUnavailable if it seems to have some, but lacks something."""
     monitor: Callable[[Sequence[int]], DeviceMonitor] | None = None
     """Open a monitor of some devices, or raise DeviceUnavailable."""
     environment: Callable[[Plan, Mapping[str, str]], dict[str, str]] = lambda _plan, _given: {}
