@@ -10,8 +10,7 @@ from scripted_libraries import TOOLS, ScriptedNvml, scripted_amdsmi, told
 
 from tunemark.harness.plan import resolve as machine
 from tunemark.harness.vendors import cuda, mps, neuron, protocol, rocm, vendor_tools, xpu
-from tunemark.harness.vendors.protocol import DeviceUnavailable
-from tunemark.harness.vendors.vendor_tools import UnusableMask
+from tunemark.harness.vendors.protocol import DeviceUnavailable, UnusableMask
 from tunemark.schema.errors import Exit
 from tunemark.schema.formats import GIB
 from tunemark.schema.vocabulary import Backend

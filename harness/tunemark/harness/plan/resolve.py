@@ -23,8 +23,8 @@ import psutil
 from pydantic import Field, SkipValidation, ValidationError
 
 from tunemark.harness.vendors.cpu import cpu_model
-from tunemark.harness.vendors.protocol import DeviceUnavailable, FoundDevice, Vendor, all_vendors, vendor_of
-from tunemark.harness.vendors.vendor_tools import UnusableMask, hides_all
+from tunemark.harness.vendors.protocol import DeviceUnavailable, FoundDevice, UnusableMask, Vendor, all_vendors, vendor_of
+from tunemark.harness.vendors.vendor_tools import hides_all
 from tunemark.harness.worker.sample_files import check_file, describe_file
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError, must_be

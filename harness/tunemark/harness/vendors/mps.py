@@ -66,7 +66,7 @@ class MacmonMonitor(protocol.LineMonitor):
 
     def read(self) -> tuple[protocol.DeviceReading, ...]:
         """Return the reading of the last line; empty without a new line."""
-        line = self.last_report()
+        line = tools.last_object(self.new_lines())
         if line is None:
             return ()
         clock, busy = (*(line.get("gpu_usage") or ()), None, None)[:2]

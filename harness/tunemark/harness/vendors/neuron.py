@@ -133,7 +133,7 @@ class NeuronMonitor(protocol.LineMonitor):
 
     def read(self) -> tuple[protocol.DeviceReading, ...]:
         """Return the readings of the last line, summed over processes; empty without a new line."""
-        report = self.last_report()
+        report = tools.last_object(self.new_lines())
         if report is None:
             return ()
         busy, memory = defaultdict[int, float](float), dict[int, int]()

@@ -23,7 +23,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 from pydantic import Field
 
-from tunemark.harness.vendors.vendor_tools import parse_json
+from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import validated
 from tunemark.schema.formats import GIB
 from tunemark.schema.plan.capabilities import Family, Feature, Need
@@ -102,6 +102,10 @@ def versions(need: Need | None) -> str:
 # Find devices
 
 PCI = Path("/sys/bus/pci/devices")
+
+
+class UnusableMask(TunemarkError):
+    """A device mask selects none of the existing devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -526,11 +530,6 @@ class LineMonitor(DeviceMonitor):
     def new_lines(self) -> list[str]:
         """Return the lines printed since the last call."""
         return [self._lines.popleft() for _ in range(len(self._lines))]
-
-    def last_report(self) -> dict[str, Any] | None:
-        """Return the object of JSON in the last of the new lines; None without one."""
-        report = parse_json("".join(self.new_lines()[-1:]))
-        return report if isinstance(report, dict) else None
 
     def close(self) -> None:
         """Stop the tool."""

@@ -9,7 +9,8 @@ import subprocess
 from collections.abc import Sequence
 from typing import Any
 
-from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.harness.vendors.protocol import UnusableMask
+from tunemark.schema.errors import Exit
 from tunemark.schema.formats import GIB, MIB, counted
 
 QUERY_TIMEOUT_S = 10.0
@@ -41,6 +42,12 @@ def parse_json(text: str | None) -> Any:  # noqa: ANN401 - any JSON value
         with contextlib.suppress(ValueError):
             return json.loads((text or "")[start.start() :])
     return None
+
+
+def last_object(lines: Sequence[str]) -> dict[str, Any] | None:
+    """Return the object of JSON in the last of some lines; None without one."""
+    found = parse_json("".join(lines[-1:]))
+    return found if isinstance(found, dict) else None
 
 
 def dicts(value: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - any JSON value
@@ -82,10 +89,6 @@ def text_of(value: Any) -> str | None:  # noqa: ANN401 - any JSON value
     """Return a name or version, or None where the tool has none."""
     text = str(value).strip() if isinstance(value, str | int | float) else ""
     return text[:LONGEST_NAME] if text and text.upper() not in NO_VALUE else None
-
-
-class UnusableMask(TunemarkError):
-    """A device mask selects none of the existing devices."""
 
 
 MIG_PART = "names a part of a GPU (MIG), and this version measures whole GPUs only; name a GPU without MIG, or use --set backend=cpu"
