@@ -44,7 +44,7 @@ from tunemark.harness.worker.loop import StopRule, collector_at_rest, prepare, t
 from tunemark.harness.worker.models import build_model, config_of
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.records.plan import Plan
+from tunemark.schema.records.plan import Measurement, Plan
 from tunemark.schema.vocabulary import Backend
 
 SAMPLER = """
@@ -135,12 +135,12 @@ def harness(work: Setting, sampler: int) -> Arm:
     if work.on_cpu:
         work.device.now = time.process_time  # type: ignore[method-assign] # every time in the log is read from this clock
     log = LogWriter(path, 0.0)
-    trainer = prepare(work.plan, model_of(work), work.device, log, StopRule(None, None, Path()))
+    trainer = prepare(work.plan, model_of(work), work.device, log, StopRule(None, Measurement(), Path()))
     stream = batches_of(work)
 
     def run(steps: int) -> list[float]:
         os.kill(sampler, signal.SIGCONT)
-        trainer.stop = StopRule(steps, None, work.folder / "stop")
+        trainer.stop = StopRule(steps, Measurement(), work.folder / "stop")
         offset = path.stat().st_size
         with collector_at_rest():
             train(trainer, stream)

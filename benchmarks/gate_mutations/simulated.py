@@ -266,8 +266,8 @@ class _Simulation:
             rate = self.scenario.gpu.bf16_tflops * 1e12 * self.scenario.probe * self.random.uniform(0.99, 1.01)
         when = "after" if self.log.steps else "before"
         if when == "after":
-            rate = self.log.probes["before"]["flop_per_s"] * self.random.uniform(0.965, 0.985)  # type: ignore[index]
-        self.log.probes[when] = {"dtype": self.plan.precision.compute.value, "size": size, "flop_per_s": rate}
+            rate = self.log.probe["before_flop_per_s"] * self.random.uniform(0.965, 0.985)
+        self.log.probe |= {"dtype": self.plan.precision.compute.value, "size": size, f"{when}_flop_per_s": rate}
 
     def _train(self) -> None:
         begun, ending = self.now, self.scenario.ending

@@ -168,9 +168,6 @@ class FakeMonitor:
     """A scripted monitor: reads its script line by line and repeats the last line, so that every summary is known beforehand."""
 
     tool = "the script"
-    interval_s = 0.01
-    memory_method = "scripted"
-    energy_reason = "the script has no power"
 
     def __init__(self, script, pids=None):
         self._script = chain(script, repeat(script[-1])) if script else repeat(())

@@ -11,7 +11,7 @@ import torch
 
 from tunemark.harness.vendors import protocol
 from tunemark.harness.vendors.neuron import Neuron
-from tunemark.harness.vendors.protocol import EventDevice
+from tunemark.harness.vendors.protocol import Gpu
 
 MODULES = {vendor.backend: import_module(vendor.device.__module__) for vendor in protocol.all_vendors()}
 
@@ -75,7 +75,7 @@ class ScriptedApi:
 
 def test_event_times_are_on_the_hosts_clock_and_waited_for_only_when_asked():
     api = ScriptedApi([0.0, 100.0, 350.0])
-    device = EventDevice(torch, api)
+    device = Gpu(torch, api)
     device.begin()
     origin_s = device.now()
     first, second = device.stamp(), device.stamp()

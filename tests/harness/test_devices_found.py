@@ -202,7 +202,7 @@ def test_the_heap_of_a_mac_begins_without_what_the_gates_left_in_its_cache():
     calls = []
     api = SimpleNamespace(**{name: lambda name=name: calls.append(name) for name in ("synchronize", "empty_cache")})
     api.driver_allocated_memory = lambda: 7 - calls.count("empty_cache")
-    device = mps.Mps(api)
+    device = mps.Mps.opened(SimpleNamespace(mps=api), 0)
     device.begin()
-    assert calls == ["synchronize", "empty_cache"]
+    assert calls.count("empty_cache") == 1 < calls.index("empty_cache")
     assert device.memory().reserved.peak_bytes == 6

@@ -97,7 +97,7 @@ def test_a_worker_without_progress_is_ended_after_a_time_that_suits_what_it_does
 
 
 def test_a_limit_of_training_time_leaves_the_steps_that_can_be_ranked(tmp_path):
-    rule = StopRule(None, 300.0, Path(tmp_path / "stop"), at_least=30)
+    rule = StopRule(None, Measurement(max_train_s=300.0, min_steps=30), Path(tmp_path / "stop"))
     assert not rule.wants(2_400.0, 29)
     assert rule.wants(2_430.0, 30)
     rule.stop_file.touch()

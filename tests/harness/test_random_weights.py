@@ -7,13 +7,11 @@ from pathlib import Path
 import bitsandbytes
 import pytest
 import torch
-import transformers
 from harness_making import make_machine, ran, warm
 from sharding_process import SHARDED, plan_of, small
 
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.vendors.cpu import Cpu
-from tunemark.harness.vendors.protocol import COMPLETE_INITIALISERS
 from tunemark.harness.worker import models
 from tunemark.harness.worker.engines import DeviceUnavailable, collectives
 from tunemark.harness.worker.models import build_model, draw, drawn_on_device, loaded_sharded
@@ -43,7 +41,7 @@ TRAINED_IN_FULL = ("gpt2", "bert")
 
 
 @pytest.mark.skipif(
-    int(transformers.__version__.split(".")[0]) < COMPLETE_INITIALISERS,
+    not models.NEWEST_INITIALISERS,
     reason="its initialisers set no buffers; the host draws the weights",
 )
 @pytest.mark.parametrize(
@@ -87,7 +85,7 @@ def test_no_device_holds_the_whole_of_a_model_that_is_sharded_later(facts):
 
 
 @pytest.mark.skipif(
-    int(transformers.__version__.split(".")[0]) < COMPLETE_INITIALISERS,
+    not models.NEWEST_INITIALISERS,
     reason="its initialisers set no buffers; random weights are saved and loaded",
 )
 def test_four_bit_layers_are_drawn_and_quantised_one_at_a_time_and_nothing_is_saved(facts, monkeypatch, tmp_path):

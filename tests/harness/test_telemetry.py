@@ -98,7 +98,7 @@ def test_energy_of_several_devices_needs_all_of_them():
 def test_other_processes_are_counted_before_and_during_the_run():
     def foreign(before, during):
         monitor = FakeMonitor([(DeviceReading(),)], before)
-        with Sampler(monitor, (0,), "") as sampler:
+        with Sampler(monitor, Telemetry(indexes=(0,), interval_s=0.01)) as sampler:
             monitor._pids = during
             sampler.follow(os.getpid(), time.monotonic())
             time.sleep(0.05)
@@ -130,7 +130,6 @@ def test_a_run_holds_what_its_devices_were_seen_to_do_and_ends_once_its_throughp
     counted = [(DeviceReading(1.0, 400.0, 1700.0, 60.0, 3 * GIB, 40.0 * turn, frozenset({"hw_slowdown"})),) for turn in range(20_000)]
     before = [(DeviceReading(0.0, 90.0, 300.0, 40.0, 2 * GIB, 0.0),)] * 5
     monitor = FakeMonitor([*before, *counted], [frozenset({999_999_999})])
-    monitor.interval_s = 0.1
     monkeypatch.setattr(cpu, "VENDOR", cpu.VENDOR.model_copy(update={"monitor": lambda _: monitor}))
     monkeypatch.setattr(SteadinessJudge, "sure", lambda _, log: len(log.steps) >= 40)
     machine = make_machine(indexes=(0,), packages={"torch": "2", "peft": "0"})

@@ -11,11 +11,11 @@ from typing import Annotated, Any
 import typer
 
 from tunemark.harness.commands.run import option
-from tunemark.harness.plan.resolve import Options, StepMemory, detect, hub, resolve, step_memory
+from tunemark.harness.plan.resolve import Options, detect, hub, resolve, step_memory
 from tunemark.harness.run.run_log import describe, judge
 from tunemark.harness.vendors.protocol import DeviceUnavailable, vendor_of
 from tunemark.schema import formats
-from tunemark.schema.errors import Exit, TunemarkError
+from tunemark.schema.errors import Exit
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.flops import flops_ledger
 from tunemark.schema.physics.training_shape import shape_of_plan, shape_problem
@@ -154,18 +154,12 @@ def runnable(facts: FactBase, machine: Machine, tests: Sequence[dict[str, Any]] 
     rows = []
     rate = min((test["flop_per_s"] for test in tests if test["flop_per_s"]), default=None)
     for key, workload in facts.workloads.items():
-        memory, products_s = StepMemory(None, None), None
-        try:
-            resolved = resolve(key, facts, machine, Options())
-            reason = resolved.unsupported
-        except TunemarkError as error:
-            reason = str(error)
-        else:
-            plan, card = resolved.plan, facts.model(resolved.plan.model.key)
-            memory = step_memory(plan, card, machine)
-            if rate and not shape_problem(plan, card):
-                products_s = flops_ledger(shape_of_plan(plan, card)).executed * plan.batch.gradient_accumulation / rate
-        row: dict[str, Any] = {"workload": key, "title": workload.title, "reason": reason, "products_s": products_s}
+        resolved, products_s = resolve(key, facts, machine, Options()), None
+        plan, card = resolved.plan, facts.model(resolved.plan.model.key)
+        memory = step_memory(plan, card, machine)
+        if rate and not shape_problem(plan, card):
+            products_s = flops_ledger(shape_of_plan(plan, card)).executed * plan.batch.gradient_accumulation / rate
+        row: dict[str, Any] = {"workload": key, "title": workload.title, "reason": resolved.unsupported, "products_s": products_s}
         sizes = {"needed_bytes": memory.needed, "memory_bytes": memory.has}
         rows.append(row | sizes | {"too_large": memory.too_large, "memory_problem": memory.words if memory.too_large else None})
     return rows

@@ -368,10 +368,10 @@ def recover(*, as_json: AsJson = False) -> None:
 
     facts, failed = FactBase.of_project(), False
     written: list[dict[str, Any]] = []
-    for folder, note in recovery.orphans():
+    for folder, begun in recovery.orphans():
         say(f"recovering {folder}")
         try:
-            submission, path = recovery.recover(folder, note, facts)
+            submission, path = recovery.recover(folder, begun, facts)
         except (OSError, ValueError) as error:
             failed = True
             say(f"tunemark: {folder}: cannot be recovered: {error}")

@@ -26,10 +26,7 @@ from tunemark.terminal import AsJson, print_json, print_table, tell
 app = typer.Typer(rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]})
 
 OVER = "Vary this setting; several form a grid. Without values: those of the card. Without --over: the card's axes, one at a time."
-AGAIN = "Start again instead of resuming."
-LIMIT = "Host memory at most. Default: 80%."
-LENGTHS = "Largest micro-batch at these lengths."
-Again = Annotated[bool, option("--again", AGAIN)]
+Again = Annotated[bool, option("--again", "Start again instead of resuming.")]
 
 
 @app.command()
@@ -69,8 +66,8 @@ def frontier(
     workload: Workload,
     *,
     over: Annotated[Over, option("--over", "Maximise micro_batch or sequence_length.", "FIELD")] = Over.MICRO_BATCH,
-    seq: Annotated[Any, option("--seq", LENGTHS, "N,N,..", parser=counts)] = (),  # noqa: ANN401 - what the parser returns
-    limit_memory: Annotated[float | None, option("--limit-memory", LIMIT, "GIB", min=0.1)] = None,
+    seq: Annotated[Any, option("--seq", "Largest micro-batch at these lengths.", "N,N,..", parser=counts)] = (),  # noqa: ANN401 - what the parser returns
+    limit_memory: Annotated[float | None, option("--limit-memory", "Host memory at most. Default: 80%.", "GIB", min=0.1)] = None,
     most: Annotated[int, option("--most", "Try micro-batches up to this size.", "N", parser=count)] = 65_536,
     within: Annotated[str | None, option("--within", "Tolerance, as 10%. Default: exact.", "SHARE")] = None,
     out: Out = None,

@@ -23,7 +23,7 @@ import psutil
 from pydantic import Field, SkipValidation, ValidationError
 
 from tunemark.harness.vendors.cpu import cpu_model
-from tunemark.harness.vendors.protocol import FoundDevice, UnusableMask, Vendor, all_vendors, vendor_of
+from tunemark.harness.vendors.protocol import DeviceUnavailable, FoundDevice, UnusableMask, Vendor, all_vendors, vendor_of
 from tunemark.harness.vendors.vendor_tools import hides_all
 from tunemark.harness.worker.sample_files import check_file, describe_file
 from tunemark.schema import formats
@@ -118,10 +118,12 @@ def detect(requested: Backend | None = None) -> Machine:
     selects none of its devices.
     """
     here: list[tuple[Vendor, list[FoundDevice]]] = []
-    possible = all_vendors(here=True)
+    possible, problems = all_vendors(here=True), ""
     for vendor in possible:
         try:
             here += [(vendor, devices)] if (devices := vendor.find()) else []
+        except DeviceUnavailable as error:
+            problems += f"; {error}"
         except UnusableMask:
             # A wrong mask matters only where these devices would be used.
             if requested in {None, vendor.backend}:
@@ -130,7 +132,7 @@ def detect(requested: Backend | None = None) -> Machine:
     missing = hidden = ""
     if chosen is None or chosen[0].on_host:
         # The tools without which a vendor's devices cannot be found here, and the variables that hide all devices.
-        missing = "".join(f"; {problem}" for vendor in possible if (problem := vendor.missing_tool()))
+        missing = problems
         masks = ((name, os.environ[name]) for vendor in possible for name in vendor.masks if name in os.environ)
         hidden = "".join(f"; {name}={value!r} hides all devices" for name, value in masks if hides_all(value))
     if chosen is None:
@@ -330,7 +332,7 @@ def refuse_missing_devices(options: Options, machine: Machine) -> None:
 # Does a plan fit into the memory of a machine? Shown by `doctor` and `plan`, and checked by `run`
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StepMemory:
     """The memory that a training step needs by the memory model, and the memory that there is."""
 
@@ -338,8 +340,8 @@ class StepMemory:
     """Bytes; None where the model does not apply."""
     has: int | None
     """Bytes; None where unknown."""
-    place: str = "on each device"
-    owner: str = "each device"
+    where: str = "on each device, and each device"
+    """Where it is needed, and what has it."""
     fix: str = ""
 
     @property
@@ -351,7 +353,7 @@ class StepMemory:
     def words(self) -> str:
         """The two amounts in words; empty where the model does not apply."""
         has = "memory of an unknown size" if self.has is None else formats.gib(self.has)
-        return "" if self.needed is None else f"needs about {formats.gib(self.needed)} {self.place}, and {self.owner} has {has}"
+        return "" if self.needed is None else f"needs about {formats.gib(self.needed)} {self.where} has {has}"
 
 
 def step_memory(plan: Plan, card: ModelCard, machine: Machine) -> StepMemory:
@@ -365,20 +367,20 @@ def step_memory(plan: Plan, card: ModelCard, machine: Machine) -> StepMemory:
     if machine.family.on_host:
         # Without the buffers of NCCL: gloo keeps none.
         needed = estimate_memory(replace(shape, offload=False)).peak_allocated + CONTEXT if shape else None
-        words = ("in each process", f"each of the {processes} processes") if processes > 1 else ("on each device", "each device")
-        return StepMemory(needed, share, *words, _less_memory(plan, machine, shape, share))
+        where = f"in each process, and each of the {processes} processes" if processes > 1 else StepMemory.where
+        return StepMemory(needed, share, where, _less_memory(plan, machine, shape, share))
     needed = estimate_memory(shape).needed if shape else None
     memory = machine.devices[0].memory_bytes or share
     # Of a machine that is planned for, the host is unknown.
     usable = memory and vendor_of(machine.backend).usable_bytes(memory, host is not None)
-    owner = "each device" if usable == memory else "a process of each device"
-    on_device = StepMemory(needed, usable, owner=owner, fix=_less_memory(plan, machine, shape, usable))
+    where = StepMemory.where if usable == memory else "on each device, and a process of each device"
+    on_device = StepMemory(needed, usable, where, _less_memory(plan, machine, shape, usable))
     if shape is None or not shape.offload or on_device.too_large:
         return on_device
     # Parameters, gradients and optimizer states that a device keeps in host memory.
     kept, offloaded = (sum(line.bytes for line in state_lines(replace(shape, offload=there))) for there in (False, True))
     fewer = "choose method=lora or qlora, or a smaller model"
-    on_host = StepMemory(processes * (kept - offloaded), host, "of host memory", "the host", fewer)
+    on_host = StepMemory(processes * (kept - offloaded), host, "of host memory, and the host", fewer)
     return on_host if on_host.too_large else on_device
 
 

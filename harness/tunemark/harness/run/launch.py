@@ -18,16 +18,17 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
 import psutil
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from tunemark.harness.plan.resolve import Resolved, hub, refuse_unsupported, step_memory
 from tunemark.harness.run import run_log
-from tunemark.harness.run.record import CacheState, Finished, Superseded, assemble, refused_run, submissions, write
+from tunemark.harness.run.record import SOURCE, CacheState, Finished, Superseded, assemble, refused_run, submissions, write
 from tunemark.harness.run.show import RunProgress
 from tunemark.harness.run.telemetry import Telemetry, open_sampler
 from tunemark.harness.vendors.protocol import vendor_of
@@ -46,8 +47,6 @@ from tunemark.schema.vocabulary import Backend, DataSource, Phase, Status
 
 OUTPUT_TAIL_BYTES = 8_000
 NOTE_FILE = "recovery.json"
-SOURCE = Path(__file__).resolve()
-"""The checkout or installation that runs. The runs of others are theirs to recover."""
 
 
 def run_once(
@@ -68,25 +67,10 @@ def run_once(
     files.refuse_unwritable("--out", submissions(out))
     # A second Ctrl-C while the record is written would lose the run, so signals are held until then.
     with stop_signals() as stopped:
-        if resolved.unsupported:
-            finished = refused_run(resolved.unsupported)
-        else:
-            note = RecoveryNote(
-                parent_pid=os.getpid(),
-                parent_created_s=psutil.Process().create_time(),
-                started_at=datetime.now(UTC),
-                source=SOURCE,
-                # Where the run itself would have written it, wherever it is recovered.
-                out=submissions(out).absolute(),
-                supersedes=supersedes,
-                study=study,
-                resolved=resolved,
-                machine=machine,
-                model_cache=hub_cache(resolved),
-            )
-            finished = launch(resolved, facts, machine, stopped, note)
-        golden = facts.golden_losses(resolved.plan.workload)
-        submission = assemble(resolved, machine, finished, supersedes=supersedes, study=study, golden=golden)
+        # Where the run itself would have written it, wherever it is recovered.
+        begun = Begun(resolved=resolved, machine=machine, out=submissions(out).absolute(), supersedes=supersedes, study=study)
+        finished = refused_run(resolved.unsupported) if resolved.unsupported else launch(begun, facts, stopped)
+        submission = begun.record(finished, facts)
         failure = finished.log.failure
         if submission.outcome.status is Status.CRASH and finished.output_tail.strip() and (not failure or failure["fix"] == run_log.LOOK):
             # It may contain paths, so it is printed on the terminal and never recorded.
@@ -106,7 +90,7 @@ def help_another_node(resolved: Resolved, facts: FactBase, machine: Machine) -> 
     """Run this machine's part of a plan for several, and return the worker's exit code. The first machine writes the record."""
     refuse_unsupported(resolved)
     with stop_signals() as stopped:
-        finished = launch(resolved, facts, machine, stopped)
+        finished = launch(Begun(resolved=resolved, machine=machine, out=Path()), facts, stopped)
     if finished.exit_code:
         sys.stderr.write(finished.output_tail.rstrip() + "\n")
     return finished.exit_code
@@ -316,28 +300,34 @@ def stop_signals() -> Iterator[threading.Event]:
 # Start a worker and wait for its end
 
 
-class RecoveryNote(BaseModel):
-    """What `tunemark recover` needs besides the log if this process is killed."""
+class Begun(BaseModel):
+    """A run of this process. It is kept beside the log while the run lasts, as `tunemark recover` needs it if this process is killed."""
 
-    parent_pid: int
-    parent_created_s: float
-    """Start of the parent process, seconds since 1970, since numbers of processes are used again."""
-    started_at: datetime
-    source: Path
-    out: Path
-    supersedes: Superseded | None
-    study: Study | None
     resolved: Resolved
     machine: Machine
-    model_cache: CacheState
+    out: Path
+    supersedes: Superseded | None = None
+    study: Study | None = None
+    started_at: datetime = Field(default_factory=partial(datetime.now, UTC))
+    parent_pid: int = Field(default_factory=os.getpid)
+    parent_created_s: float = Field(default_factory=lambda: psutil.Process().create_time())
+    """Start of the parent process, seconds since 1970, since numbers of processes are used again."""
+    source: Path = SOURCE
+    """The checkout or installation that runs. The runs of others are theirs to recover."""
+    model_cache: CacheState = Field(default_factory=lambda known: hub_cache(known["resolved"]))
+
+    def record(self, finished: Finished, facts: FactBase) -> Submission:
+        """Return the record of the run once it has ended."""
+        golden = facts.golden_losses(self.resolved.plan.workload)
+        return assemble(self.resolved, self.machine, finished, supersedes=self.supersedes, study=self.study, golden=golden)
 
 
-def launch(resolved: Resolved, facts: FactBase, machine: Machine, stopped: threading.Event, note: RecoveryNote | None = None) -> Finished:
+def launch(begun: Begun, facts: FactBase, stopped: threading.Event) -> Finished:
     """Run this machine's worker to its end, with progress on the terminal; `stopped` ends it early.
 
-    `note` is kept beside the log while the run lasts, so that the run can be recovered. Whatever happens here, no worker is left running.
+    Whatever happens here, no worker is left running.
     """
-    plan, rules = resolved.plan, resolved.plan.measurement
+    resolved, machine, plan, rules = begun.resolved, begun.machine, begun.resolved.plan, begun.resolved.plan.measurement
     indexes = machine.indexes[: plan.device.count // plan.device.nodes]
     with (
         RunProgress(plan) as progress,
@@ -345,7 +335,7 @@ def launch(resolved: Resolved, facts: FactBase, machine: Machine, stopped: threa
         open_sampler(plan.device.backend, indexes) as sampler,
     ):
         folder = Path(name)
-        kills, started_at, spawned_at_s = _oom_kills(), datetime.now(UTC), time.monotonic()
+        kills, spawned_at_s = _oom_kills(), time.monotonic()
         order = run_log.Order(
             plan=plan,
             card=facts.model(plan.model.key),
@@ -355,8 +345,8 @@ def launch(resolved: Resolved, facts: FactBase, machine: Machine, stopped: threa
             spawned_at_s=spawned_at_s,
         )
         (folder / run_log.ORDER_FILE).write_text(order.model_dump_json(), encoding="utf-8")
-        if note is not None:
-            (folder / NOTE_FILE).write_text(note.model_dump_json(), encoding="utf-8")
+        if resolved.node_rank == 0:
+            (folder / NOTE_FILE).write_text(begun.model_dump_json(), encoding="utf-8")
         reader, judge, watchdog = run_log.LogReader(folder / run_log.LOG_FILE), SteadinessJudge(rules), Watchdog(rules, spawned_at_s)
         process, ended, ended_by = Worker(resolved, folder), None, None
         sampler.follow(process.pid, spawned_at_s)
@@ -384,12 +374,12 @@ def launch(resolved: Resolved, facts: FactBase, machine: Machine, stopped: threa
         return Finished(
             log=merge_failures(reader.finish(), folder),
             telemetry=sampler.telemetry,
-            started_at=started_at,
+            started_at=begun.started_at,
             wall_s=time.monotonic() - spawned_at_s,
             **ended,
             ended_by=ended_by,
             host_oom_kills=_oom_kills() - kills,
-            model_cache=note.model_cache if note else "none",
+            model_cache=begun.model_cache,
             output_tail=(folder / run_log.OUTPUT_FILE).read_bytes()[-OUTPUT_TAIL_BYTES:].decode(errors="replace"),
         )
 
@@ -491,22 +481,22 @@ WORKER_ENDS_S = 15.0
 """Time for a worker to notice that its parent is gone, and for its launcher to end."""
 
 
-def orphans() -> Iterator[tuple[Path, RecoveryNote]]:
+def orphans() -> Iterator[tuple[Path, Begun]]:
     """Yield the folders of this source's runs without a parent, oldest first."""
     folders = sorted(Path(tempfile.gettempdir()).glob(f"{run_log.FOLDER_PREFIX}*"), key=lambda folder: folder.stat().st_mtime)
     for folder in folders:
         try:
-            note = RecoveryNote.model_validate_json((folder / NOTE_FILE).read_bytes())
+            begun = Begun.model_validate_json((folder / NOTE_FILE).read_bytes())
         except (OSError, ValidationError):
             continue
         alive = False
         with contextlib.suppress(psutil.Error):
-            alive = abs(psutil.Process(note.parent_pid).create_time() - note.parent_created_s) < 1
-        if note.source == SOURCE and not alive:
-            yield folder, note
+            alive = abs(psutil.Process(begun.parent_pid).create_time() - begun.parent_created_s) < 1
+        if begun.source == SOURCE and not alive:
+            yield folder, begun
 
 
-def recover(folder: Path, note: RecoveryNote, facts: FactBase) -> tuple[Submission, Path]:
+def recover(folder: Path, begun: Begun, facts: FactBase) -> tuple[Submission, Path]:
     """Write the submission of an orphaned run and remove its folder; return both. Raises ValueError if its worker does not end.
 
     The run ends with its last log line: the times of its processes are unknown, and nothing was sampled from outside.
@@ -523,13 +513,12 @@ def recover(folder: Path, note: RecoveryNote, facts: FactBase) -> tuple[Submissi
     finished = Finished(
         log=log,
         telemetry=Telemetry(),
-        started_at=note.started_at,
+        started_at=begun.started_at,
         wall_s=max([mark["at_s"] for mark in log.phases] + [step["completed_at_s"] for step in log.steps], default=0.0),
         ended_by="parent killed",
-        model_cache=note.model_cache,
+        model_cache=begun.model_cache,
     )
-    golden = facts.golden_losses(note.resolved.plan.workload)
-    submission = assemble(note.resolved, note.machine, finished, supersedes=note.supersedes, study=note.study, golden=golden)
-    path = write(submission, note.out)
+    submission = begun.record(finished, facts)
+    path = write(submission, begun.out)
     shutil.rmtree(folder)
     return submission, path

@@ -178,11 +178,6 @@ def assemble(
     plan, log = resolved.plan, finished.log
     division = division_of(plan, resolved.overrides)
     cache = log.compile_cache or {"state": "none", "reason": None}
-    before, after = log.probes.get("before"), log.probes.get("after") or {"flop_per_s": None}
-    probe = before and {name: before[name] for name in ("dtype", "size")}
-    if probe and before:
-        # With several processes, the first one's.
-        probe |= {"before_flop_per_s": before["flop_per_s"], "after_flop_per_s": after["flop_per_s"]}
     gates: tuple[Any, ...] = tuple(log.gates)
     if plan.measurement.gates and log.steps:
         gates = (*gates, loss_band(golden, plan, log.trace(), changed=division is Division.OPEN))
@@ -206,7 +201,7 @@ def assemble(
             **{name: getattr(log, name) for name in ("row_lengths", "model", "effective", "evaluation")},
             "trace": log.trace(),
             "gates": gates,
-            "probe": probe,
+            "probe": log.probe if "before_flop_per_s" in log.probe else None,
             "events": tuple({"step": event["step"], "kind": event["what"], "amount": event["amount"]} for event in log.events),
             "ranks": tuple(log.ranks),
             "memory": memory(finished, plan.device.nodes),
@@ -249,34 +244,33 @@ def environment(machine: Machine, count: int, runtime: Mapping[str, str] | None 
 
 def memory(finished: Finished, nodes: int = 1) -> records.Memory:
     """Return all memory peaks, each with its method or the reason why it is null. The parent sees only the first of several machines."""
-    log, samples = finished.log, finished.telemetry.samples
-    where = " of the first machine" if nodes > 1 else ""
-    missing = records.MemoryReading(reason="the worker ended before it read its peaks")
-    swap = max((sample.swap_bytes for sample in samples if sample.swap_bytes is not None), default=None)
+    samples, where = finished.telemetry.samples, " of the first machine" if nodes > 1 else ""
+    swaps = [sample.swap_bytes for sample in samples if sample.swap_bytes is not None]
     device_used = memory_used(finished.telemetry)
-    host_rss, host_swap = (
-        records.MemoryReading(reason="no worker was started"),
-        records.MemoryReading(reason="this system reports no swap by process"),
-    )
+    host_rss = records.MemoryReading(reason="no worker was started")
+    host_swap = records.MemoryReading(reason="this system reports no swap by process")
     if finished.max_rss_bytes:
         peak = max([finished.max_rss_bytes, *(sample.rss_bytes for sample in samples)])
         method = f"peak resident memory of the worker's processes{where} (ru_maxrss, and every {HOST_INTERVAL_S:g} s)"
         host_rss = records.MemoryReading(peak_bytes=peak, method=method)
-    if swap is not None:
-        host_swap = records.MemoryReading(peak_bytes=swap, method=f"VmSwap of the worker's processes{where} every {HOST_INTERVAL_S:g} s")
+    if swaps:
+        method = f"VmSwap of the worker's processes{where} every {HOST_INTERVAL_S:g} s"
+        host_swap = records.MemoryReading(peak_bytes=max(swaps), method=method)
     return records.Memory(
-        device_allocated=_highest(log.memory["allocated"], log.ranks, "device_allocated_bytes") if log.memory else missing,
-        device_reserved=_highest(log.memory["reserved"], log.ranks, "device_reserved_bytes") if log.memory else missing,
+        device_allocated=_highest(finished.log, "allocated"),
+        device_reserved=_highest(finished.log, "reserved"),
         device_used=device_used.model_copy(update={"method": f"{device_used.method}{where}" if device_used.method else None}),
         host_rss=host_rss,
         host_swap=host_swap,
     )
 
 
-def _highest(first: dict[str, Any], ranks: list[dict[str, Any]], field: str) -> records.MemoryReading:
-    """Return the highest peak of all processes; `first` is the reading of the first one."""
-    reading = records.MemoryReading.model_validate(first)
-    peaks = [rank[field] for rank in ranks if rank[field] is not None]
+def _highest(log: RunLog, kind: str) -> records.MemoryReading:
+    """Return the highest peak of a kind of all processes; its method or reason is that of the first one."""
+    if not log.memory:
+        return records.MemoryReading(reason="the worker ended before it read its peaks")
+    reading, field = records.MemoryReading.model_validate(log.memory[kind]), f"device_{kind}_bytes"
+    peaks = [rank[field] for rank in log.ranks if rank[field] is not None]
     return reading.model_copy(update={"peak_bytes": max(peaks)}) if reading.peak_bytes is not None and peaks else reading
 
 

@@ -78,7 +78,7 @@ class LogWriter:
 
 
 LISTS = {"phase": "phases", "step": "steps", "disturbed": "events", "gate": "gates", "rank": "ranks", "note": "notes"}
-"""Events that occur several times, and the lists that contain them. Each other event has its own attribute."""
+"""Events that occur several times, and the lists that contain them. Each other event has its own attribute; a later one adds to it."""
 
 
 @dataclass
@@ -94,8 +94,8 @@ class RunLog:
     evaluation: dict[str, Any] | None = None
     effective: dict[str, Any] | None = None
     gates: list[dict[str, Any]] = field(default_factory=list)
-    probes: dict[str, dict[str, Any] | None] = field(default_factory=dict)
-    """Matrix rates by `before` and `after`."""
+    probe: dict[str, Any] = field(default_factory=dict)
+    """As the record holds it; the first process's of several."""
     events: list[dict[str, Any]] = field(default_factory=list)
     ranks: list[dict[str, Any]] = field(default_factory=list)
     notes: list[dict[str, Any]] = field(default_factory=list)
@@ -163,12 +163,10 @@ class LogReader:
             getattr(self.log, LISTS[name]).append(event)
         elif name == "training":
             self.log.started_at_s = event["started_at_s"]
-        elif name == "probe":
-            self.log.probes[event["when"]] = event["result"]
         elif name == "end":
             self.log.ended = True
         else:
-            setattr(self.log, name, event)
+            setattr(self.log, name, (getattr(self.log, name) or {}) | event)
 
 
 # What an exception in the worker means

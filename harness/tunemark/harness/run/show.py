@@ -160,14 +160,9 @@ def _evidence(submission: Submission, derived: Derived) -> Iterator[tuple[str, s
 
 
 def _physics(submission: Submission, derived: Derived) -> Physics:
-    """Return FLOPs, utilisation and energy, with the cards of the checkout; without a checkout they are unknown."""
-    try:
-        facts = FactBase.of_project()
-        model = facts.models.get(submission.plan.model.key)
-        accelerator = facts.accelerators.get(submission.plan.device.accelerator or "")
-    except TunemarkError:
-        model = accelerator = None
-    return physics(submission, derived, model, accelerator)
+    """Return FLOPs, utilisation and energy, by the cards of the project."""
+    facts, plan = FactBase.of_project(), submission.plan
+    return physics(submission, derived, facts.models.get(plan.model.key), facts.accelerators.get(plan.device.accelerator or ""))
 
 
 # The experiment tracker of the user, through accelerate: Weights & Biases, MLflow or TensorBoard

@@ -21,11 +21,12 @@ from tunemark.schema.plan.capabilities import Feature
 from tunemark.schema.records.submission import MemoryReading, Utilisation
 from tunemark.schema.records.trace import DeviceUse, Energy, StepTrace
 from tunemark.schema.statistics.steady_state import SteadyWindow
-from tunemark.schema.vocabulary import HOST_INTERVAL_S, SLOWEST_INTEGRATION_S, Backend
+from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, HOST_INTERVAL_S, MEMORY_TOOLS, SLOWEST_INTEGRATION_S, Backend
 
 TREE_EVERY = 5
 """Samples between two listings of the process tree."""
 KIB = 1024
+NO_ENERGY = "the monitor reports neither an energy counter nor power of this device"
 SAMPLES_BEFORE = 5
 """Samples of the idle devices, taken before the worker is spawned."""
 PROCESSES_EVERY_S = 2.0
@@ -90,10 +91,8 @@ class Sampler:
     Without a monitor of the devices, it stores the reason.
     """
 
-    def __init__(self, monitor: DeviceMonitor | None, indexes: tuple[int, ...], reason: str) -> None:
-        self.telemetry, self._monitor = Telemetry(indexes=indexes, reason=reason), monitor
-        if monitor is not None:
-            self.telemetry = Telemetry([], indexes, monitor.energy_reason, monitor.memory_method, monitor.interval_s, why=monitor.why)
+    def __init__(self, monitor: DeviceMonitor | None, telemetry: Telemetry) -> None:
+        self.telemetry, self._monitor = telemetry, monitor
         self._threads: list[threading.Thread] = []
         self._done = threading.Event()
 
@@ -103,7 +102,7 @@ class Sampler:
             started_s = time.monotonic()
             for _ in range(SAMPLES_BEFORE):
                 self._read(self._monitor, self.telemetry.before, started_s)
-                time.sleep(self._monitor.interval_s)
+                time.sleep(self.telemetry.interval_s)
             self._count_foreign(self._monitor, set())
         return self
 
@@ -114,7 +113,7 @@ class Sampler:
         self._turn, self._before, self._listed_at_s = 0, (spawned_at_s, 0.0, _host_busy_s()), 0.0
         self._repeat(HOST_INTERVAL_S, lambda: self._sample_host(process, spawned_at_s))
         if monitor is not None:
-            self._repeat(monitor.interval_s, lambda: self._sample_devices(monitor, process, spawned_at_s))
+            self._repeat(self.telemetry.interval_s, lambda: self._sample_devices(monitor, process, spawned_at_s))
 
     def _repeat(self, every_s: float, turn: Callable[[], bool | None]) -> None:
         """Take turns by the clock in a thread, until one returns True or the sampler is closed.
@@ -204,13 +203,16 @@ def _host_busy_s() -> float:
 
 def open_sampler(backend: Backend, indexes: Sequence[int]) -> Sampler:
     """Return a sampler of the host and of devices, by their numbers in the vendor's tools; without a monitor, it holds the reason."""
-    vendor = vendor_of(backend)
-    if vendor.monitor is None:
-        return Sampler(None, (), vendor.cannot.get(Feature.ENERGY, "this device family has no monitor"))
+    vendor, monitor = vendor_of(backend), None
+    telemetry = Telemetry(indexes=tuple(indexes), reason=vendor.cannot.get(Feature.ENERGY, NO_ENERGY))
+    telemetry.memory_method, telemetry.interval_s = MEMORY_TOOLS.get(backend, "none"), DEVICE_INTERVAL_S.get(backend, HOST_INTERVAL_S)
     try:
-        return Sampler(vendor.monitor(indexes), tuple(indexes), "")
+        if vendor.monitor is not None:
+            monitor = vendor.monitor(indexes)
+            telemetry.why = monitor.why
     except DeviceUnavailable as error:
-        return Sampler(None, tuple(indexes), str(error))
+        telemetry.reason = str(error)
+    return Sampler(monitor, telemetry)
 
 
 # Summarise the samples
@@ -247,8 +249,8 @@ FIGURES: dict[str, tuple[str, Callable[[list[float]], float]]] = {
     "memory_used_peak_bytes": ("memory_used_bytes", max),
 }
 """Field of the record -> the field of the readings that it is made of, and how."""
-READ = {name: reading for name, (reading, _) in FIGURES.items()} | {"memory_used_before_bytes": "memory_used_bytes"}
-READ |= {"other_processes": "processes"}
+READ = {name: reading for name, (reading, _) in FIGURES.items()}
+READ |= {"memory_used_before_bytes": "memory_used_bytes", "other_processes": "processes"}
 
 
 def device_uses(series: Telemetry, start_s: float, end_s: float) -> tuple[DeviceUse, ...]:

@@ -122,7 +122,8 @@ def run_ab(workload: str, a: str, b: str, options: Options, bench: Bench, *, pai
     ended = series.ended
     if not known and ended is None:
         ended = f"no pair has two runs that are ok, pass their gates and have {RANKABLE_STEPS} steps after warm-up; raise --steps, or seconds with --set"
-    return _compared(known, workload=workload, study_id=series.study_id, ended=ended, a=arms["a"].text, b=arms["b"].text, runs=series.files)
+    files = tuple(str(run.path) for run in series.done)
+    return _compared(known, workload=workload, study_id=series.study_id, ended=ended, a=arms["a"].text, b=arms["b"].text, runs=files)
 
 
 def _compared(pairs: Sequence[tuple[Submission, Submission]], **study: Any) -> Comparison:  # noqa: ANN401 - fields of the comparison

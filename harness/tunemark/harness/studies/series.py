@@ -259,11 +259,6 @@ class Series:
         begun = list(itertools.takewhile(lambda each: each.earlier, map(series, itertools.count())))
         return series(len(begun)) if bench.again or not begun else begun[-1]
 
-    @property
-    def files(self) -> tuple[str, ...]:
-        """The submissions."""
-        return tuple(str(run.path) for run in self.done)
-
     @contextmanager
     def stoppable(self) -> Iterator[None]:
         """Treat Ctrl-C as a request to stop, also between two runs. During a run it ends the run, which leaves its record.

@@ -2,7 +2,6 @@
 
 import contextlib
 import shutil
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from tunemark.harness.vendors import protocol
@@ -10,45 +9,36 @@ from tunemark.harness.vendors.protocol import DeviceUnavailable
 from tunemark.harness.vendors.vendor_tools import text_of, visible_indexes
 from tunemark.schema.formats import MIB
 from tunemark.schema.records.submission import DeviceFacts
-from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, Backend
+from tunemark.schema.vocabulary import Backend
 
 ROW = protocol.TABLE[Backend.CUDA]
 
 
-class Cuda(protocol.EventDevice):
+class Cuda(protocol.Gpu):
     """Trains on one GPU."""
 
     row = ROW
+    libraries: ClassVar = {
+        "cuda": lambda torch: torch.version.cuda,
+        # 90100 is 9.1.0.
+        "cudnn": lambda torch: (number := torch.backends.cudnn.version()) and f"{number // 10_000}.{number % 10_000 // 100}.{number % 100}",
+        "nccl": lambda torch: torch.distributed.is_nccl_available() and ".".join(map(str, torch.cuda.nccl.version())),
+    }
 
     def name(self) -> str | None:
         """Return the driver's name of the GPU."""
         return str(self._api.get_device_name(self._index))
 
-    def stack(self) -> dict[str, str]:
-        """Return the versions of CUDA, cuDNN (90100 -> `9.1.0`) and NCCL in torch."""
-        cudnn, torch = self._torch.backends.cudnn.version(), self._torch
-        versions = {"cuda": torch.version.cuda, "cudnn": f"{cudnn // 10_000}.{cudnn % 10_000 // 100}.{cudnn % 100}" if cudnn else None}
-        if torch.distributed.is_nccl_available():
-            versions["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
-        return {library: version for library, version in versions.items() if version}
-
 
 def find() -> list[protocol.FoundDevice]:
-    """Return the GPUs that CUDA_VISIBLE_DEVICES leaves visible, in PCI order; empty without a driver or nvidia-ml-py."""
-    with contextlib.suppress(DeviceUnavailable), contextlib.closing(NvmlMonitor.open()) as monitor:
+    """Return the GPUs that CUDA_VISIBLE_DEVICES leaves visible, in PCI order; empty without a driver or nvidia-ml-py.
+
+    Raises DeviceUnavailable that names the missing package, or the driver's error, on a machine with nvidia-smi.
+    """
+    problem = contextlib.nullcontext() if shutil.which("nvidia-smi") else contextlib.suppress(DeviceUnavailable)
+    with problem, contextlib.closing(NvmlMonitor.open()) as monitor:
         return monitor.devices()
     return []
-
-
-def missing_tool() -> str | None:
-    """Return the missing package, or the driver's error, on a machine with nvidia-smi."""
-    if shutil.which("nvidia-smi") is None:
-        return None
-    try:
-        NvmlMonitor.open(()).close()
-    except DeviceUnavailable as error:
-        return str(error)
-    return None
 
 
 THROTTLE_REASONS, PCIE_PATHS = ROW.names["throttle_reasons"], ROW.names["pcie_paths"]
@@ -86,9 +76,6 @@ class NvmlMonitor(protocol.LibraryMonitor):
 
     row, tool, module, begin, end, error = ROW, "NVML", "pynvml", "nvmlInit", "nvmlShutdown", "NVMLError"
     handles = staticmethod(lambda nvml, indexes: map(nvml.nvmlDeviceGetHandleByIndex, indexes or range(nvml.nvmlDeviceGetCount())))
-    interval_s = DEVICE_INTERVAL_S[Backend.CUDA]
-    memory_method = MEMORY_TOOLS[Backend.CUDA]
-    energy_reason = "NVML reports neither an energy counter nor power of this device"
     readings: ClassVar = {
         "busy": lambda nvml, gpu: min(1.0, nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100),
         "power_w": lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu) / 1e3,
@@ -99,6 +86,7 @@ class NvmlMonitor(protocol.LibraryMonitor):
         "throttle_reasons": _lowered,
         "memory_clock_mhz": lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM),
     }
+    since_last: ClassVar = {"errors": "_xids"}
     facts: ClassVar = {
         "name": lambda nvml, gpu: str(nvml.nvmlDeviceGetName(gpu)),
         # In whole MiB, as nvidia-smi reports it.
@@ -118,19 +106,15 @@ class NvmlMonitor(protocol.LibraryMonitor):
     link = staticmethod(_link)
     processes_on = staticmethod(lambda nvml, gpu: [int(process.pid) for process in nvml.nvmlDeviceGetComputeRunningProcesses(gpu)])
 
-    def __init__(self, nvml: Any, indexes: Sequence[int] | None) -> None:  # noqa: ANN401 - the module, imported late
-        super().__init__(nvml, indexes)
-        self._since_last, self._events = {"errors": self._xids}, dict[int, Any]()
-
     def _xids(self, nvml: Any, gpu: Any) -> frozenset[str]:  # noqa: ANN401 - the module and a handle
         """Return the Xid errors since the last call, without waiting."""
         found, place = set(), self._handles.index(gpu)
-        if place not in self._events:
-            self._events[place] = nvml.nvmlEventSetCreate()
-            nvml.nvmlDeviceRegisterEvents(gpu, nvml.nvmlEventTypeXidCriticalError, self._events[place])
+        if place not in self._before:
+            self._before[place] = nvml.nvmlEventSetCreate()
+            nvml.nvmlDeviceRegisterEvents(gpu, nvml.nvmlEventTypeXidCriticalError, self._before[place])
         with contextlib.suppress(nvml.NVMLError_Timeout):
             while True:
-                found.add(f"Xid {nvml.nvmlEventSetWait_v2(self._events[place], 0).eventData}")
+                found.add(f"Xid {nvml.nvmlEventSetWait_v2(self._before[place], 0).eventData}")
         return frozenset(found)
 
     def devices(self) -> list[protocol.FoundDevice]:
@@ -146,7 +130,6 @@ VENDOR = protocol.vendor(
     Backend.CUDA,
     device=Cuda,
     find=find,
-    missing_tool=missing_tool,
     monitor=NvmlMonitor.open,
     # Rows of changing length would otherwise leave holes that no later tensor fits into.
     environment=lambda _, given: (

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from tunemark.harness.vendors import cpu, protocol
 from tunemark.harness.vendors import vendor_tools as tools
-from tunemark.harness.vendors.protocol import Device, DeviceMemory, FoundDevice
+from tunemark.harness.vendors.protocol import Device, DeviceMemory, FoundDevice, functions_of
 from tunemark.schema.facts.cards import metal_bytes
 from tunemark.schema.plan.capabilities import Feature
 from tunemark.schema.records.submission import MemoryReading
@@ -24,32 +24,18 @@ class Mps(Device):
     family = torch_name = "mps"
     no_peaks = row.cannot[Feature.PEAK_MEMORY]
 
-    def __init__(self, mps: Any) -> None:  # noqa: ANN401 - torch.mps, imported late
-        self._mps = mps
-
     @classmethod
     def opened(cls, torch: Any, local_rank: int) -> Self:  # noqa: ANN401, ARG003 - a module, imported late; there is one GPU
         """Return the GPU."""
         torch.mps.synchronize()
-        return cls(torch.mps)
-
-    def synchronise(self) -> None:
-        """Wait for the GPU."""
-        self._mps.synchronize()
-
-    def begin(self) -> None:
-        """Start measuring; the heap that only loading, gates and the probe used is released, as it does not shrink by itself."""
-        self.synchronise()
-        self.release_cache()
-
-    def release_cache(self) -> None:
-        """Empty the allocator's cache."""
-        self._mps.empty_cache()
+        device = cls()
+        device._torch, device._api = torch, functions_of(synchronize=torch.mps.synchronize, empty_cache=torch.mps.empty_cache)
+        return device
 
     def memory(self) -> DeviceMemory:
         """Return the size of the Metal heap; MPS counts no peak of tensors."""
         heap = MemoryReading(
-            peak_bytes=self._mps.driver_allocated_memory(),
+            peak_bytes=self._torch.mps.driver_allocated_memory(),
             method="torch.mps.driver_allocated_memory at the end: the Metal heap does not shrink by itself",
         )
         return DeviceMemory(MemoryReading(reason=self.no_peaks), heap)
@@ -76,16 +62,12 @@ class MacmonMonitor(protocol.LineMonitor):
     Fields of the readme of vladkens/macmon at 0e8f26f; before, `gpu_usage` held the clock and the busy share.
     """
 
-    interval_s = DEVICE_INTERVAL_S[Backend.MPS]
-    memory_method = "macmon"
-    energy_reason = "macmon printed no power of the GPU"
     command = staticmethod(lambda _indexes: ["macmon", "-i", f"{DEVICE_INTERVAL_S[Backend.MPS] * 1000:.0f}", "pipe"])
 
     def read(self) -> tuple[protocol.DeviceReading, ...]:
         """Return the reading of the last line; empty without a new line."""
-        lines = self.new_lines()
-        line = tools.parse_json(lines[-1]) if lines else None
-        if not isinstance(line, dict):
+        line = tools.last_object(self.new_lines())
+        if line is None:
             return ()
         clock, busy = (*(line.get("gpu_usage") or ()), None, None)[:2]
         busy = tools.number(line.get("gpu_active_ratio", busy))

@@ -5,7 +5,6 @@ A test runs whole runs, of one and of two processes, on a device that it registe
 """
 
 import contextlib
-import time
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -17,27 +16,7 @@ from tunemark.schema.records.submission import MemoryReading
 from tunemark.schema.vocabulary import NATIVE, TORCH_MODULES, Backend
 
 
-class _WaitedEvent:
-    """An event of a device that has none: recording it waits until all work is done."""
-
-    def __init__(self, synchronise: Any, *, enable_timing: bool) -> None:  # noqa: ANN401, ARG002 - torch's signature
-        self._synchronise, self._at_s = synchronise, 0.0
-
-    def record(self) -> None:
-        self._synchronise()
-        self._at_s = time.monotonic()
-
-    def synchronize(self) -> None:
-        pass
-
-    def query(self) -> bool:
-        return True
-
-    def elapsed_time(self, later: Self) -> float:
-        return (later._at_s - self._at_s) * 1e3
-
-
-class Native(protocol.EventDevice):
+class Native(protocol.Gpu):
     """Trains on one device of a package. Its name is not compared: not every module reports one."""
 
     draws_weights = pins_memory = False
@@ -56,7 +35,7 @@ class Native(protocol.EventDevice):
         super().__init__(torch, api, local_rank)
         torch.empty(1, device=self.torch_name)
         self.counted_by = TORCH_MODULES[Backend(self.family)]
-        self.free_marks = not isinstance(api.Event(enable_timing=True), _WaitedEvent)
+        self.free_marks = api.has_events
         with contextlib.suppress(*protocol.UNSUPPORTED):
             torch.empty(1, pin_memory=True)
             self.pins_memory = True
@@ -67,24 +46,21 @@ class Native(protocol.EventDevice):
         getattr(self._torch.get_device_module(self.family), "manual_seed_all", id)(seed)
 
     def memory(self) -> protocol.DeviceMemory:
-        """Return the allocator's peaks; those of an allocator that torch cannot ask are 0."""
+        """Return the allocator's peaks."""
         peaks = super().memory()
-        if self.row.no_reserved:
-            peaks = replace(peaks, reserved=MemoryReading(reason=self.row.no_reserved))
-        return peaks if peaks.allocated.peak_bytes else protocol.Device.memory(self)
+        return replace(peaks, reserved=MemoryReading(reason=self.row.no_reserved)) if self.row.no_reserved else peaks
 
 
 def functions(torch: Any, family: str) -> SimpleNamespace:  # noqa: ANN401 - a module, imported late
-    """Return the functions that EventDevice calls: those of torch's module of the device, else of torch.accelerator, else without effect."""
+    """Return the functions that `Device` calls: those of torch's module of the device, else of torch.accelerator, else without effect."""
     own, common = torch.get_device_module(family), torch.accelerator
-    api = SimpleNamespace(**{name: getattr(own, name, None) or getattr(common, name) for name in ("synchronize", "empty_cache")})
-    api.set_device = getattr(own, "set_device", None) or common.set_device_index
+    known = {name: getattr(own, name, None) or getattr(common, name) for name in ("synchronize", "empty_cache")}
+    known["set_device"] = getattr(own, "set_device", None) or common.set_device_index
     counters = common if TORCH_MODULES[Backend(family)] == "torch.accelerator" else own
-    vars(api).update(memory_stats=dict, reset_peak_memory_stats=lambda: None, max_memory_allocated=int, max_memory_reserved=int)
     with contextlib.suppress(*protocol.UNSUPPORTED):
         counters.reset_peak_memory_stats()
-        vars(api).update({name: getattr(counters, name) for name in vars(api) if "memory" in name})
-    api.Event = partial(_WaitedEvent, api.synchronize)
+        names = ("memory_stats", "reset_peak_memory_stats", "max_memory_allocated", "max_memory_reserved")
+        known |= {name: getattr(counters, name) for name in names}
     events: tuple[Any, ...] = (partial(torch.Event, family), getattr(own, "Event", None))
     for event in events:
         with contextlib.suppress(*protocol.UNSUPPORTED):
@@ -93,8 +69,8 @@ def functions(torch: Any, family: str) -> SimpleNamespace:  # noqa: ANN401 - a m
             last.record()
             last.synchronize()
             if last.query() and first.elapsed_time(last) >= 0:
-                api.Event = event
-    return api
+                known["Event"] = event
+    return protocol.functions_of(**known)
 
 
 def vendor(backend: Backend, **own: Any) -> protocol.Vendor:  # noqa: ANN401 - fields of a vendor

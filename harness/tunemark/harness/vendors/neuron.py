@@ -21,11 +21,10 @@ from tunemark.schema.facts.names import CORE_OF_CHIP
 from tunemark.schema.plan.capabilities import Feature
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.submission import DeviceFacts
-from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, NEURON_ROUNDING, Backend, Dtype
+from tunemark.schema.vocabulary import NEURON_ROUNDING, Backend, Dtype
 
 DRIVER_INFO = Path("/sys/devices/virtual/neuron_device/neuron0/info/architecture")
 DRIVER_VERSION = Path("/sys/module/neuron/version")
-MASK = "NEURON_RT_VISIBLE_CORES"
 
 
 class Fetched:
@@ -109,7 +108,7 @@ def parse(answer: Any, chip: str | None, driver: str | None) -> list[protocol.Fo
         # A core does not have the chip's name: the chip's peak and price are for all of its cores.
         name = f"{chip or 'Neuron'}{CORE_OF_CHIP}{count})"
         cores += [DeviceFacts(name=name, memory_bytes=int(memory / count) if memory and count else None, driver=driver)] * count
-    return [protocol.FoundDevice(index, cores[index]) for index in tools.visible_indexes(len(cores), MASK)]
+    return [protocol.FoundDevice(index, cores[index]) for index in tools.visible_indexes(len(cores), *Neuron.row.masks)]
 
 
 def environment(plan: Plan, already: Mapping[str, str]) -> dict[str, str]:
@@ -130,17 +129,12 @@ MONITOR_CONFIG = Path(__file__).with_name("neuron_monitor.json")
 class NeuronMonitor(protocol.LineMonitor):
     """Monitors NeuronCores by their numbers on the instance. neuron-monitor prints a JSON line per second."""
 
-    interval_s = DEVICE_INTERVAL_S[Backend.NEURON_XLA]
-    memory_method = MEMORY_TOOLS[Backend.NEURON_XLA]
-    energy_reason = "neuron-monitor reports no power"
     command = staticmethod(lambda _indexes: ["neuron-monitor", "-c", str(MONITOR_CONFIG)])
-    _processes: tuple[frozenset[int], ...] | None = None
 
     def read(self) -> tuple[protocol.DeviceReading, ...]:
         """Return the readings of the last line, summed over processes; empty without a new line."""
-        lines = self.new_lines()
-        report = tools.parse_json(lines[-1]) if lines else None
-        if not isinstance(report, dict):
+        report = tools.last_object(self.new_lines())
+        if report is None:
             return ()
         busy, memory = defaultdict[int, float](float), dict[int, int]()
         pids = defaultdict[int, set[int]](set)
@@ -158,10 +152,6 @@ class NeuronMonitor(protocol.LineMonitor):
                     memory[core] = memory.get(core, 0) + int(sum(parts))
         self._processes = tuple(frozenset(pids[index]) for index in self._indexes)
         return tuple(protocol.DeviceReading(busy=min(1.0, busy[index]), memory_used_bytes=memory.get(index)) for index in self._indexes)
-
-    def processes(self) -> tuple[frozenset[int], ...] | None:
-        """Return the processes on each core in the last line."""
-        return self._processes
 
 
 def through_xla() -> bool:

@@ -14,9 +14,11 @@ import tomllib
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple, Self
 
 from pydantic import Field
@@ -164,18 +166,39 @@ class DeviceMemory:
     reserved: MemoryReading
 
 
-DRAWN_ON_HOST = 200_000_000
-"""Parameters of the largest model that is always drawn on the host, in two seconds: the smoke workloads have the same weights, and
-so the same losses, on all devices."""
-COMPLETE_INITIALISERS = 5
-"""First major release of transformers whose initialisers also set buffers, such as the frequencies of rotary positions."""
+class _WaitedEvent:
+    """An event of a device that has none: recording it waits until all work is done."""
+
+    def __init__(self, synchronise: Callable[[], object], *, enable_timing: bool) -> None:  # noqa: ARG002 - torch's signature
+        self._synchronise, self._at_s = synchronise, 0.0
+
+    def record(self) -> None:
+        self._synchronise()
+        self._at_s = time.monotonic()
+
+    def synchronize(self) -> None:
+        pass
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, later: Self) -> float:
+        return (later._at_s - self._at_s) * 1e3
+
+
+def functions_of(**known: Any) -> SimpleNamespace:  # noqa: ANN401 - functions by torch's names
+    """Return the functions of torch's module of a device that `Device` calls: the known ones, and others without effect."""
+    without: dict[str, Any] = dict.fromkeys(("synchronize", "empty_cache", "set_device", "reset_peak_memory_stats"), lambda *_: None)
+    without |= {"memory_stats": dict, "max_memory_allocated": int, "max_memory_reserved": int}
+    without["Event"] = partial(_WaitedEvent, {**without, **known}["synchronize"])
+    return SimpleNamespace(**{**without, **known}, has_events="Event" in known)
 
 
 class Device:
     """The device of one process. Times are seconds on the host's monotonic clock.
 
-    This base class waits for the device at every mark. Asynchronous devices override it so that nothing waits inside the
-    measured window.
+    Steps are timed by events in its queue of work, so that nothing waits inside the measured window. A device without events is waited for
+    at every mark.
     """
 
     row: ClassVar[Row]
@@ -184,6 +207,8 @@ class Device:
     """Name of its torch module."""
     torch_name = "cpu"
     """Name of the device in torch: `cpu`, `cuda:0`, `mps`."""
+    counted_by = ""
+    """The module of torch whose allocator counts."""
     free_marks = False
     """True if a mark inside a step does not wait for the device, so that micro-steps can be marked without slowing them."""
     draws_weights = False
@@ -191,7 +216,13 @@ class Device:
     pins_memory = False
     """True if it copies from pinned host memory while the host goes on."""
     no_peaks = "torch has no allocator for it that counts peaks"
-    """Why there are no memory peaks, where `memory` is not overridden."""
+    """Why there are no memory peaks, where its allocator counts none."""
+    libraries: ClassVar[dict[str, Callable[[Any], str | None]]] = {}
+    """Library of the vendor -> its version, as torch tells it."""
+    _torch: Any = None
+    _api: Any = functions_of()
+    """Torch's module of the device."""
+    _index = 0
 
     @classmethod
     def open(cls, threads: int | None, local_rank: int = 0) -> Self:
@@ -214,7 +245,8 @@ class Device:
         return cls()
 
     def adopt_thread(self) -> None:
-        """Make this the device of another thread of the process, which may then pin memory."""
+        """Make this the device of another thread of the process, which may then pin memory. A new thread would open another one's context."""
+        self._api.set_device(self._index)
 
     def now(self) -> float:
         """Return the host's clock."""
@@ -226,7 +258,7 @@ class Device:
 
     def stack(self) -> dict[str, str]:
         """Return the versions of the vendor's libraries that torch uses, by name; empty where it uses none."""
-        return {}
+        return {library: version for library, ask in self.libraries.items() if (version := ask(self._torch))}
 
     def seed(self, seed: int) -> None:
         """Seed the random number generators of the process and of the device."""
@@ -235,39 +267,71 @@ class Device:
         torch.manual_seed(seed)
 
     def begin(self) -> None:
-        """Start measuring: wait for all work, set the clock of marks, and reset memory peaks to what is in use."""
+        """Start measuring: wait for all work, tie the clock of marks to the host's, and reset memory peaks to what is in use.
+
+        Blocks that only loading, gates and the probe used are released: reserved memory is to be that of steps.
+        """
         self.synchronise()
+        self.release_cache()
+        self._last = self._api.Event(enable_timing=True)
+        self._last.record()
+        self._last.synchronize()
+        self._last_s = time.monotonic()
+        self._api.reset_peak_memory_stats()
 
     def synchronise(self) -> None:
         """Wait until all submitted work is done."""
+        self._api.synchronize()
 
     def host_copy(self, scalar: Any) -> Any:  # noqa: ANN401 - a torch tensor
-        """Return a copy of a small tensor that can be read without waiting once a later mark is reached."""
-        return scalar
+        """Return a copy of a small tensor that can be read without waiting once a later mark is reached.
+
+        It is in pinned memory. Without such memory it is the tensor itself, to be read later.
+        """
+        if not self.pins_memory:
+            return scalar
+        copy = self._torch.empty(scalar.shape, dtype=self._torch.float32, pin_memory=True)
+        copy.copy_(scalar, non_blocking=True)
+        return copy
 
     def stamp(self) -> Stamp:
         """Return a mark at this point in the device's queue of work."""
-        self.synchronise()
-        return self.now()
+        event = self._api.Event(enable_timing=True)
+        event.record()
+        return event
 
     def reached(self, stamp: Stamp) -> float | None:
-        """Return the time at which the device reached a mark, or None if it has not. Call in the order of the marks."""
-        return float(stamp)
+        """Return the time at which the device reached a mark, or None if it has not. Call in the order of the marks.
+
+        Measured from the previous event: `elapsed_time` is a 32-bit float of milliseconds and loses digits over hours.
+        """
+        if not stamp.query():
+            return None
+        self._last_s += self._last.elapsed_time(stamp) / 1e3
+        self._last = stamp
+        return float(self._last_s)
 
     def allocator(self) -> AllocatorState | None:
-        """Return the state of the allocator, without waiting; None where unknown."""
-        return None
+        """Return the state of the allocator by its own counters, without waiting; None where unknown."""
+        counters = self._api.memory_stats()
+        held = counters.get("reserved_bytes.all.current")
+        return None if held is None else AllocatorState(int(held), int(counters.get("num_alloc_retries", 0)))
 
     def release_cache(self) -> None:
         """Give memory that the allocator reserves and no tensor uses back to the system."""
+        self._api.empty_cache()
 
     def memory(self) -> DeviceMemory:
-        """Return memory peaks since `begin`, or the reason why there are none."""
-        return DeviceMemory(MemoryReading(reason=self.no_peaks), MemoryReading(reason=self.no_peaks))
+        """Return the allocator's peaks since `begin`, or the reason why there are none: those that torch cannot ask for are 0."""
+        peaks = {"allocated": self._api.max_memory_allocated(), "reserved": self._api.max_memory_reserved()}
+        if not peaks["allocated"]:
+            return DeviceMemory(MemoryReading(reason=self.no_peaks), MemoryReading(reason=self.no_peaks))
+        methods = {kind: f"{self.counted_by}.max_memory_{kind}" for kind in peaks}
+        return DeviceMemory(**{kind: MemoryReading(peak_bytes=peak, method=methods[kind]) for kind, peak in peaks.items()})
 
 
-class EventDevice(Device):
-    """A GPU whose steps are timed by events in its stream."""
+class Gpu(Device):
+    """A GPU that torch itself is built for."""
 
     family = "cuda"
     build = "cuda"
@@ -279,8 +343,6 @@ class EventDevice(Device):
     def __init__(self, torch: Any, api: Any, local_rank: int = 0) -> None:  # noqa: ANN401 - modules, imported late
         self._torch, self._api, self._index = torch, api, local_rank
         self.torch_name, self.counted_by = f"{self.family}:{local_rank}", f"torch.{self.family}"
-        self._last: Any = None
-        self._last_s = 0.0
 
     @classmethod
     def opened(cls, torch: Any, local_rank: int) -> Self:  # noqa: ANN401 - a module, imported late
@@ -292,69 +354,6 @@ class EventDevice(Device):
         api.init()
         api.set_device(local_rank)
         return cls(torch, api, local_rank)
-
-    def adopt_thread(self) -> None:
-        """Select the GPU: a new thread would open another one's context."""
-        self._api.set_device(self._index)
-
-    def begin(self) -> None:
-        """Start measuring; the clock of events is tied to the host's clock here.
-
-        Blocks that only loading, gates and the probe used are released: reserved memory is to be that of steps.
-        """
-        self._api.synchronize()
-        self.release_cache()
-        self._last = self._api.Event(enable_timing=True)
-        self._last.record()
-        self._last.synchronize()
-        self._last_s = time.monotonic()
-        self._api.reset_peak_memory_stats()
-
-    def synchronise(self) -> None:
-        """Wait for the device."""
-        self._api.synchronize()
-
-    def host_copy(self, scalar: Any) -> Any:  # noqa: ANN401 - a torch tensor
-        """Return a copy in pinned memory, complete once a later event is reached; without such memory the tensor, to be read later."""
-        if not self.pins_memory:
-            return scalar
-        copy = self._torch.empty(scalar.shape, dtype=self._torch.float32, pin_memory=True)
-        copy.copy_(scalar, non_blocking=True)
-        return copy
-
-    def stamp(self) -> Stamp:
-        """Record an event."""
-        event = self._api.Event(enable_timing=True)
-        event.record()
-        return event
-
-    def reached(self, stamp: Stamp) -> float | None:
-        """Return the event's time on the host's clock.
-
-        Measured from the previous event: `elapsed_time` is a 32-bit float of milliseconds and loses digits over hours.
-        """
-        if not stamp.query():
-            return None
-        self._last_s += self._last.elapsed_time(stamp) / 1e3
-        self._last = stamp
-        return float(self._last_s)
-
-    def allocator(self) -> AllocatorState | None:
-        """Return the allocator's own counters, which does not wait for the device; None if it has others."""
-        counters = self._api.memory_stats()
-        held = counters.get("reserved_bytes.all.current")
-        return None if held is None else AllocatorState(int(held), int(counters.get("num_alloc_retries", 0)))
-
-    def release_cache(self) -> None:
-        """Empty the allocator's cache."""
-        self._api.empty_cache()
-
-    def memory(self) -> DeviceMemory:
-        """Return the allocator's peaks."""
-        return DeviceMemory(
-            MemoryReading(peak_bytes=self._api.max_memory_allocated(), method=f"{self.counted_by}.max_memory_allocated"),
-            MemoryReading(peak_bytes=self._api.max_memory_reserved(), method=f"{self.counted_by}.max_memory_reserved"),
-        )
 
 
 # Monitor devices from the parent process
@@ -386,20 +385,16 @@ class DeviceMonitor:
 
     tool: str
     """Name of the library or tool, for the reasons of unknown values."""
-    interval_s: float
-    """Time between new values."""
-    memory_method: str
-    """Source of the memory in use."""
-    energy_reason: str
-    """Why there is no energy, where neither a counter nor power is reported."""
 
     def read(self) -> tuple[DeviceReading, ...]:
         """Return one reading per device, in the requested order; empty without new values. Never raises for a missing value."""
         raise NotImplementedError
 
+    _processes: tuple[frozenset[int], ...] | None = None
+
     def processes(self) -> tuple[frozenset[int], ...] | None:
-        """Return the process ids on each device; None where the vendor does not report them."""
-        return None
+        """Return the process ids on each device, as they were last seen; None where the vendor does not report them."""
+        return self._processes
 
     def why(self, place: int, figure: str) -> str:  # noqa: ARG002 - one signature for all
         """Return the reason why a device has no value of a field of its readings, or of `processes`."""
@@ -428,6 +423,8 @@ class LibraryMonitor(DeviceMonitor):
     """Handles of some devices, or of all."""
     readings: ClassVar[dict[str, Question]]
     """Field of a reading -> its value, in our units."""
+    since_last: ClassVar[dict[str, str]] = {}
+    """Field of a reading -> the method that answers for the time since the last reading."""
     facts: ClassVar[dict[str, Question]]
     """Field of `DeviceFacts` -> its value."""
     link: Callable[[Any, Any, Any], str]
@@ -438,9 +435,10 @@ class LibraryMonitor(DeviceMonitor):
     def __init__(self, library: Any, indexes: Sequence[int] | None) -> None:  # noqa: ANN401 - a module
         self._library, self._handles = library, tuple(type(self).handles(library, indexes))
         self._error: type[Exception] = getattr(library, self.error)
-        self._failed: dict[tuple[int, Question], str] = {}
-        self._since_last: dict[str, Question] = {}
-        """More readings, which need those before: methods of this object."""
+        self._failed: dict[tuple[int, Question | None], str] = {}
+        self._questions = self.readings | {field: getattr(self, method) for field, method in self.since_last.items()}
+        self._before: dict[int, Any] = {}
+        """By place, what a method of `since_last` keeps for the next reading."""
 
     @classmethod
     def open(cls, indexes: Sequence[int] | None = None) -> Self:
@@ -468,8 +466,8 @@ class LibraryMonitor(DeviceMonitor):
 
     def why(self, place: int, figure: str) -> str:
         """Return the library's own error where there was one."""
-        question = {**self.readings, **self._since_last, "processes": type(self).processes_on}.get(figure)
-        return self._failed.get((place, question), super().why(place, figure)) if question else super().why(place, figure)
+        question = (self._questions | {"processes": type(self).processes_on}).get(figure)
+        return self._failed.get((place, question), super().why(place, figure))
 
     def described(self, place: int, visible: Sequence[int]) -> dict[str, Any]:
         """Return the facts of a device as `DeviceFacts` has them, with the reasons of missing ones; `visible` are the devices of a run."""
@@ -486,8 +484,7 @@ class LibraryMonitor(DeviceMonitor):
     def read(self) -> tuple[DeviceReading, ...]:
         """Return one reading per device."""
         places = range(len(self._handles))
-        questions = {**self.readings, **self._since_last}
-        return tuple(DeviceReading(**{name: self.ask(place, question) for name, question in questions.items()}) for place in places)
+        return tuple(DeviceReading(**{name: self.ask(place, question) for name, question in self._questions.items()}) for place in places)
 
     def processes(self) -> tuple[frozenset[int], ...] | None:
         """Return the process ids on each device."""
@@ -556,9 +553,7 @@ class Vendor(Row):
     device: type[Device]
     needs: dict[Feature, Need] = Field(default_factory=lambda: NEEDS)
     find: Callable[[], list[FoundDevice]] = list
-    """Return the visible devices of this machine; empty without a driver."""
-    missing_tool: Callable[[], str | None] = lambda: None
-    """Return the missing requirement on a machine that seems to have such devices, or None."""
+    """Return the visible devices of this machine; empty without a driver. Raises DeviceUnavailable if it seems to have some, but lacks something."""
     monitor: Callable[[Sequence[int]], DeviceMonitor] | None = None
     """Open a monitor of some devices, or raise DeviceUnavailable."""
     environment: Callable[[Plan, Mapping[str, str]], dict[str, str]] = lambda _plan, _given: {}

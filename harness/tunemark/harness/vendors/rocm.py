@@ -5,14 +5,13 @@ Written from the documentation of amd-smi and amdsmi; not yet run on such a GPU.
 
 import contextlib
 import os
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
 from tunemark.harness.vendors import protocol
 from tunemark.harness.vendors import vendor_tools as tools
 from tunemark.schema.records.submission import DeviceFacts
-from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, Backend
+from tunemark.schema.vocabulary import Backend
 
 ROW = protocol.TABLE[Backend.ROCM]
 RUNTIME_MASK, HIP_MASKS = "ROCR_VISIBLE_DEVICES", ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
@@ -21,15 +20,12 @@ MICRO = 1e-6
 POWERS = ("current_socket_power", "average_socket_power", "socket_power")
 
 
-class Rocm(protocol.EventDevice):
+class Rocm(protocol.Gpu):
     """Trains on one GPU. Its name is not compared: torch and AMD's tools spell the same GPU differently."""
 
     build = "hip"
     row = ROW
-
-    def stack(self) -> dict[str, str]:
-        """Return the version of HIP in torch."""
-        return {"hip": self._torch.version.hip}
+    libraries: ClassVar = {"hip": lambda torch: torch.version.hip}
 
 
 def find() -> list[protocol.FoundDevice]:
@@ -85,9 +81,6 @@ class AmdMonitor(protocol.LibraryMonitor):
 
     row, tool, module, begin, end, error = ROW, "amdsmi", "amdsmi", "amdsmi_init", "amdsmi_shut_down", "AmdSmiException"
     handles = staticmethod(lambda smi, indexes: [smi.amdsmi_get_processor_handles()[index] for index in indexes])
-    interval_s = DEVICE_INTERVAL_S[Backend.ROCM]
-    memory_method = MEMORY_TOOLS[Backend.ROCM]
-    energy_reason = "amdsmi reports neither an energy counter nor power of this device"
     readings: ClassVar = {
         "busy": lambda smi, gpu: _share(smi.amdsmi_get_gpu_activity(gpu)["gfx_activity"]),
         # Which of these is reported depends on the chip.
@@ -100,6 +93,7 @@ class AmdMonitor(protocol.LibraryMonitor):
         "energy_j": _energy_j,
         "memory_clock_mhz": lambda smi, gpu: tools.number(smi.amdsmi_get_clock_info(gpu, smi.AmdSmiClkType.MEM)["clk"]),
     }
+    since_last: ClassVar = {"throttle_reasons": "_lowered"}
     facts: ClassVar = {
         "max_clock_mhz": lambda smi, gpu: tools.positive(smi.amdsmi_get_clock_info(gpu, smi.AmdSmiClkType.GFX)["max_clk"]),
         "max_memory_clock_mhz": lambda smi, gpu: tools.positive(smi.amdsmi_get_clock_info(gpu, smi.AmdSmiClkType.MEM)["max_clk"]),
@@ -114,15 +108,11 @@ class AmdMonitor(protocol.LibraryMonitor):
     )
     processes_on = staticmethod(lambda smi, gpu: [int(process["pid"]) for process in tools.dicts(smi.amdsmi_get_gpu_process_list(gpu))])
 
-    def __init__(self, smi: Any, indexes: Sequence[int] | None) -> None:  # noqa: ANN401 - the module, imported late
-        super().__init__(smi, indexes)
-        self._since_last, self._counters = {"throttle_reasons": self._lowered}, dict[int, dict[str, float]]()
-
     def _lowered(self, smi: Any, gpu: Any) -> frozenset[str] | None:  # noqa: ANN401 - the module and a handle
         """Return the causes of lowered clocks since the last call; older chips have bits, whose meaning differs: one name for all."""
         metrics, place = smi.amdsmi_get_gpu_metrics_info(gpu), self._handles.index(gpu)
         now = {name: value for name in LIMITERS if (value := tools.number(metrics.get(name))) is not None}
-        before, self._counters[place] = self._counters.get(place), now
+        before, self._before[place] = self._before.get(place), now
         if now:
             return None if before is None else frozenset(LIMITERS[name] for name, value in now.items() if value > before.get(name, value))
         bits = tools.number(metrics["indep_throttle_status"])

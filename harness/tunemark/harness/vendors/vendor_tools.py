@@ -44,6 +44,12 @@ def parse_json(text: str | None) -> Any:  # noqa: ANN401 - any JSON value
     return None
 
 
+def last_object(lines: Sequence[str]) -> dict[str, Any] | None:
+    """Return the object of JSON in the last of some lines; None without one."""
+    found = parse_json("".join(lines[-1:]))
+    return found if isinstance(found, dict) else None
+
+
 def dicts(value: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - any JSON value
     """Return the objects in a JSON list; any other value has none."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

@@ -5,13 +5,13 @@ Written from the documentation of xpu-smi and sycl-ls; not yet run on such a GPU
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from tunemark.harness.vendors import protocol
 from tunemark.harness.vendors.vendor_tools import ask, ask_json, dicts, number, positive, text_of, visible_indexes
 from tunemark.schema.formats import MIB
 from tunemark.schema.records.submission import DeviceFacts
-from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, MEMORY_TOOLS, Backend
+from tunemark.schema.vocabulary import Backend
 
 DISPLAY_ONLY = ("UHD Graphics", "HD Graphics", "Iris")
 """GPUs inside processors that torch does not train on: they must not be chosen over the CPU."""
@@ -19,22 +19,18 @@ SYCL_LINE = re.compile(
     r"^\[(?:ext_oneapi_)?level_zero:gpu(?::\d+)?\](?:\[level_zero:\d+\])?\s*(?P<platform>[^,]+),\s*(?P<device>.+?)\s*(?:\[(?P<driver>[\d.+]+)\])?\s*$"
 )
 ARCHITECTURE = re.compile(r"\s+\d+\.\d+(?:\.\d+)?$")
-MASK = "ZE_AFFINITY_MASK"
 ECC = {"enabled": True, "disabled": False}
 METRICS = "0,1,2,3,8,18"
 """Utilisation, power, frequency, core temperature, energy, memory used. The header names the columns."""
 
 
-class Xpu(protocol.EventDevice):
+class Xpu(protocol.Gpu):
     """Trains on one GPU, or one tile. Its name is not compared: torch and Intel's tools spell the same GPU differently."""
 
     family = build = "xpu"
     row = protocol.TABLE[Backend.XPU]
-
-    def stack(self) -> dict[str, str]:
-        """Return the version of the SYCL compiler in torch, a day such as 20250302; empty for older builds."""
-        compiler = getattr(self._torch.version, "xpu", None)
-        return {"dpcpp": compiler} if compiler else {}
+    # The SYCL compiler: a day such as 20250302.
+    libraries: ClassVar = {"dpcpp": lambda torch: torch.version.xpu}
 
 
 def find() -> list[protocol.FoundDevice]:
@@ -43,7 +39,7 @@ def find() -> list[protocol.FoundDevice]:
     indexes = [device.index for device in parse_discovery(answer, {})]
     details = {index: ask_json("xpu-smi", "discovery", "-d", str(index), "-j") for index in indexes if index is not None}
     devices = parse_discovery(answer, details) or parse_sycl_ls(ask("sycl-ls") or "")
-    return [devices[index] for index in visible_indexes(len(devices), MASK)]
+    return [devices[index] for index in visible_indexes(len(devices), *Xpu.row.masks)]
 
 
 def parse_discovery(answer: Any, details: dict[int, Any]) -> list[protocol.FoundDevice]:  # noqa: ANN401 - JSON of a tool
@@ -79,10 +75,6 @@ def _display_only(name: str) -> bool:
 
 class XpuSmiMonitor(protocol.LineMonitor):
     """Monitors GPUs by their xpu-smi numbers. xpu-smi prints a CSV line per device and second."""
-
-    interval_s = DEVICE_INTERVAL_S[Backend.XPU]
-    memory_method = MEMORY_TOOLS[Backend.XPU]
-    energy_reason = "xpu-smi reports no energy counter of this device, and power once per second is too coarse to integrate"
 
     command = staticmethod(lambda indexes: ["xpu-smi", "dump", "-d", ",".join(map(str, indexes)), "-m", METRICS, "-i", "1"])
     _header: Sequence[str] = ()

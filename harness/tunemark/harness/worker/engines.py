@@ -8,9 +8,11 @@ import contextlib
 import os
 import shutil
 import warnings
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ from tunemark.harness.vendors.protocol import Device, DeviceUnavailable
 from tunemark.harness.worker.levers import blocks
 from tunemark.harness.worker.models import Gradients, draw, gradients_of, put
 from tunemark.schema.records.plan import Plan
+from tunemark.schema.records.trace import MASTER_OPTIMIZER, OPTIMIZER_LIBRARIES, STOCHASTIC_OPTIMIZER, optimizer_class
 from tunemark.schema.vocabulary import Dtype, Strategy
 
 LOADING = timedelta(hours=12)
@@ -227,57 +230,38 @@ def fused_adamw(device: str) -> bool:
 
 def build_optimizer(plan: Plan, model: Any, *, fused: bool) -> Any:  # noqa: ANN401 - torch objects
     """Return the optimizer over the trained weights; `fused` asks torch for one kernel per step."""
-    settings = plan.optimizer
-    groups = list(parameter_groups(plan, model))
-    adam: dict[str, Any] = {
-        "lr": settings.learning_rate,
-        "betas": settings.betas,
-        "eps": settings.epsilon,
-        "weight_decay": settings.weight_decay,
-    }
-    match settings.name:
-        case "adamw" if settings.master_weights or plan.optimizer_rounds_stochastically:
-            from tunemark.harness.worker.optimizers import MasterAdamW, StochasticAdamW, rounding_seed  # noqa: PLC0415 - few plans need them
-
-            if settings.master_weights:
-                return MasterAdamW(groups, **adam, fused=fused)
-            return StochasticAdamW(groups, seed=rounding_seed(plan), **adam)
-        case "adamw":
-            return torch.optim.AdamW(groups, **adam, fused=fused)
-        case "adafactor":
-            return torch.optim.Adafactor(groups, lr=settings.learning_rate, weight_decay=settings.weight_decay)
-        case "sgd":
-            return torch.optim.SGD(groups, lr=settings.learning_rate, weight_decay=settings.weight_decay)
-        case "adamw_8bit" | "paged_adamw_8bit":
-            import bitsandbytes  # noqa: PLC0415
-
-            kind = bitsandbytes.optim.PagedAdamW8bit if settings.name.startswith("paged") else bitsandbytes.optim.AdamW8bit
-            return kind(groups, **adam)
+    settings, name = plan.optimizer, optimizer_class(plan)
+    keywords: dict[str, Any] = {"lr": settings.learning_rate, "weight_decay": settings.weight_decay}
+    if "adamw" in settings.name:
+        keywords |= {"betas": settings.betas, "eps": settings.epsilon}
+    if name in {"AdamW", MASTER_OPTIMIZER}:
+        keywords["fused"] = fused
+    library = OPTIMIZER_LIBRARIES[name]
+    kinds = import_module("tunemark.harness.worker.optimizers" if library == "tunemark" else f"{library}.optim")
+    if name == STOCHASTIC_OPTIMIZER:
+        keywords["seed"] = kinds.rounding_seed(plan)
+    return getattr(kinds, name)(list(parameter_groups(plan, model)), **keywords)
 
 
 def parameter_groups(plan: Plan, model: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - a torch module
     """Yield one group of trained weights, or with `layer_decay` one per block.
 
-    The last block has the full learning rate, each block below it a fraction of the one above, and the embeddings the lowest.
+    The last block has the full learning rate, as the layers above it, each block below it a fraction of the one above, and the embeddings
+    the lowest.
     """
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     decay = plan.optimizer.layer_decay
     if decay is None:
         yield {"params": trained}
         return
-    stack, seen = blocks(model), set()
-    for depth, block in enumerate(stack):
-        own = [parameter for parameter in block.parameters() if parameter.requires_grad]
-        seen |= {id(parameter) for parameter in own}
-        yield {"params": own, "lr": plan.optimizer.learning_rate * decay ** (len(stack) - 1 - depth)}
+    stack, groups = blocks(model), defaultdict[int, list[Any]](list)
     layers = (module for module in model.modules() if isinstance(module, torch.nn.Embedding))
-    embeddings = {id(parameter) for layer in layers for parameter in layer.parameters()} - seen
-    below = [parameter for parameter in trained if id(parameter) in embeddings]
-    if below:
-        yield {"params": below, "lr": plan.optimizer.learning_rate * decay ** len(stack)}
-    head = [parameter for parameter in trained if id(parameter) not in seen | embeddings]
-    if head:
-        yield {"params": head}
+    above = {id(parameter): 0 for layer in layers for parameter in layer.parameters()}
+    above |= {id(parameter): number for number, block in enumerate(stack, start=1) for parameter in block.parameters()}
+    for parameter in trained:
+        groups[above.get(id(parameter), len(stack))].append(parameter)
+    for number, parameters in groups.items():
+        yield {"params": parameters, "lr": plan.optimizer.learning_rate * decay ** (len(stack) - number)}
 
 
 # FSDP2: the first process builds the model, and its blocks are broadcast and sharded one after the other. The others build

@@ -188,22 +188,22 @@ def needs_no_mask(padding_mask: Any, length: int, *others: int | None) -> bool: 
 
 
 def varlen_attention(
-    module: Any,  # noqa: ANN401 - a torch module
-    query: Any,  # noqa: ANN401 - torch tensors of shape (rows, heads, length, width)
-    key: Any,  # noqa: ANN401
-    value: Any,  # noqa: ANN401
-    attention_mask: Any,  # noqa: ANN401
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
     *,
     scaling: float | None = None,
     dropout: float = 0.0,
     sliding_window: int | None = None,
-    cu_seq_lens_q: Any,  # noqa: ANN401
+    cu_seq_lens_q: torch.Tensor,
     max_length_q: int,
     **_others: object,
-) -> tuple[Any, None]:
+) -> tuple[torch.Tensor, None]:
     """Return attention by torch's FlashAttention kernel for pieces laid end to end, shape (rows, length, heads, width), for transformers.
 
-    Keys and values may have fewer heads. Padding is on the right of a piece, where no earlier token looks.
+    Queries, keys and values have the shape (rows, heads, length, width). Keys and values may have fewer heads. Padding is on the right of a piece, where no earlier token looks.
     """
     from torch.nn.attention import varlen  # noqa: PLC0415 - in torch since 2.10
 

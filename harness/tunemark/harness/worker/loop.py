@@ -19,6 +19,7 @@ from statistics import median
 from typing import Any
 
 import torch
+from accelerate import Accelerator
 from transformers import get_scheduler
 
 from tunemark.harness.run.run_log import MAXRSS_UNIT, STOP_FILE, LogWriter, Order, rank_of_this_process
@@ -27,7 +28,7 @@ from tunemark.harness.worker import levers, models
 from tunemark.harness.worker.data import MicroBatch, Samples, StepsAhead, micro_batches, to_device
 from tunemark.harness.worker.engines import Engine, build_optimizer, fused_adamw, open_accelerator, save_weights, shapes_only, shard, wrap
 from tunemark.harness.worker.levers import effective
-from tunemark.schema.records.plan import Plan
+from tunemark.schema.records.plan import Measurement, Plan
 from tunemark.schema.samples import Counts, Sample
 from tunemark.schema.statistics.intervals import weighted_mean
 from tunemark.schema.vocabulary import COMPILED_UPDATE, EAGER_UPDATE, Backend, Dtype, Padding, Phase, Strategy, Task
@@ -57,8 +58,6 @@ class Trainer:
     plan: Plan
     stop: "StopRule"
     rank: int = 0
-    effective: dict[str, Any] = field(default_factory=dict)
-    """The settings in effect, as `submission.effective` holds them."""
     own_work_s: list[float] = field(default_factory=list)
     """Seconds of each step before gradients are exchanged; filled with several processes only."""
     votes: list[bool] = field(default_factory=list)
@@ -109,11 +108,12 @@ def run_by_loop(order: Order, samples: Samples, device: Device, log: LogWriter, 
         batches = chain([first], batches)
     # After the gates, so that compilation is part of the first step that needs it.
     levers.compile_model(plan, model)
-    trainer = prepare(plan, model, device, log, stop_rule(plan, samples.training_rows, folder), accelerator, drawn=drawn)
+    stop = StopRule(plan.planned_steps(samples.training_rows), plan.measurement, folder / STOP_FILE)
+    trainer = prepare(plan, model, device, log, stop, accelerator, drawn=drawn)
     gradients = train_between_probes(trainer, batches)
     log.event("model", **models.model_facts(trainer.engine.model, trainer.engine.optimizer, gradients))
     states = (value for state in trainer.engine.optimizer.state.values() for value in state.values())
-    log.event("effective", **trainer.effective, optimizer_states_on=levers.places_of(states))
+    log.event("effective", optimizer_states_on=levers.places_of(states))
 
     if samples.evaluation:
         log.phase(Phase.EVAL, device.now())
@@ -130,17 +130,17 @@ def run_by_loop(order: Order, samples: Samples, device: Device, log: LogWriter, 
 
 def prepare(
     plan: Plan,
-    model: Any,  # noqa: ANN401 - a torch module
+    model: torch.nn.Module,
     device: Device,
     log: LogWriter,
     stop: "StopRule",
-    accelerator: Any = None,  # noqa: ANN401 - accelerate's, if it had to be opened earlier
+    accelerator: Accelerator | None = None,
     *,
     drawn: bool = False,
 ) -> Trainer:
     """Return the trainer: model, optimizer and schedule as the plan's strategy wraps them. Log the settings in effect.
 
-    `drawn` says that the processes draw the weights of a sharded model themselves.
+    `drawn` says that the processes draw the weights of a sharded model themselves; `accelerator` had to be opened earlier.
     """
     # fp32 is fp32 unless the plan has tf32: a GPU would silently round its inputs otherwise.
     torch.set_float32_matmul_precision("high" if plan.precision.compute is Dtype.TF32 else "highest")
@@ -159,16 +159,10 @@ def prepare(
     # A falling schedule needs an end; without one it is stretched over more steps than any run takes.
     scheduler = get_scheduler(plan.optimizer.scheduler, optimizer, plan.optimizer.warmup_steps, stop.steps or ENDLESS)
     group = torch.distributed.get_backend() if engine.processes > 1 else None
-    settings = effective(plan, engine.model, optimizer, engine.processes, group, engine.sharding)
-    log.event("effective", **settings)
-
-    def log_compute(number_format: str) -> None:
-        settings["compute"] = number_format
-        log.event("effective", **settings)
-
+    log.event("effective", **effective(plan, engine.model, optimizer, engine.processes, group, engine.sharding))
     # The number format is known after the first step, the place of the states after training.
-    levers.watch_compute(engine.bare, levers.blocks(engine.bare), log_compute)
-    return Trainer(engine, scheduler, device, log, plan, stop, rank=rank_of_this_process(), effective=settings)
+    levers.watch_compute(engine.bare, levers.blocks(engine.bare), lambda seen: log.event("effective", compute=seen))
+    return Trainer(engine, scheduler, device, log, plan, stop, rank=rank_of_this_process())
 
 
 def train_between_probes(trainer: Trainer, batches: Iterator[MicroBatch]) -> models.Gradients:
@@ -178,7 +172,8 @@ def train_between_probes(trainer: Trainer, batches: Iterator[MicroBatch]) -> mod
     def probe(when: str) -> None:
         if plan.measurement.probe:
             log.phase(Phase.PROBE, device.now())
-            log.event("probe", when=when, result=matrix_rate(device, plan.device.backend, plan.precision.compute))
+            if rate := matrix_rate(device, plan.device.backend, plan.precision.compute):
+                log.event("probe", dtype=rate["dtype"], size=rate["size"], **{f"{when}_flop_per_s": rate["flop_per_s"]})
 
     probe("before")
     with collector_at_rest():
@@ -446,10 +441,8 @@ class StopRule:
 
     steps: int | None
     """Planned steps, which every process knows."""
-    seconds: float | None
+    limits: Measurement
     stop_file: Path
-    at_least: int = 0
-    """Steps before which the time limit does not apply."""
 
     def planned(self, done: int) -> bool:
         """Return True if all planned steps are done."""
@@ -457,14 +450,9 @@ class StopRule:
 
     def wants(self, trained_s: float, done: int) -> bool:
         """Return True if this process wants to stop now. Clocks and files differ between processes, so they vote."""
-        late = self.seconds is not None and trained_s >= self.seconds and done >= self.at_least
+        limit_s = self.limits.max_train_s
+        late = limit_s is not None and trained_s >= limit_s and done >= self.limits.min_steps
         return late or os.path.exists(self.stop_file)  # noqa: PTH110 - each step asks, and this is the faster way
-
-
-def stop_rule(plan: Plan, training_rows: int | None, folder: Path) -> StopRule:
-    """Return the stop rule of a plan."""
-    rules = plan.measurement
-    return StopRule(plan.planned_steps(training_rows), rules.max_train_s, folder / STOP_FILE, rules.min_steps)
 
 
 def report_ranks(trainer: Trainer) -> None:

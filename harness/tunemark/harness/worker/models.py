@@ -13,7 +13,7 @@ import transformers
 from torch.distributed.tensor import DTensor
 from torch.nn.utils import skip_init
 
-from tunemark.harness.vendors.protocol import COMPLETE_INITIALISERS, DRAWN_ON_HOST, Device
+from tunemark.harness.vendors.protocol import Device
 from tunemark.harness.worker.data import MicroBatch, to_device
 from tunemark.harness.worker.levers import add_masks, fuse, is_fp8, layers_in_fp8, limit_sdpa, prepare_transformers, recompute, store_in_fp8
 from tunemark.schema import vocabulary as words
@@ -361,6 +361,11 @@ def number_of_weights(parameter: Any) -> int:  # noqa: ANN401 - a torch paramete
 # Random weights drawn on the device that trains, by its own generator: seconds where one thread of a CPU needs minutes.
 # A sharded model is drawn block by block, by all processes from the same seed. Each keeps its shard, and nothing is sent.
 
+DRAWN_ON_HOST = 200_000_000
+"""Parameters of the largest model that is always drawn on the host, in two seconds: the smoke workloads have the same weights, and
+so the same losses, on all devices."""
+COMPLETE_INITIALISERS = 5
+"""First major release of transformers whose initialisers also set buffers, such as the frequencies of rotary positions."""
 NEWEST_INITIALISERS = int(transformers.__version__.split(".")[0]) >= COMPLETE_INITIALISERS
 
 

@@ -18,11 +18,11 @@ import transformers
 from torch.utils.data import IterableDataset, default_collate
 from transformers import TrainerCallback
 
-from tunemark.harness.run.run_log import LogWriter, Order, rank_of_this_process
+from tunemark.harness.run.run_log import STOP_FILE, LogWriter, Order, rank_of_this_process
 from tunemark.harness.vendors.protocol import Device
 from tunemark.harness.worker.data import MicroBatch, Samples, micro_batches
 from tunemark.harness.worker.levers import cache_state, compiled_graphs, effective
-from tunemark.harness.worker.loop import ENDLESS, StepReader, SubmittedStep, Trainer, agree, stop_rule
+from tunemark.harness.worker.loop import ENDLESS, StepReader, StopRule, SubmittedStep, Trainer, agree
 from tunemark.harness.worker.models import GATES, NO_GRADIENTS, config_of, gradients_of, lora_keywords, model_facts
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.records.base import flattened
@@ -71,7 +71,7 @@ def run_by_trainer(order: Order, samples: Samples, device: Device, log: LogWrite
         device=device,
         log=log,
         plan=plan,
-        stop=stop_rule(plan, samples.training_rows, folder),
+        stop=StopRule(plan.planned_steps(samples.training_rows), plan.measurement, folder / STOP_FILE),
         rank=rank_of_this_process(),
     )
     recorder = Recorder(trainer, rows)
@@ -181,7 +181,7 @@ class Recorder(TrainerCallback):  # type: ignore[misc] # transformers ships no t
         self._losses: list[Any] = []
         self._pending: deque[SubmittedStep] = deque()
         self._last: tuple[Any, Counts] | None = None
-        self._reader: StepReader | None = None
+        self._reader = StepReader(trainer, self._pending, 0.0, None)
         self._started_s, self._graphs, self._steps = 0.0, 0, 0
         self.gradients = NO_GRADIENTS
 
@@ -209,7 +209,7 @@ class Recorder(TrainerCallback):  # type: ignore[misc] # transformers ships no t
         trainer.log.event("effective", **effective(self._plan, model, objects["optimizer"], processes, group, sharding))
         trainer.device.begin()
         self._started_s, self._graphs = trainer.device.now(), compiled_graphs()
-        self._reader = StepReader(trainer, self._pending, self._started_s, None)
+        self._reader.before_s = self._started_s
         trainer.log.event("training", started_at_s=trainer.log.since_spawn(self._started_s))
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **objects: Any) -> None:  # noqa: ANN401, ARG002 - the library's signature
@@ -244,8 +244,7 @@ class Recorder(TrainerCallback):  # type: ignore[misc] # transformers ships no t
         """Wait for the device and log the rest."""
         self._mark()
         self._trainer.device.synchronise()
-        if self._reader:
-            self._reader.log_reached()
+        self._reader.log_reached()
 
     def _mark(self) -> None:
         if self._last is not None:
@@ -253,5 +252,4 @@ class Recorder(TrainerCallback):  # type: ignore[misc] # transformers ships no t
             (result, counts), self._last = self._last, None
             self._pending.append(SubmittedStep(self._trainer.device.stamp(), None, result, counts, graphs - self._graphs, None))
             self._graphs = graphs
-        if self._reader:
-            self._reader.log_reached()
+        self._reader.log_reached()

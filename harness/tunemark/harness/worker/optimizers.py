@@ -67,10 +67,6 @@ class StochasticAdamW(torch.optim.AdamW):  # type: ignore[misc] # its base class
     def __init__(self, groups: list[dict[str, Any]], *, seed: int, compiled: bool | None = None, **settings: Any) -> None:  # noqa: ANN401 - of torch's AdamW
         super().__init__(groups, **settings)
         weights = [weight for group in self.param_groups for weight in group["params"]]
-        other = {weight.dtype for weight in weights} - {torch.bfloat16}
-        if other:
-            msg = f"stochastic rounding is for bf16 weights, not {', '.join(sorted(map(str, other)))}"
-            raise ValueError(msg)
         self._seed = seed
         self._numbers = {weight: number for number, weight in enumerate(weights)}
         self._keys: dict[Any, tuple[Any, ...]] = {}

@@ -3,7 +3,6 @@
 import csv
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from string import Formatter
@@ -132,18 +131,16 @@ def _check_labels(rows: list[Row], labels: dict[str, int]) -> None:
 
 def word_level_tokenizer(rows: list[Row], vocabulary: int) -> Any:  # noqa: ANN401 - a transformers tokenizer
     """Return a lower-case tokenizer of the most frequent words of the rows. It is deterministic, unlike trained subwords."""
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors  # noqa: PLC0415
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers  # noqa: PLC0415
     from transformers import PreTrainedTokenizerFast  # noqa: PLC0415
 
-    normalizer, splitter = normalizers.BertNormalizer(lowercase=True), pre_tokenizers.BertPreTokenizer()
-    counts = Counter(word for row in rows for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(row["text"])))
-    frequent = sorted(counts, key=lambda word: (-counts[word], word))[: vocabulary - len(SPECIAL)]
-    ids = {word: number for number, word in enumerate((*SPECIAL, *frequent))}
-    tokenizer = Tokenizer(models.WordLevel(ids, unk_token="[UNK]"))  # noqa: S106 - no password
-    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, splitter
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[(mark, ids[mark]) for mark in ("[CLS]", "[SEP]")]
-    )
+    tokenizer = Tokenizer(models.WordLevel(unk_token="[UNK]"))  # noqa: S106 - no password
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.BertNormalizer(lowercase=True), pre_tokenizers.BertPreTokenizer()
+    # Words of one frequency are in the order of the alphabet.
+    trainer = trainers.WordLevelTrainer(vocab_size=vocabulary, special_tokens=list(SPECIAL), show_progress=False)
+    tokenizer.train_from_iterator((row["text"] for row in rows), trainer)
+    ends = [(mark, SPECIAL.index(mark)) for mark in ("[CLS]", "[SEP]")]
+    tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=ends)
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **MARKS)
 
 
