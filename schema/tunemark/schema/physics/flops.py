@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Literal
 
 from tunemark.schema.facts.cards import ModelCard
-from tunemark.schema.physics.architecture import attends, block_linears, count_parameters, heads_of, limited_blocks, mixer_of
+from tunemark.schema.physics.architecture import Block, block_linears, blocks_of, count_parameters
 from tunemark.schema.physics.families import FAMILIES, SCAN_CHUNK, STATE_CHUNK
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.vocabulary import Checkpointing, Method
@@ -112,7 +112,7 @@ def flops_ledger(shape: TrainingShape, pairs: Pairs = "exact") -> FlopsLedger:
 def palm_flops(shape: TrainingShape) -> int:
     """Return FLOPs as counted by PaLM (Chowdhery et al. 2022, appendix B): 6 N_mm + 12 L H Q T, on slots."""
     card = shape.model
-    layers = sum(attends(card, place) for place in range(card.layers))
+    layers = sum(block.attends for block in blocks_of(card))
     per_slot = 6 * count_parameters(card).matrix_multiplied + 6 * layers * _width(card) * shape.sequence_length
     return per_slot * shape.slots
 
@@ -134,23 +134,23 @@ def attention_pairs(documents: Sequence[int], *, causal: bool, window: int | Non
     return total
 
 
-def _width(card: ModelCard, place: int = -1) -> int:
+def _width(card: ModelCard, block: Block | None = None) -> int:
     """Return the multiplications of a query-key pair in a block, by default the last: with the key, and of the score with the value."""
-    heads = heads_of(card, place % card.layers)
-    return heads.queries * (heads.width + heads.value_width)
+    one = block or blocks_of(card)[-1]
+    return card.attention_heads * (one.width + one.value_width)
 
 
 def _attention(shape: TrainingShape, pairs: Pairs) -> int:
     card, documents, traits, exact = shape.model, shape.documents, FAMILIES[shape.model.family], pairs == "exact"
-    limited, causal = limited_blocks(card), exact and not traits.encoder
+    blocks, causal = blocks_of(card), exact and not traits.encoder
     whole = attention_pairs(documents, causal=causal)
-    wide = [place for place in range(card.layers) if mixer_of(card, place) == "attention"]
+    wide, limited = [each for each in blocks if each.mixer == "attention"], [each for each in blocks if each.mixer == traits.limited]
     total = 2 * len(wide) * _width(card, wide[-1]) * whole if wide else 0
     # Both queries and keys also meet the positions.
     total += 2 * card.layers * shape.tokens * _width(card) * traits.relative_positions
-    if not limited or mixer_of(card, limited[0]) == "convolution":
+    if not limited or traits.limited == "convolution":
         return total
-    if not attends(card, limited[0]):
+    if not limited[0].attends:
         return total + len(limited) * shape.tokens * (_scan(card) if card.state_size else _delta_rule(card))
     within = attention_pairs(documents, causal=causal, window=card.sliding_window, chunked=traits.chunked) if exact else whole
     return total + 2 * _width(card, limited[0]) * len(limited) * within

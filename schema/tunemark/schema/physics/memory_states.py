@@ -214,7 +214,7 @@ def block_weights(shape: TrainingShape) -> int:
     """Return the number of weights of the matrices of the largest block on one tensor-parallel rank, and of the experts that stay on it."""
     parts = min(shape.world_size, shape.model.experts or 1) if shape.expert_parallel else 1
     sizes = [(each.blocks, each.weights // (parts if each.part == "experts" else 1)) for each in block_linears(shape.model)]
-    return max(sum(size for blocks, size in sizes if kind[0] in blocks) for kind in block_kinds(shape.model)) // shape.tensor_parallel
+    return max(sum(size for blocks, size in sizes if kind[0].place in blocks) for kind in block_kinds(shape.model)) // shape.tensor_parallel
 
 
 def divided(shape: TrainingShape, what: str) -> int:

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple, Self
 from pydantic import Field
 
 from tunemark.schema.facts.cards import ModelCard
-from tunemark.schema.physics.architecture import block_linears, heads_of
+from tunemark.schema.physics.architecture import block_linears, blocks_of
 from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.records.base import Bytes, Frozen
 from tunemark.schema.records.plan import DeviceChoice, Plan
@@ -296,7 +296,7 @@ def conflicts_with_model(plan: Plan, card: ModelCard) -> Iterator[str]:
 
 def _attention_conflicts(plan: Plan, card: ModelCard) -> Iterator[str]:
     """Yield what the heads and the kinds of attention of a model do not allow."""
-    heads = heads_of(card, card.layers - 1)
+    heads = blocks_of(card)[-1]
     if plan.model.attention == VARLEN and heads.value_width != heads.width:
         widths = f"keys of width {heads.width} and values of {heads.value_width}"
         yield f"{card.key} has {widths}, and varlen attention takes one width; use attention=sdpa"
