@@ -6,9 +6,9 @@ One file per kind in data/known, each fact with its source.
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from itertools import pairwise
 from typing import Annotated, Literal
 
+import numpy as np
 from packaging.version import Version
 from pydantic import Field
 
@@ -87,26 +87,13 @@ class TokenLengths(Sourced):
         steps, tokens = self._steps()
         if longest >= tokens[-1]:
             return self.mean
-        return self.mean * _mean_below(steps, tokens, longest) / _mean_below(steps, tokens, tokens[-1])
+        places = sorted({*steps, float(np.interp(longest, tokens, steps))})
+        lengths = np.interp(places, steps, tokens)
+        return self.mean * float(np.trapezoid(np.minimum(lengths, longest), places) / np.trapezoid(lengths, places))
 
     def _steps(self) -> tuple[list[float], list[int]]:
         by_quantile = sorted((float(quantile), count) for quantile, count in self.quantiles.items())
         return [quantile for quantile, _ in by_quantile], [count for _, count in by_quantile]
-
-
-def _mean_below(steps: list[float], tokens: list[int], longest: int) -> float:
-    """Return the mean of min(tokens, longest) over rows that lie on straight lines between the quantiles."""
-    total = 0.0
-    for (start, low), (end, high) in pairwise(zip(steps, tokens, strict=True)):
-        if high <= longest:
-            mean = (low + high) / 2
-        elif low >= longest:
-            mean = float(longest)
-        else:
-            below = (longest - low) / (high - low)
-            mean = below * (low + longest) / 2 + (1 - below) * longest
-        total += (end - start) * mean
-    return total
 
 
 class DatasetFact(Sourced):
