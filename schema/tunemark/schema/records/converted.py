@@ -6,6 +6,8 @@ Field docstrings name the key of the MLPerf log (`:::MLLOG` lines) that a value 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
+from statistics import median
 from typing import Annotated, Literal
 
 import numpy as np
@@ -215,14 +217,9 @@ def median_interval(values: list[float]) -> Interval:
     1 - 2 P(Binomial(n, 1/2) < k) is at least 95%; for ten runs these are the second and the ninth (97.9%).
     Fewer than six values have no such interval: its ends are 0 and infinity.
     """
-    n = len(values)
-    middle = (values[(n - 1) // 2] + values[n // 2]) / 2
-    below, rank = 0.0, 0
-    while rank < n // 2:
-        below += math.comb(n, rank) / 2**n
-        if 1 - 2 * below < CONFIDENCE:
-            break
-        rank += 1
+    n, middle = len(values), median(values)
+    below = accumulate(math.comb(n, rank) / 2**n for rank in range(n // 2))
+    rank = sum(1 - 2 * share >= CONFIDENCE for share in below)
     return Interval(middle, values[rank - 1], values[n - rank]) if rank else Interval(middle, 0.0, math.inf)
 
 
@@ -254,11 +251,10 @@ def run_energy(result: ConvertedResult) -> RunEnergy | None:
     measured = [run for run in result.runs if run.energy_j is not None]
     if not measured:
         return None
-    joules = [run.energy_j or 0.0 for run in measured]
-    samples = [run.samples or 0 for run in measured]
+    joules, samples = [run.energy_j or 0.0 for run in measured], [run.samples or 0 for run in measured]
     return RunEnergy(
         runs=len(measured),
-        per_run_j=float(np.median(joules)),
+        per_run_j=median(joules),
         per_sample_j=sum(joules) / sum(samples) if all(samples) else None,
         scope=_power_scope(measured[0].power),
     )

@@ -59,16 +59,14 @@ class StepTrace(Frozen):
         for step, (before, after) in enumerate(pairwise(times), start=1):
             if after <= before:
                 yield f"completed_at_s of step {step} is {after}, not later than {before}; steps complete one after another on a monotonic clock"
-        for step, (slots, real, supervised) in enumerate(
-            zip(self.slot_tokens, self.real_tokens, self.supervised_tokens, strict=True), start=1
-        ):
+        counts = zip(self.slot_tokens, self.real_tokens, self.supervised_tokens, strict=True)
+        for step, (slots, real, supervised) in enumerate(counts, start=1):
             if not supervised <= real <= slots:
                 yield f"step {step} counts supervised {supervised}, real {real}, slots {slots}; supervised <= real <= slots must hold"
         yield from self._micro_step_problems(times)
-        if self.data_wait_s is not None and self.data_wait_s > times[-1] - times[0]:
-            yield (
-                f"data_wait_s is {self.data_wait_s}, and all steps took {times[-1] - times[0]}; training waits for samples inside its steps"
-            )
+        took = times[-1] - times[0]
+        if self.data_wait_s is not None and self.data_wait_s > took:
+            yield f"data_wait_s is {self.data_wait_s}, and all steps took {took}; training waits for samples inside its steps"
 
     def _micro_step_problems(self, times: tuple[float, ...]) -> Iterator[str]:
         micro = self.micro_completed_at_s
@@ -358,19 +356,13 @@ def _same(setting: str, requested: str, effective: str | None) -> Compared | Non
 
 
 def _attention(plan: Plan, effective: Effective) -> Compared:
-    requested = plan.model.attention
+    requested, kernel, chosen = plan.model.attention, plan.model.sdpa_kernel, effective.attention_kernel
     meant = NEURON_ATTENTION.get(requested, requested) if plan.device.backend is Backend.NEURON_XLA else requested
-    requested_text = requested if meant == requested else f"{requested}, in optimum-neuron {meant}"
-    effective_text = (
-        effective.attention
-        if effective.attention_kernel is None
-        else f"{effective.attention}, with the kernel {effective.attention_kernel}"
-    )
-    chosen, kernel = effective.attention_kernel, plan.model.sdpa_kernel
-    if kernel != "auto":
-        requested_text += f", with the kernel {kernel} only"
+    asked = requested if meant == requested else f"{requested}, in optimum-neuron {meant}"
+    asked += "" if kernel == "auto" else f", with the kernel {kernel} only"
+    used = effective.attention + (f", with the kernel {chosen}" if chosen else "")
     agrees = meant == effective.attention and (chosen is None or kernel in {"auto", chosen})
-    return Compared("attention", requested_text, effective_text, agrees)
+    return Compared("attention", asked, used, agrees)
 
 
 def optimizer_class(plan: Plan) -> str:
