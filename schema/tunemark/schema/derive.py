@@ -90,11 +90,8 @@ class MicroSteps:
 def derive(submission: Submission) -> Derived:
     """Return all headline figures of a submission."""
     trace = submission.trace
-    window = (
-        steady_window(trace, submission.plan.measurement, settled_after((event.step for event in submission.events), len(trace)))
-        if len(trace)
-        else None
-    )
+    settled = settled_after((event.step for event in submission.events), len(trace))
+    window = steady_window(trace, submission.plan.measurement, settled) if len(trace) else None
     rates = rates_over(trace, window) if window is not None and window.steps else {}
     overhead = compile_overhead(submission, window, rates["step_time"].p50) if window is not None and rates else {}
     losses = [loss for loss in trace.loss if loss is not None]

@@ -133,17 +133,13 @@ def config_fields(content: Any, place: str, within: Limits) -> dict[str, Any]:  
         raise TunemarkError(f"{place}: model_type", kind, f"{why}; known: {', '.join(FAMILIES)}")
     for key, value in SETTINGS.get(family, {}).items():
         if (part.get(key) or None) != (value or None):
-            raise TunemarkError(
-                f"{place}: {key}", part.get(key), f"the work of this architecture is not known; only models with {str(value).lower()}"
-            )
+            fix = f"the work of this architecture is not known; only models with {str(value).lower()}"
+            raise TunemarkError(f"{place}: {key}", part.get(key), fix)
     part = ADJUSTED[family](part) if family in ADJUSTED else part
     names = fields_of(family)
     given = {theirs: ours for theirs, ours in names.items() if part.get(theirs) is not None or (theirs == NULLABLE and theirs in part)}
-    fields = (
-        {"tied_embeddings": family in TABLE["tied"]}
-        | TABLE["defaults"].get(family, {})
-        | {ours: part[theirs] for theirs, ours in given.items()}
-    )
+    fields = {"tied_embeddings": family in TABLE["tied"]} | TABLE["defaults"].get(family, {})
+    fields |= {ours: part[theirs] for theirs, ours in given.items()}
     needed = [*NEEDED, *((*LATENT_FIELDS, "query_rank", "head_dim") if family in LATENT else ())]
     needed += DENSE_FIRST_FIELDS if family in DENSE_FIRST else ()
     needed += ["shared_experts"] if family in DENSE_FIRST and family in SHARED else []

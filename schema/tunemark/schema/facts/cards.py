@@ -194,12 +194,9 @@ class AcceleratorCard(Frozen):
     @property
     def remarks(self) -> str | None:
         """What readers of an answer need to know of it besides: the devices of torch in a chip, and the caution."""
-        several = self.memory_gib is not None and self.devices_per_unit > 1
-        parts = (
-            f"Each {self.unit} has {self.devices_per_unit} devices of torch with {(self.memory_gib or 0) / self.devices_per_unit:g} GiB each."
-            if several
-            else ""
-        )
+        number, parts = self.devices_per_unit, ""
+        if self.memory_gib is not None and number > 1:
+            parts = f"Each {self.unit} has {number} devices of torch with {self.memory_gib / number:g} GiB each."
         return " ".join(filter(None, (parts, self.caution, TORCH_ON_MACS if self.vendor == APPLE else ""))) or None
 
     @property

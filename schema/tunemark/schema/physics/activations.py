@@ -235,11 +235,9 @@ class _Parts:
     def feed_forward(self) -> float:
         """Gate, activated gate and up, or the single inner width; and the input of the last matrix if that is trained."""
         # GPT-2, Phi and Apertus write their activations in Python, and each intermediate result is kept; so are two masks of Apertus.
-        steps = (
-            (2 if self.shape.fused_blocks else 3)
-            if self.traits.gated
-            else {"gpt2": 4, "phi": 4, "apertus": 3 + 2 * MASK / self.product + self.trained}.get(self.card.family, 1)
-        )
+        steps = {"gpt2": 4, "phi": 4, "apertus": 3 + 2 * MASK / self.product + self.trained}.get(self.card.family, 1)
+        if self.traits.gated:
+            steps = 2 if self.shape.fused_blocks else 3
         masks = 2 * MASK * self.card.hidden_size if self.traits.drops_out else 0
         # Nemotron-H adds the results of experts in fp32.
         per_expert = 2 * self.hidden + (FP32 * self.card.hidden_size if self.card.family == "nemotron_h" else 0)
@@ -392,7 +390,6 @@ def _fused(shape: TrainingShape, width: float, size: float) -> MemoryLine:
         rows, each, kept = min(shape.slots, max(1, LOSS_CHUNK // shape.model.vocabulary)), size + FP32, stored
     trained = kept * width * shape.model.hidden_size if shape.method is Method.FULL else 0
     chunk = rows * width * each + shape.slots * shape.model.hidden_size * size
-    formula = f"{rows:,} rows x {width:,.0f} words x {each:g} bytes, gradients of the hidden states" + (
-        f" and of the head, {kept:g} bytes a weight" if trained else ""
-    )
+    formula = f"{rows:,} rows x {width:,.0f} words x {each:g} bytes, gradients of the hidden states"
+    formula += f" and of the head, {kept:g} bytes a weight" if trained else ""
     return MemoryLine("logits and loss", "activations", int(chunk + trained), formula, ("loss",))

@@ -143,10 +143,10 @@ def _vectors(card: ModelCard, traits: Traits) -> int:
 def _vectors_of_attention(card: ModelCard, traits: Traits, block: Block) -> int:
     """Return the norms of queries, keys and ranks; the convolution of others; and of those with a state a norm and numbers per head of values."""
     if block.attends:
+        if block.sharing:
+            return block.width
         normed = {"head": 2, "all": card.attention_heads + block.keys}.get(traits.query_key_norm, 0)
-        return block.width * (1 if block.sharing else normed) + (
-            0 if block.sharing else (card.query_rank or 0) + (card.key_value_rank or 0)
-        )
+        return normed * block.width + (card.query_rank or 0) + (card.key_value_rank or 0)
     keys, values = widths_of_state(card)
     convolved = CONVOLUTION.get(block.mixer, 0)
     if block.mixer == "state space":

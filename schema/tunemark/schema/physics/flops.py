@@ -98,9 +98,7 @@ def flops_ledger(shape: TrainingShape, pairs: Pairs = "exact") -> FlopsLedger:
         FlopsLine("forward_head", pooler + outputs, "2 x weights of the head x tokens with an output"),
         FlopsLine("forward_adapters", adapters, f"2 x {adapters // (2 * tokens):,} x {tokens:,}"),
         FlopsLine("backward_input", matmul, f"as forward_matmul, in {layers} blocks that gradients pass through"),
-        FlopsLine(
-            "backward_weight", matmul if full else 0, f"as forward_matmul, in {layers if full else 0} blocks whose weights are trained"
-        ),
+        FlopsLine("backward_weight", full * matmul, f"as forward_matmul, in {full * layers} blocks whose weights are trained"),
         FlopsLine("backward_head", pooler + outputs + head_weights, of_head),
         FlopsLine("backward_attention", 2 * attention, "2 x forward_attention"),
         FlopsLine("backward_adapters", 2 * adapters, "2 x forward_adapters: input and weight gradients"),

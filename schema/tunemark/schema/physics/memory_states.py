@@ -282,12 +282,8 @@ def _gradients(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]
         here, formula = 0.0, "(on the host)"
     # ZeRO 3 allocates its share with the optimizer and keeps it (`grad_partitions_flat_buffer`).
     always = (shape.gradient_accumulation > 1 or shape.sharding == "zero3") and not shape.offload
-    return (
-        MemoryLine(
-            "gradients", "training", int(here), formula, ("optimizer",) if shape.keeps_whole_gradients else MOMENTS if always else LATE
-        ),
-        *_buckets(shape, int(numbers * each)),
-    )
+    moments: tuple[Moment, ...] = ("optimizer",) if shape.keeps_whole_gradients else MOMENTS if always else LATE
+    return (MemoryLine("gradients", "training", int(here), formula, moments), *_buckets(shape, int(numbers * each)))
 
 
 def _buckets(shape: TrainingShape, gradient_bytes: int) -> Iterator[MemoryLine]:

@@ -193,9 +193,8 @@ def precision_choice(
     """
     compute, why = Dtype.FP32, WHY["by_card"]
     lacks_bf16 = generation is not None and Feature.BF16 in generation.cannot
-    if card.compute != "auto" and (
-        card.compute != Dtype.BF16.value or not lacks_bf16 or any(requested.sets(name) for name in ("compute", "precision"))
-    ):
+    set_here = requested.sets("compute") or requested.sets("precision")
+    if card.compute != "auto" and (card.compute != Dtype.BF16.value or not lacks_bf16 or set_here):
         compute = Dtype(card.compute)
     elif Dtype.BF16 in machine.family.formats and card.fp8_products:
         compute, why = Dtype.BF16, "products of fp8 numbers give bf16"

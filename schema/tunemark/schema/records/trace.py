@@ -38,9 +38,8 @@ class StepTrace(Frozen):
     """Samples: documents, not packed rows."""
     rows: tuple[Count, ...] = ()
     """Rows of the input tensors; fewer than `documents` if documents are packed."""
-    loss: tuple[float | None, ...] = Field(
-        default=(), description="Supervised-token-weighted mean loss of each step; null where it was not a finite number."
-    )
+    loss: tuple[float | None, ...] = ()
+    """Supervised-token-weighted mean loss of each step; null where it was not a finite number."""
     micro_completed_at_s: tuple[tuple[Seconds, ...], ...] = ()
     """Completion of each micro-step (forward and backward of one micro-batch) of each step, before the optimizer's update. Empty
     without gradient accumulation, and for devices that would have to wait at each; a step may have none."""
@@ -315,6 +314,8 @@ def compared(plan: Plan, effective: Effective, trace: StepTrace) -> Iterator[Com
     """Yield each setting of a run. Null fields are left out. A CPU has one place for parameters and states."""
     model, four_bit, device = plan.model, plan.quantisation, DEVICE_TYPES.get(plan.device.backend)
     used = effective.optimizer.split()[-1]
+    # A wrapper class, such as one that shards states, says nothing.
+    known = used == optimizer_class(plan) if used in OPTIMIZER_LIBRARIES else None
     stored, trained = plan.trained.value, [short(name) for name in effective.trainable_dtypes]
     quantised = f"{four_bit.format}{', double' if four_bit.double else ''}" if four_bit else "none"
     offload, rounded, several = plan.device.offload, effective.stochastic_rounding, plan.device.count > 1
@@ -330,10 +331,7 @@ def compared(plan: Plan, effective: Effective, trace: StepTrace) -> Iterator[Com
         Compared("trained_format", stored, ", ".join(trained) or "none", trained == [stored]),
         _same("quantisation", "fp8" if model.frozen_weights == "fp8" else quantised, effective.quantisation),
         _same("fp8_training", model.fp8_training, effective.fp8_training),
-        # A wrapper class, such as one that shards states, says nothing.
-        Compared(
-            "optimizer", plan.optimizer.name, effective.optimizer, used == optimizer_class(plan) if used in OPTIMIZER_LIBRARIES else None
-        ),
+        Compared("optimizer", plan.optimizer.name, effective.optimizer, known),
         _packing(plan, trace),
         _same("parameters_on", "cpu" if offload == "all" else str(device), parameters),
         _same("optimizer_states_on", str(device) if offload == "none" else "cpu", states),
