@@ -40,7 +40,7 @@ def block_activations(shape: TrainingShape, place: int = -1) -> BlockActivations
     formula = f"{slots:,} tokens x ({parts.norms:,.0f} norms + {parts.attention:,.0f} attention + {parts.feed_forward:,.0f} feed-forward + {parts.adapters:,.0f} adapters) bytes"
     if shape.compiled:
         # Normed queries and keys are kept beside the results that the norms read.
-        results = parts.products + (parts.queries + parts.keys if parts.traits.query_key_norm else 0)
+        results = parts.output + parts.matrix_results + (parts.queries + parts.keys if parts.traits.query_key_norm else 0)
         saved = min(saved, results + parts.matrix_inputs)
         formula = f"{slots:,} tokens x ({results:,.0f} results + {parts.matrix_inputs:,.0f} inputs of matrix products) bytes"
     merged, widest = parts.merged
@@ -283,11 +283,6 @@ class _Parts:
     def ranks(self) -> float:
         """Results of the first matrices of all adapters."""
         return BYTES[self.shape.adapter_products] * self.shape.lora_rank * sum(linear.active for linear in self.adapted)
-
-    @property
-    def products(self) -> float:
-        """Outputs of the matrix products and of attention."""
-        return self.output + self.matrix_results
 
     @property
     def matrix_results(self) -> float:

@@ -82,7 +82,9 @@ def flops_ledger(shape: TrainingShape, pairs: Pairs = "exact") -> FlopsLedger:
     `exact` pairs are the query-key pairs that the mask allows (definitions#model-flops). `square` counts all s^2 of each document, as
     kernels without mask skipping and torch's FlopCounterMode do.
     """
-    matmul, attention, (pooler, outputs) = _block_matmul(shape), _attention(shape, pairs), _heads(shape)
+    linears, attention, (pooler, outputs) = block_linears(shape.model), _attention(shape, pairs), _heads(shape)
+    positions = sum(linear.weights * linear.times() * linear.positions for linear in linears)
+    matmul = 2 * (shape.tokens * sum(linear.active_weights * linear.times() for linear in linears) + positions)
     widths = ((shape.tokens * each.active + each.positions, each.inputs + each.outputs, each.times()) for each in shape.adapted)
     in_blocks = 2 * shape.lora_rank * sum(rows * width * times for rows, width, times in widths)
     # The first matrix of an adapter on the embedding is a look-up.
@@ -171,12 +173,6 @@ def _scan(card: ModelCard) -> int:
     """
     width, heads, state = card.linear_head_dim or 0, card.linear_value_heads or 0, card.state_size or 0
     return 2 * SCAN_CHUNK * ((card.linear_key_heads or 0) * state + heads * width) + 4 * heads * width * state
-
-
-def _block_matmul(shape: TrainingShape) -> int:
-    """Return the forward FLOPs of the matrices of all blocks."""
-    positions = sum(linear.weights * linear.times() * linear.positions for linear in block_linears(shape.model))
-    return 2 * (shape.tokens * sum(linear.active_weights * linear.times() for linear in block_linears(shape.model)) + positions)
 
 
 def _first_inputs(shape: TrainingShape) -> int:

@@ -325,20 +325,16 @@ def _optimizer(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]
     roots = trained if shape.optimizer == "adamw" and not shape.optimizer_in_backward else 0
     # DeepSpeed casts its share of the gradients before it updates the master weights.
     casts = master if shape.sharding in {"zero1", "zero2", "zero3"} else min(4 * shape.cast_at_once, master)
+    # Stochastic rounding copies a part of the largest weight to fp32: weights, gradients and two moments. A compiled update does not.
+    whole = shape.model.vocabulary * shape.model.hidden_size if shape.method is Method.FULL else 0
+    updated = min(shape.rounded_at_once, max([whole, *_widths(shape)]) // share)
     return (
         MemoryLine("optimizer states", "training", int(size / share), formula),
         MemoryLine("fp32 master weights", "training", int(master / share), f"{numbers:,} x 4 bytes{by}"),
         MemoryLine("update workspace", "training", int(roots / share), "square roots of all second moments (foreach)", ("optimizer",)),
-        _rounding(shape, share),
+        MemoryLine("fp32 update", "training", 16 * updated, f"{updated:,} weights at a time x 16 bytes", ("optimizer",)),
         MemoryLine("fp32 gradients", "training", int(casts / share), f"{numbers:,} x 4 bytes{by}", ("optimizer",)),
     )
-
-
-def _rounding(shape: TrainingShape, share: int) -> MemoryLine:
-    """Return the fp32 copies of a part of the largest weight: weights, gradients and two moments. A compiled update has none."""
-    whole = shape.model.vocabulary * shape.model.hidden_size if shape.method is Method.FULL else 0
-    copied = min(shape.rounded_at_once, max([whole, *_widths(shape)]) // share)
-    return MemoryLine("fp32 update", "training", 16 * copied, f"{copied:,} weights at a time x 16 bytes", ("optimizer",))
 
 
 def _factored(shape: TrainingShape) -> float:

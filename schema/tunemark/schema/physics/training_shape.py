@@ -312,6 +312,7 @@ def shape_of_plan(plan: Plan, card: ModelCard) -> TrainingShape:
     Raises TunemarkError if an adapter is requested on a layer that the model's family does not have.
     """
     lora, settings, deepspeed = plan.lora, plan.model, plan.device.strategy in DEEPSPEED
+    rounded = ROUNDING_CHUNK if plan.device.backend in {Backend.CPU, Backend.FAKE} else DEVICE_ROUNDING_CHUNK
     return TrainingShape(
         card,
         plan.method,
@@ -337,7 +338,7 @@ def shape_of_plan(plan: Plan, card: ModelCard) -> TrainingShape:
         optimizer=_optimizer(plan),
         master_weights=plan.optimizer.master_weights or (deepspeed and plan.precision.parameters in {Dtype.BF16, Dtype.FP16}),
         cast_at_once=max(MASTER_CHUNK, card.vocabulary * card.hidden_size) if plan.optimizer.master_weights else 0,
-        rounded_at_once=_rounded_at_once(plan),
+        rounded_at_once=rounded if plan.optimizer_rounds_stochastically and plan.device.backend not in COMPILED_UPDATE else 0,
         sharding=cast("Sharding", plan.device.strategy.value),
         world_size=plan.batch.data_parallel,
         tensor_parallel=plan.device.tensor_parallel,
@@ -378,9 +379,3 @@ def _optimizer(plan: Plan) -> OptimizerKind:
     kind = cast("OptimizerKind", plan.optimizer.name.replace("_", "-"))
     fused = plan.device.backend in FUSED_ADAMW or plan.optimizer_rounds_stochastically
     return "adamw-fused" if kind == "adamw" and fused else kind
-
-
-def _rounded_at_once(plan: Plan) -> int:
-    if not plan.optimizer_rounds_stochastically or plan.device.backend in COMPILED_UPDATE:
-        return 0
-    return ROUNDING_CHUNK if plan.device.backend in {Backend.CPU, Backend.FAKE} else DEVICE_ROUNDING_CHUNK

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tunemark.schema import formats
 from tunemark.schema.derive import Derived
-from tunemark.schema.facts.cards import AcceleratorCard, CpuFacts, ModelCard
+from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.physics.flops import FlopsLedger, FlopsLine, flops_ledger, palm_flops
 from tunemark.schema.physics.training_shape import Work, measured_shape, shape_of_plan, shape_problem, work_in
 from tunemark.schema.records.submission import Submission
@@ -103,10 +103,12 @@ def part_of_card(submission: Submission, card: AcceleratorCard) -> float | None:
 
     A process on the CPU has its share of the physical cores that the run could use. A machine with two sockets has two units.
     """
+    device, usable, cores = submission.plan.device, submission.environment.usable_physical_cores, card.cores_per_unit
     if card.cpu is not None:
-        return _part_of_cpu(submission, card.cpu)
-    cores = card.cores_per_unit
-    if cores is None or cores == 1 or submission.plan.device.backend not in PARTS:
+        # Some of the cores of a CPU with several kinds may be of any kind.
+        unknown = usable is None or (len(card.cpu.clusters) > 1 and usable % card.cpu.cores)
+        return None if unknown else (usable or 0) / card.cpu.cores * device.nodes / device.count
+    if cores is None or cores == 1 or device.backend not in PARTS:
         return 1.0
     memory = submission.environment.devices[0].memory_bytes
     if memory is None or card.memory_gib is None:
@@ -119,14 +121,6 @@ def units_per_node(submission: Submission, card: AcceleratorCard | None) -> floa
     device = submission.plan.device
     part = part_of_card(submission, card) if card is not None and card.cpu is not None else 1.0
     return device.count / device.nodes * (1.0 if part is None else part)
-
-
-def _part_of_cpu(submission: Submission, cpu: CpuFacts) -> float | None:
-    device, cores = submission.plan.device, submission.environment.usable_physical_cores
-    # Some of the cores of a CPU with several kinds may be of any kind.
-    if cores is None or (len(cpu.clusters) > 1 and cores % cpu.cores):
-        return None
-    return cores / cpu.cores * device.nodes / device.count
 
 
 def probed_flop_per_s(submission: Submission) -> Known:
