@@ -12,7 +12,7 @@ from typing import Literal
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import TAKEN_FOR_EXPERTS, WITHOUT_WINDOW, ModelCard
 from tunemark.schema.physics.families import BARE_EXPERTS, CONVOLUTION, FAMILIES, NAMES, TOKEN_TABLES, Mixer, Traits
-from tunemark.schema.records.plan import LoraSettings
+from tunemark.schema.records.plan import USUAL_LAYERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,8 +400,6 @@ def _projections(
 
 GROUPS = ("all-linear", "attention")
 """Names of groups of layers: all linear layers of a block, or only those of attention."""
-DEFAULT = LoraSettings().target_modules
-"""All linear layers of a block in Llama's names. For other families it stands for their own names."""
 
 
 def targets_in(card: ModelCard, asked: tuple[str, ...]) -> tuple[str, ...]:
@@ -409,7 +407,7 @@ def targets_in(card: ModelCard, asked: tuple[str, ...]) -> tuple[str, ...]:
 
     Raises TunemarkError for a name that matches no layer that can have an adapter, with the names that do.
     """
-    if asked == DEFAULT:
+    if asked == USUAL_LAYERS:
         return group(card, "all-linear")
     known = layer_names(card)
     names: list[str] = []

@@ -233,22 +233,17 @@ class Conflict(NamedTuple):
     """Settings that exclude each other, one row of conflicts.toml."""
 
     why: str
-    when: dict[str, Any] | list[dict[str, Any]]
-    """Fields of a plan, its model's card and the traits of its family, and their values; a list holds alternatives."""
+    when: list[dict[str, Any]]
+    """Alternatives, each with fields of a plan, its model's card and the traits of its family, and their values."""
     before: Mapping[str, str] = {}
     """Packages, and the first release of each without the conflict."""
     since: Mapping[str, str] = {}
     """Packages, and the first release of each with the conflict."""
 
-    @property
-    def alternatives(self) -> list[dict[str, Any]]:
-        """Combinations of settings, each of which excludes a plan."""
-        return self.when if isinstance(self.when, list) else [self.when]
-
     def excludes(self, facts: Mapping[str, Any], packages: Mapping[str, str]) -> bool:
         """Return True for settings of `facts`, a plan, its model's card and the traits of its family, on a machine with such packages."""
         return (
-            any(all(_has(facts, *setting) for setting in each.items()) for each in self.alternatives)
+            any(all(_has(facts, *setting) for setting in each.items()) for each in self.when)
             and all(_release(packages.get(name, "")) < _release(first) for name, first in self.before.items())
             and all(_release(packages.get(name, "")) >= _release(first) for name, first in self.since.items())
         )

@@ -114,16 +114,16 @@ def _shifted(interval: Interval, factor: float, offset: float) -> Interval:
 
 def job_steps(run: Submission, window: SteadyWindow, job: Job) -> int:
     """Return the optimizer steps of a job. The last step of each epoch may have a partial batch."""
-    given = [size for size in (job.steps, job.samples, job.tokens) if size is not None]
+    sizes = {"--steps": job.steps, "--samples": job.samples, "--tokens": job.tokens}
+    given = {name: size for name, size in sizes.items() if size is not None}
     if len(given) != 1:
-        sizes = {"--steps": job.steps, "--samples": job.samples, "--tokens": job.tokens}
-        sizes_text = " and ".join(f"{name} {size}" for name, size in sizes.items() if size is not None) or "no size"
-        raise TunemarkError("job", sizes_text, "set the size of the job with exactly one of --steps, --samples and --tokens")
+        shown = " and ".join(f"{name} {size}" for name, size in given.items()) or "no size"
+        raise TunemarkError("job", shown, "set the size of the job with exactly one of --steps, --samples and --tokens")
     if job.steps is not None:
         return job.steps
     part = slice(window.first, window.stop)
     per_step = run.trace.documents[part] if job.samples is not None else run.trace.real_tokens[part]
-    return math.ceil(given[0] / float(np.mean(per_step))) * job.epochs
+    return math.ceil(sum(given.values()) / float(np.mean(per_step))) * job.epochs
 
 
 def step_interval(run: Submission, window: SteadyWindow, steps: int) -> Interval:
