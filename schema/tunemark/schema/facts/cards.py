@@ -440,10 +440,8 @@ class AwsSizes(Frozen):
 
 def current_prices(prices: Iterable[PriceRow], on: date | None = None) -> list[PriceRow]:
     """Return the newest price per provider, instance, region and kind in force on a day, by default of all, as the view `current_prices`."""
-    begun = (row for row in prices if on is None or row.effective_on <= on)
-    return list(
-        {(row.provider, row.instance, row.region, row.kind): row for row in sorted(begun, key=lambda row: row.effective_on)}.values()
-    )
+    begun = sorted((row for row in prices if on is None or row.effective_on <= on), key=lambda row: row.effective_on)
+    return list({(row.provider, row.instance, row.region, row.kind): row for row in begun}.values())
 
 
 FRACTION_TOLERANCE = 1e-3
@@ -506,13 +504,8 @@ class PriceBasis(Frozen):
         The cheapest fitting instance of any listed provider counts, see `cheapest_offer`. Several nodes need a training fabric. Each offer
         has its newest price on the day `on`, by default the newest of all.
         """
-        return cheapest_offer(
-            (
-                row
-                for row in current_prices((row for row in prices if row.accelerator == accelerator), on)
-                if row.kind is PriceKind.ON_DEMAND
-                and row.provider in self.providers
-                and (nodes == 1 or self.fabric_of(row.provider, row.instance) is not None)
-            ),
-            devices,
-        )
+        listed = [
+            row for row in prices if row.accelerator == accelerator and row.kind is PriceKind.ON_DEMAND and row.provider in self.providers
+        ]
+        joined = (row for row in listed if nodes == 1 or self.fabric_of(row.provider, row.instance) is not None)
+        return cheapest_offer(current_prices(joined, on), devices)

@@ -10,7 +10,6 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
@@ -252,18 +251,11 @@ class Conflict(NamedTuple):
 CONFLICTS = [Conflict(**row) for row in tomllib.loads(Path(__file__).with_name("conflicts.toml").read_text(encoding="utf-8"))["conflict"]]
 
 
-@cache
-def _path(name: str) -> tuple[str, tuple[str, ...]]:
-    """Return the root of a field in conflicts.toml, and the names that lead to it from there."""
-    first, *rest = name.removeprefix("!").split(".")
-    return (first, tuple(rest)) if first in {"card", "traits"} else ("plan", (first, *rest))
-
-
 def _has(facts: Mapping[str, Any], name: str, wanted: Any) -> bool:  # noqa: ANN401 - values of settings
     """Return True if a field has a wanted value, as conflicts.toml writes it. A field of settings that the plan does not have has none."""
-    root, path = _path(name)
-    value = facts[root]
-    for part in path:
+    first, *rest = name.removeprefix("!").split(".")
+    value = facts[first] if first in facts else getattr(facts["plan"], first, None)
+    for part in rest:
         value = getattr(value, part, None)
     if isinstance(wanted, bool):
         return bool(value) is wanted
