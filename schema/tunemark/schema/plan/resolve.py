@@ -68,7 +68,7 @@ def resolve(requested: record.Requested, facts: FactBase, machine: Machine) -> R
     accelerator = facts.recognise_device(machine.devices[0].name, machine.backend)
     generation = machine.family.generation(machine.target, accelerator.architecture if accelerator else None)
     model = model_choice(card, facts, requested)
-    data = data_choice(card, machine, requested, reasons)
+    data = data_choice(card, machine, model.weights, requested, reasons)
     device = device_choice(card, machine, accelerator, requested, reasons)
     precision = precision_choice(card, machine, generation, device.strategy, requested, reasons)
     plan = record.Plan(
@@ -157,8 +157,8 @@ def model_choice(card: WorkloadCard, facts: FactBase, requested: record.Requeste
     kind = card.weights.value if kind == "card" else kind
     if kind not in {Weights.RANDOM.value, Weights.PRETRAINED.value}:
         raise TunemarkError("--weights", requested.weights, "give random, pretrained, or pretrained:HUB_ID_OR_DIRECTORY")
-    model, hub_id = facts.model(card.model), None
-    if kind == Weights.PRETRAINED.value and not requested.local_weights:
+    model, local, hub_id = facts.model(card.model), requested.weights == record.LOCAL_WEIGHTS, None
+    if kind == Weights.PRETRAINED.value and not local:
         hub_id = where or model.hub_id
         if hub_id is None:
             fix = f"model {card.model} has no hub id; give pretrained:HUB_ID_OR_DIRECTORY, or --weights random"
@@ -167,7 +167,7 @@ def model_choice(card: WorkloadCard, facts: FactBase, requested: record.Requeste
     return record.ModelChoice(
         **shared | {"key": model.key, "weights": Weights(kind)},
         hub_id=hub_id,
-        local=requested.local_weights,
+        local=local,
         attention="sdpa" if card.attention == "auto" else card.attention,
         loss="whole" if card.loss == "auto" else card.loss,
     )
@@ -218,11 +218,10 @@ def precision_choice(
 # Data
 
 
-def data_choice(card: WorkloadCard, machine: Machine, requested: record.Requested, reasons: Reasons) -> record.DataChoice:
+def data_choice(card: WorkloadCard, machine: Machine, weights: Weights, requested: record.Requested, reasons: Reasons) -> record.DataChoice:
     """Return the samples."""
     source, name = _data_source(card, requested)
-    pretrained = requested.pretrained or (requested.weights == "card" and card.weights is Weights.PRETRAINED)
-    tokenizer = "none" if source is DataSource.SYNTHETIC else "model" if pretrained else "word-level"
+    tokenizer = "none" if source is DataSource.SYNTHETIC else "model" if weights is Weights.PRETRAINED else "word-level"
     borders = card.data.document_borders
     if card.data.packing and borders and machine.backend is Backend.NEURON_XLA and not requested.sets("data.document_borders"):
         borders = reasons.give("data.document_borders", value=False, why=WHY["no_borders"])

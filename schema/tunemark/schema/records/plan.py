@@ -332,16 +332,6 @@ class Requested(RunOptions):
     workload: Key
     """The workload card in data/workloads."""
 
-    @property
-    def local_weights(self) -> bool:
-        """True if pretrained weights come from a local directory."""
-        return self.weights == LOCAL_WEIGHTS
-
-    @property
-    def pretrained(self) -> bool:
-        """True if pretrained weights were asked for by option."""
-        return self.weights.partition(":")[0] == vocabulary.Weights.PRETRAINED.value
-
     def arguments(self) -> list[str]:
         """Return the words of the command after `tunemark run` that make this request."""
         words = [self.workload]
@@ -425,11 +415,6 @@ class Plan(Frozen):
         if kept is not vocabulary.Dtype.BF16:
             return "fp32 weights keep small updates"
         return f"optimizer.master_weights {copies}" if self.optimizer.master_weights else None
-
-    @property
-    def product_formats(self) -> str:
-        """Number formats of matrix products: `bf16`, or `bf16/fp8` where the matrices of the blocks multiply in fp8."""
-        return f"{self.precision.compute.value}/fp8" if self.model.fp8_products else self.precision.compute.value
 
     @property
     def software_level(self) -> vocabulary.SoftwareLevel:
