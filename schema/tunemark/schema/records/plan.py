@@ -18,9 +18,6 @@ Compile = Literal["none", "blocks", "model"]
 CompileMode = Literal["default", "reduce-overhead", "max-autotune"]
 SdpaKernel = Literal["auto", "flash", "efficient", "cudnn", "math"]
 FrozenWeights = Literal["plain", "fp8"]
-Fp8Training = Literal["none", "tensorwise", "rowwise"]
-FourBit = Literal["nf4", "fp4"]
-OptimizerName = Literal["adamw", "adamw_8bit", "paged_adamw_8bit", "adafactor", "sgd"]
 Offload = Literal["none", "optimizer", "all"]
 Launcher = Literal["torchrun", "accelerate"]
 OPTIONS = {
@@ -59,7 +56,7 @@ class LoraSettings(Frozen):
 class Quantisation(Frozen):
     """How the frozen base weights of QLoRA are stored (Dettmers et al. 2023)."""
 
-    format: FourBit = "nf4"
+    format: Literal["nf4", "fp4"] = "nf4"
     """Four-bit number format of blocks of 64 weights."""
     double: bool = True
     """True if the block constants are quantised too, which saves 0.37 bits per weight."""
@@ -96,7 +93,7 @@ class Levers(Frozen):
     """The only kernel that `sdpa` may use; with `auto` torch chooses for each call."""
     frozen_weights: FrozenWeights = "plain"
     """`fp8`: under LoRA, the frozen matrices of the blocks are stored in e4m3 with a scale per output, and multiply in it."""
-    fp8_training: Fp8Training = "none"
+    fp8_training: Literal["none", "tensorwise", "rowwise"] = "none"
     """Recipe of torchao by which the trained matrices of the blocks multiply in fp8; their weights keep their format."""
 
     @property
@@ -176,7 +173,7 @@ class Batch(DeviceBatch):
 class Optimizer(Frozen):
     """How the weights are updated."""
 
-    name: OptimizerName = "adamw"
+    name: Literal["adamw", "adamw_8bit", "paged_adamw_8bit", "adafactor", "sgd"] = "adamw"
     """`adamw`, `adafactor` and `sgd` are torch's; the 8-bit ones are bitsandbytes'."""
     learning_rate: float = Field(ge=1e-8)
     """Peak learning rate."""

@@ -52,10 +52,7 @@ class InvalidRecord(ValueError):
 
 
 def read_record(content: bytes) -> BaseModel:
-    """Return the record in these bytes.
-
-    Raises InvalidRecord with one problem per invalid field.
-    """
+    """Return the record in these bytes. Raises InvalidRecord with one problem per invalid field."""
     try:
         raw = json.loads(content)
     except (ValueError, RecursionError) as error:
