@@ -90,7 +90,7 @@ def _headline(submission: Submission, derived: Derived) -> Row:
         # The versions of the libraries that determine the speed of training.
         "software": ", ".join(f"{name} {packages[name]}" for name in TRAINING_LIBRARIES if name in packages),
         # The format of frozen weights is free in the tuned division, so it is no condition of a comparison.
-        "precision": plan.precision.compute.value + ("/fp8" if plan.model.fp8_training != "none" else ""),
+        "precision": plan.product_formats if plan.model.fp8_training != "none" else plan.precision.compute.value,
         "fp8": "frozen weights" if plan.model.frozen_weights == "fp8" else plan.model.fp8_training,
         "step_definition": "optimizer_step",
         "steps": len(submission.trace),

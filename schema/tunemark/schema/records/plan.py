@@ -414,6 +414,11 @@ class Plan(Frozen):
         return f"optimizer.master_weights {copies}" if self.optimizer.master_weights else None
 
     @property
+    def product_formats(self) -> str:
+        """Number formats of matrix products: `bf16`, or `bf16/fp8` where the matrices of the blocks multiply in fp8."""
+        return f"{self.precision.compute.value}/fp8" if self.model.fp8_products else self.precision.compute.value
+
+    @property
     def software_level(self) -> vocabulary.SoftwareLevel:
         """How far the training loop is tuned: `tuned` with fused kernels or torch.compile."""
         return "plain" if self.model.compile == self.model.fused_kernels == "none" else "tuned"
