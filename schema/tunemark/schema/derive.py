@@ -7,6 +7,7 @@ collector loads the figures.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from math import inf
 from typing import Any
 
@@ -229,14 +230,9 @@ OBSERVED = {
 
 def warnings_of_record(submission: Submission, derived: Derived) -> Iterator[MeasurementWarning]:
     """Yield the warnings that follow from a submission and its derived figures."""
-    kinds = (
-        _steps(derived),
-        _gates_and_settings(submission),
-        _other_work(submission),
-        probe_warnings(submission.probe),
-        _circumstances(submission, derived),
-    )
-    yield from (MeasurementWarning(kind=kind, message=message) for warnings in kinds for kind, message in warnings)
+    of_run = chain(_steps(derived), _gates_and_settings(submission), _other_work(submission), probe_warnings(submission.probe))
+    for kind, message in chain(of_run, _circumstances(submission, derived)):
+        yield MeasurementWarning(kind=kind, message=message)
 
 
 def warnings_now(s: Submission, derived: Derived) -> tuple[MeasurementWarning, ...]:

@@ -142,8 +142,6 @@ class Requirement(Sourced):
     """Oldest version with which it can be installed."""
     newest: PackageVersion | None = None
     """Newest Python or CUDA that its builds are for, or newest minor version of a library that it works with; null without a limit."""
-    closed: bool = False
-    """True if the library itself refuses a newer one."""
 
     @consistency
     def _in_order(self) -> Iterator[str]:
