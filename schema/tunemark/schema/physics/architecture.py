@@ -33,8 +33,6 @@ class Block:
     width: int
     """Width of a head of queries or keys."""
     value_width: int
-    shared_values: bool
-    """True if its keys are its values."""
 
     @property
     def attends(self) -> bool:
@@ -57,10 +55,9 @@ def blocks_of(card: ModelCard) -> tuple[Block, ...]:
         mixed = card.experts is not None and feeds and place >= first and (place - first) % every == 0
         sharing = place >= card.layers - (card.sharing_layers or 0)
         dense = (card.sharing_intermediate_size if sharing else None) or card.dense_intermediate_size or card.intermediate_size
-        heads = card.key_value_heads, card.head_dim + (card.rotary_head_dim or 0), card.value_head_dim or card.head_dim, False
+        heads = card.key_value_heads, card.head_dim + (card.rotary_head_dim or 0), card.value_head_dim or card.head_dim
         if card.wide_head_dim and not limited:
-            keys = card.wide_key_value_heads
-            heads = keys or card.key_value_heads, card.wide_head_dim, card.wide_head_dim, keys is not None
+            heads = card.wide_key_value_heads or card.key_value_heads, card.wide_head_dim, card.wide_head_dim
         inner = 0 if not feeds else card.intermediate_size if mixed else dense
         blocks.append(Block(place, "none" if not mixes else traits.limited if limited else "attention", mixed, sharing, inner, *heads))
     return tuple(blocks)
@@ -332,7 +329,8 @@ def _of_heads(card: ModelCard, block: Block) -> Widths:
     queries, keys = card.attention_heads * block.width * (2 if FAMILIES[card.family].gated_attention else 1), block.keys * block.width
     widths = (queries + 2 * keys,) if len(names) == 2 else (queries, keys, keys)  # noqa: PLR2004 - a fused layer, and the output
     inward = [(name, hidden, width, True) for name, width in zip(names[:-1], widths, strict=True)]
-    own = 1 if block.sharing else 2 if block.shared_values else len(inward)
+    # The keys of wide heads of their own are the values, too.
+    own = 1 if block.sharing else 2 if card.wide_key_value_heads and block.mixer == "attention" else len(inward)
     return [*inward[:own], (names[-1], card.attention_heads * block.value_width, hidden, False)]
 
 
