@@ -34,10 +34,8 @@ def data_folder(root: Path) -> Path:
     """Return the folder of the facts: that of a checkout, else the one that the installed package contains."""
     if is_checkout(root):
         return root / "data"
-    source = Path(__file__).resolve()
     # A wheel holds the facts next to this module; an editable installation has those of its checkout.
-    packaged = (source.parent, *source.parents)
-    found = next((folder / "data" for folder in packaged if is_checkout(folder)), None)
+    found = next((folder / "data" for folder in Path(__file__).resolve().parents if is_checkout(folder)), None)
     if found is None:
         raise TunemarkError("current directory", str(root), f"no checkout of Tunemark here; change into one or set {ROOT_VARIABLE}")
     return found

@@ -44,14 +44,9 @@ class Library(Frozen):
     """Version -> date of its first file."""
 
     @cached_property
-    def versions(self) -> frozenset[Version]:
-        """Return all versions."""
-        return frozenset(map(Version, self.released_on))
-
-    @cached_property
     def newest(self) -> Version:
         """Return the newest version."""
-        return max(self.versions)
+        return max(map(Version, self.released_on))
 
 
 class VersionSeries(Frozen):
