@@ -31,13 +31,8 @@ LATENT, DENSE_FIRST, MIXED_OR_NOT, SHARED = (tuple(GROUPS[name]) for name in ("l
 HYBRID, STATE_SPACE, WITHOUT_WINDOW = (tuple(GROUPS[name]) for name in ("hybrid", "state_space", "without_window"))
 TAKEN_FOR_EXPERTS, MIXTURES = tuple(GROUPS["taken"]), (*GROUPS["mixtures"], *MIXED_OR_NOT)
 """Groups of families with what is the same in them."""
-LATENT_FIELDS = ("key_value_rank", "rotary_head_dim", "value_head_dim")
-DENSE_FIRST_FIELDS = ("dense_intermediate_size", "dense_layers")
-HYBRID_FIELDS = ("linear_key_heads", "linear_value_heads", "linear_head_dim")
-OF_FAMILIES = [
-    ([name for group in row["of"] for name in GROUPS.get(group, [group])], row["needed"], row["others"]) for row in TABLE["fields"]
-]
-"""Families, the fields that they have, and those that they may have; other families have none of them."""
+OF_FAMILIES = [row | {"of": [name for group in row["of"] for name in GROUPS.get(group, [group])]} for row in TABLE["fields"]]
+"""Families and their fields, which other families do not have."""
 CONFIG_FIELDS = {theirs: ours for ours, names in TABLE["config_names"].items() for theirs in names.split()}
 """Name in transformers -> field of the model card."""
 
@@ -383,15 +378,13 @@ def model_contradictions(card: ModelCard) -> Iterator[str]:
 
 def _of_other_families(card: ModelCard) -> Iterator[str]:
     """Yield a field that the family needs and the card lacks, or the other way round."""
-    state = (*HYBRID_FIELDS, *(("state_size",) if card.family in STATE_SPACE else ()))
-    if card.family in (*HYBRID, *STATE_SPACE) and card.full_attention_every != 1:
-        yield from (f"{name} is missing; a {card.family} model has it" for name in state if getattr(card, name) is None)
-    for families, needed, others in OF_FAMILIES:
-        given = [name for name in (*needed, *others) if getattr(card, name) is not None]
+    for row in OF_FAMILIES:
+        needed = [*row["needed"], *(row["state"] if card.full_attention_every != 1 else ())]
+        given = [name for name in (*row["needed"], *row["state"], *row["others"]) if getattr(card, name) is not None]
         missing = [name for name in needed if name not in given]
-        if card.family in families and missing:
+        if card.family in row["of"] and missing:
             yield f"{missing[0]} is missing; a {card.family} model has it"
-        elif card.family not in families and given:
+        elif card.family not in row["of"] and given:
             yield f"{given[0]} is {getattr(card, given[0])}, and a {card.family} model has none; leave it out"
 
 
