@@ -15,7 +15,7 @@ from tunemark.collector.audit.rule import Finding
 from tunemark.collector.predict.calibration_rows import Calibration, calibrate, calibration_outcome
 from tunemark.collector.predict.fit import Observed
 from tunemark.schema.derive import derive
-from tunemark.schema.physics.training_shape import work_in
+from tunemark.schema.physics.utilisation import work_in
 from tunemark.schema.physics.work import Missing
 from tunemark.schema.records.converted import ConvertedResult, ConvertedRun, ConvertedSystem
 from tunemark.schema.records.published import Conditions, PublishedResult
@@ -144,7 +144,7 @@ def test_the_rate_of_a_measured_result_counts_slots_over_the_steady_window() -> 
     submission = bare_submission(**on_h100(**{"trace.real_tokens": [1] * 130, "trace.supervised_tokens": [1] * 130}))
     work = work_in(submission.trace, derive(submission).window)
     row = outcome(**on_h100(**{"trace.real_tokens": [1] * 130, "trace.supervised_tokens": [1] * 130}))
-    assert tokens_per_s(row) == pytest.approx(work.slot_tokens / work.seconds)
+    assert tokens_per_s(row) == pytest.approx(work.counts.slot_tokens / work.seconds)
     assert (row.id, row.config.stack, row.config.accelerator.key) == ("measured-1", "measured", H100)
 
 

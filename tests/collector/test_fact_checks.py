@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from tunemark.collector.gate.fact_checks import Neighbours, accelerator_problems, text_problems
 from tunemark.collector.gate.published_checks import claim_problems
 from tunemark.schema.facts.cards import AcceleratorCard
-from tunemark.schema.records.claims import Claim
+from tunemark.schema.records.published import Claim
 from tunemark.schema.records.reading import Problem
 
 BESIDE = Neighbours(CHECKOUT / "data")

@@ -86,9 +86,7 @@ def test_a_plan_chooses_declares_and_gives_its_reasons(facts, row):
 
 def test_conflicts_name_fields_that_exist_and_values_that_these_can_have():
     roots = {"card": ModelCard, "traits": Traits}
-    for name, wanted in (
-        (name.removeprefix("!"), wanted) for row in CONFLICTS for each in row.alternatives for name, wanted in each.items()
-    ):
+    for name, wanted in ((name.removeprefix("!"), wanted) for row in CONFLICTS for each in row.when for name, wanted in each.items()):
         root, _, rest = name.partition(".")
         model, (*path, last) = (roots[root], [rest]) if root in roots else (Plan, name.split("."))
         for part in path:

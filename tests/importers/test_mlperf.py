@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunemark.collector.importers.mlperf import Entries, read_entries, read_run
-from tunemark.schema.records.converted import ConvertedResult, run_energy, time_to_target
+from tunemark.schema.records.converted import ConvertedResult, run_energy
 from tunemark.schema.records.reading import read_record
 
 DATA = Path(__file__).with_name("data")
@@ -122,9 +122,9 @@ def outcome(found: Entries) -> Iterator[str]:
         yield f"{entry.id}: {entry.submitter}; {entry.label}; {entry.system.model_dump(mode='json', exclude_defaults=True)}"
         yield f"  {entry.conditions.model_dump(mode='json', exclude_defaults=True)}; target {entry.target_eval_loss}"
         yield from (f"  {run.model_dump(mode='json', exclude_defaults=True)}; {run.samples_per_s} samples/s" for run in entry.runs)
-        times, energy = time_to_target(entry), run_energy(entry)
-        median = f"{times.median.value:.6g}" if times.median else None
-        yield f"  {times.reached} of {times.runs} reached the target; median {median} s, score {times.score_s and round(times.score_s, 6)} s; scaling factor {entry.scaling_factor}"
+        energy, reached = run_energy(entry), sum(run.time_to_target_s is not None for run in entry.runs)
+        median = f"{entry.median_time.value:.6g}" if entry.median_time else None
+        yield f"  {reached} of {len(entry.runs)} reached the target; median {median} s, score {entry.score_s and round(entry.score_s, 6)} s; scaling factor {entry.scaling_factor}"
         yield from ([f"  {energy.per_run_j} J a run, {energy.per_sample_j} J a sample; {energy.scope}"] if energy else [])
     yield from map(str, found.problems)
 

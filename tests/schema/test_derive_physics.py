@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from tunemark.collector.predict.predicted_vs_measured import compare_memory
 from tunemark.schema.derive import derive
 from tunemark.schema.physics.flops import flops_ledger
-from tunemark.schema.physics.training_shape import Work, shape_of_plan, work_in
-from tunemark.schema.physics.utilisation import Physics, part_of_card, physics
+from tunemark.schema.physics.training_shape import shape_of_plan
+from tunemark.schema.physics.utilisation import Physics, Work, part_of_card, physics, work_in
 from tunemark.schema.records.submission import Submission
+from tunemark.schema.samples import Counts
 from tunemark.schema.vocabulary import Dtype
 
 TINY = FACTS.models["tiny-llama"]
@@ -46,7 +47,7 @@ def test_the_ledger_of_full_rows_is_that_of_the_plan() -> None:
     planned = flops_ledger(shape_of_plan(submission.plan, TINY)).model_flops * submission.plan.batch.gradient_accumulation
     ledger = found(submission).flops
     assert ledger.model_flops == pytest.approx(planned)
-    assert ledger.tokens * work.steps == work.real_tokens
+    assert ledger.tokens * work.steps == work.counts.real_tokens
 
 
 @pytest.mark.parametrize("kind", ["none", "full"])
@@ -122,10 +123,10 @@ def test_energy_is_mean_power_times_the_time_of_the_work() -> None:
 
 
 def test_packed_documents_are_as_many_as_were_counted_and_at_most_one_more_a_row() -> None:
-    work = Work(steps=1, seconds=1, slot_tokens=512, real_tokens=512, supervised_tokens=502, documents=8, rows=4)
+    work = Work(1, 1, Counts(slot_tokens=512, real_tokens=512, supervised_tokens=502, documents=8, rows=4))
     assert work.pieces(packed=True) == 10
     assert work.pieces(packed=False) == 8
-    masked = Work(steps=1, seconds=1, slot_tokens=512, real_tokens=512, supervised_tokens=100, documents=8, rows=4)
+    masked = Work(1, 1, Counts(slot_tokens=512, real_tokens=512, supervised_tokens=100, documents=8, rows=4))
     assert masked.pieces(packed=True) == 12
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tiny_models import tiny_card
 
 from tunemark.schema.facts.cards import HYBRID, STATE_SPACE, TAKEN_FOR_EXPERTS, ModelCard
-from tunemark.schema.physics.architecture import all_linears, count_parameters, idle_experts, limited_blocks
+from tunemark.schema.physics.architecture import all_linears, blocks_of, count_parameters, idle_experts
 from tunemark.schema.physics.families import FAMILIES as ARCHITECTURES
 from tunemark.schema.physics.families import NAMES, TOKEN_TABLES
 from tunemark.schema.physics.flops import SCAN_CHUNK, STATE_CHUNK, attention_pairs, flops_ledger, palm_flops
@@ -167,7 +167,7 @@ def test_the_scan_of_mamba_2_is_counted_as_torch_does(family: str, experts: bool
     shape = make_shape(card, method, sequence_length=SCAN_CHUNK)
     ledger, seen = by_class(shape), counted(shape)
     # It multiplies all states with all later ones, of which there are two here; kernels pass them on.
-    states = 2 * 2 * len(limited_blocks(card)) * ROWS * 2 * 4 * card.linear_head_dim * card.state_size
+    states = 2 * 2 * sum(block.mixer == "state space" for block in blocks_of(card)) * ROWS * 2 * 4 * card.linear_head_dim * card.state_size
     ledger["forward_attention"] += states
     ledger["backward_attention"] += 2 * states
     assert ledger == seen

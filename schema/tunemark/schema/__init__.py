@@ -1,4 +1,4 @@
-"""The base of the other packages: records, facts, physics and statistics. Imports only pydantic, numpy and the standard library."""
+"""The base of the other packages: records, facts, physics and statistics. Imports only pydantic, numpy, packaging, psutil and the standard library."""
 
 import re
 

@@ -7,8 +7,9 @@ collector loads the figures.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from math import inf
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -24,22 +25,22 @@ from tunemark.schema.vocabulary import COMPILED_UPDATE, EAGER_UPDATE, Phase, Sta
 LOSS_WINDOW = 5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Derived:
     """Headline figures. Null if the run did not get far enough."""
 
     window: SteadyWindow | None
-    step_time: Spread | None
+    step_time: Spread | None = None
     """Step times of the steady window, seconds."""
     micro_steps: "MicroSteps | None"
     """Micro-step times; null without gradient accumulation or stored times."""
-    tokens_per_s: Interval | None
+    tokens_per_s: Interval | None = None
     """Real tokens per second over all devices."""
-    slot_tokens_per_s: float | None
+    slot_tokens_per_s: float | None = None
     """Tensor elements per second over all devices, including padding."""
-    samples_per_s: Interval | None
+    samples_per_s: Interval | None = None
     """Documents per second over all devices."""
-    padding_efficiency: float | None
+    padding_efficiency: float | None = None
     """Real tokens over slots in the steady window."""
     train_time_s: float | None
     """From the start of the first step to the end of the last."""
@@ -87,39 +88,27 @@ class MicroSteps:
     """True if they are those of the steady window. Otherwise they are those of all steps after the first."""
 
 
-class Rates(NamedTuple):
-    """Rates of a window of steps."""
-
-    step_time: Spread
-    tokens_per_s: Interval
-    slot_tokens_per_s: float
-    samples_per_s: Interval
-    padding_efficiency: float | None
-
-
 def derive(submission: Submission) -> Derived:
     """Return all headline figures of a submission."""
     trace = submission.trace
-    window = (
-        steady_window(trace, submission.plan.measurement, settled_after((event.step for event in submission.events), len(trace)))
-        if len(trace)
-        else None
-    )
-    rates = rates_over(trace, window) if window is not None and window.steps else None
+    settled = settled_after((event.step for event in submission.events), len(trace))
+    window = steady_window(trace, submission.plan.measurement, settled) if len(trace) else None
+    rates = rates_over(trace, window) if window is not None and window.steps else {}
+    overhead = compile_overhead(submission, window, rates["step_time"].p50) if window is not None and rates else {}
     losses = [loss for loss in trace.loss if loss is not None]
     held_out, memory = submission.evaluation, submission.memory
     peaks = (memory.device_allocated, memory.device_used, memory.host_rss)
     return Derived(
         window=window,
-        **(rates._asdict() if rates else dict.fromkeys(Rates._fields)),
+        **rates,
         micro_steps=micro_steps(trace, window),
         train_time_s=trace.completed_at_s[-1] - trace.started_at_s if len(trace) else None,
-        phases=phases(submission, window, rates.step_time.p50 if rates else None),
+        phases=phases(submission, window, overhead),
         loss_start=float(np.mean(losses[:LOSS_WINDOW])) if losses else None,
         train_loss=float(np.mean(losses[-LOSS_WINDOW:])) if losses else None,
         accuracy_standard_error=share_error(held_out.accuracy, held_out.rows) if held_out and held_out.accuracy is not None else None,
         peak_memory=next((each for each in peaks if each.peak_bytes is not None), peaks[0]),
-        compile_overhead_s=sum(compile_overhead(submission, window, rates.step_time.p50).values()) if rates and window else None,
+        compile_overhead_s=sum(overhead.values()) if rates else None,
         slowest_rank=slowest_rank(submission, window) if window is not None else None,
         usable=submission.outcome.status is Status.OK
         and window is not None
@@ -154,28 +143,24 @@ def slowest_rank(submission: Submission, window: SteadyWindow) -> SlowestRank | 
     return SlowestRank(slowest, medians[slowest], medians[slowest] / typical - 1 if typical else 0.0)
 
 
-def rates_over(trace: StepTrace, window: SteadyWindow) -> Rates:
-    """Return the rates of a window with at least one step."""
+def rates_over(trace: StepTrace, window: SteadyWindow) -> dict[str, Any]:
+    """Return the rates of a window with at least one step, by the fields of `Derived`."""
     part = slice(window.first, window.stop)
     times = np.asarray(trace.step_times_s[part])
     real, slots, documents = (np.asarray(column[part], dtype=float) for column in (trace.real_tokens, trace.slot_tokens, trace.documents))
-    return Rates(
-        step_time=spread(times),
-        tokens_per_s=ratio_interval(real, times),
-        slot_tokens_per_s=float(slots.sum() / times.sum()),
-        samples_per_s=ratio_interval(documents, times),
-        padding_efficiency=float(real.sum() / slots.sum()) if slots.sum() else None,
-    )
+    return {
+        "step_time": spread(times),
+        "tokens_per_s": ratio_interval(real, times),
+        "slot_tokens_per_s": float(slots.sum() / times.sum()),
+        "samples_per_s": ratio_interval(documents, times),
+        "padding_efficiency": float(real.sum() / slots.sum()) if slots.sum() else None,
+    }
 
 
-def phases(submission: Submission, window: SteadyWindow | None, median_s: float | None = None) -> dict[str, float]:
-    """Return seconds per phase in order, summing to `process.wall_s`. The phase `train` is divided by its steps.
-
-    `median_s` is the median of the steady window. Without it, compile overhead cannot be separated.
-    """
+def phases(submission: Submission, window: SteadyWindow | None, overhead: dict[int, float]) -> dict[str, float]:
+    """Return seconds per phase in order, summing to `process.wall_s`. `train` is divided by its steps, without the compile overhead of each."""
     starts = submission.timeline
     ends = [*(mark.at_s for mark in starts[1:]), submission.process.wall_s]
-    overhead = compile_overhead(submission, window, median_s) if window is not None and median_s is not None else {}
     seconds: dict[str, float] = {}
     for mark, end in zip(starts, ends, strict=True):
         if mark.phase is Phase.TRAIN and window is not None:
@@ -245,14 +230,9 @@ OBSERVED = {
 
 def warnings_of_record(submission: Submission, derived: Derived) -> Iterator[MeasurementWarning]:
     """Yield the warnings that follow from a submission and its derived figures."""
-    kinds = (
-        _steps(derived),
-        _gates_and_settings(submission),
-        _other_work(submission),
-        probe_warnings(submission.probe),
-        _circumstances(submission, derived),
-    )
-    yield from (MeasurementWarning(kind=kind, message=message) for warnings in kinds for kind, message in warnings)
+    of_run = chain(_steps(derived), _gates_and_settings(submission), _other_work(submission), probe_warnings(submission.probe))
+    for kind, message in chain(of_run, _circumstances(submission, derived)):
+        yield MeasurementWarning(kind=kind, message=message)
 
 
 def warnings_now(s: Submission, derived: Derived) -> tuple[MeasurementWarning, ...]:

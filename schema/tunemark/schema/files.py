@@ -34,10 +34,8 @@ def data_folder(root: Path) -> Path:
     """Return the folder of the facts: that of a checkout, else the one that the installed package contains."""
     if is_checkout(root):
         return root / "data"
-    source = Path(__file__).resolve()
     # A wheel holds the facts next to this module; an editable installation has those of its checkout.
-    packaged = (source.parent, *source.parents)
-    found = next((folder / "data" for folder in packaged if is_checkout(folder)), None)
+    found = next((folder / "data" for folder in Path(__file__).resolve().parents if is_checkout(folder)), None)
     if found is None:
         raise TunemarkError("current directory", str(root), f"no checkout of Tunemark here; change into one or set {ROOT_VARIABLE}")
     return found
@@ -79,9 +77,11 @@ def replacing(path: Path) -> Iterator[Path]:
     The folder is named after this process, so that what a killed process left behind is removed by the next one.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    from psutil import pid_exists  # noqa: PLC0415 - takes longer to import than most commands to write
+
     for left in path.parent.glob(f".{path.name}.*-*"):
         process = left.name.removeprefix(f".{path.name}.").partition("-")[0]
-        if process.isdecimal() and not _is_running(int(process)):
+        if process.isdecimal() and not pid_exists(int(process)):
             shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.{os.getpid()}-") as folder:
         partial = Path(folder) / path.name
@@ -106,19 +106,6 @@ def replace_folder(folder: Path, new: Path, old: Path) -> None:
         if old.exists():
             old.rename(folder)
         raise
-
-
-def _is_running(process: int) -> bool:
-    if os.name != "posix":
-        # Elsewhere a signal 0 would end the process.
-        return True
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def usable_cores() -> int:

@@ -32,14 +32,9 @@ class Quantity:
         return formats.MISSING if value is None else self.show(value)
 
 
-def _quantities() -> dict[str, Quantity]:
-    lines = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").splitlines()
-    rows = (line.split(" | ") for line in lines if line and not line.startswith("#"))
-    return {
-        key: Quantity(key, label, unit, getattr(formats, show), None if better == "-" else cast("Better", better), meaning)
-        for key, label, unit, show, better, meaning in rows
-    }
-
-
-QUANTITIES: dict[str, Quantity] = _quantities()
+_LINES = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").splitlines()
+QUANTITIES: dict[str, Quantity] = {
+    key: Quantity(key, label, unit, getattr(formats, show), None if better == "-" else cast("Better", better), meaning)
+    for key, label, unit, show, better, meaning in (line.split(" | ") for line in _LINES if line and not line.startswith("#"))
+}
 """Quantities by key."""

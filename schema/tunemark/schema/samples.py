@@ -67,12 +67,9 @@ def keyword_classes(vocabulary: int, length: int, labels: int | None, seed: int)
         yield {"input_ids": row, "label": label}
 
 
-GENERATORS: dict[str, Callable[[int, int, int | None, int], Iterator[Sample]]] = {
-    "random-tokens": random_tokens,
-    "random-documents": random_documents,
-    "markov-tokens": markov_tokens,
-    "keyword-classes": keyword_classes,
-}
+Generator = Callable[[int, int, int | None, int], Iterator[Sample]]
+_MADE: tuple[Generator, ...] = (random_tokens, random_documents, markov_tokens, keyword_classes)
+GENERATORS = {make.__name__.replace("_", "-"): make for make in _MADE}
 FULL_ROWS = {"random-tokens", "markov-tokens"}
 """Generators whose rows all have the length of the plan."""
 UNIFORM = {"random-tokens", "random-documents"}

@@ -5,17 +5,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, Literal
 
-
-class Method(StrEnum):
-    """How the weights are fine-tuned."""
-
-    FULL = "full"
-    LORA = "lora"
-    QLORA = "qlora"
-    PEFT = "peft"
-    """Another parameter-efficient method, for published results only; the setting `peft_method` names it."""
-
-
+Method = StrEnum("Method", "FULL LORA QLORA PEFT")
+Method.__doc__ = "How the weights are fine-tuned."
+"""`peft`: another parameter-efficient method, for published results only; the setting `peft_method` names it."""
 METHODS = {"full": "full fine-tuning", "lora": "LoRA", "qlora": "QLoRA"}
 
 Task = StrEnum("Task", "CAUSAL_LM SEQUENCE_CLASSIFICATION")
@@ -26,28 +18,10 @@ DataSource = StrEnum("DataSource", "SYNTHETIC FILE HUB")
 DataSource.__doc__ = "Where the samples come from."
 Padding = StrEnum("Padding", "NONE STATIC DYNAMIC")
 Padding.__doc__ = "How documents of different lengths are combined into one batch."
-
-
-class Checkpointing(StrEnum):
-    """Which activations are recomputed in the backward pass."""
-
-    NONE = "none"
-    SELECTIVE = "selective"
-    FULL = "full"
-
-
-class Dtype(StrEnum):
-    """A number format of weights or of matrix products."""
-
-    FP32 = "fp32"
-    TF32 = "tf32"
-    BF16 = "bf16"
-    FP16 = "fp16"
-    FP8 = "fp8"
-    FP4 = "fp4"
-    INT8 = "int8"
-    NF4 = "nf4"
-
+Checkpointing = StrEnum("Checkpointing", "NONE SELECTIVE FULL")
+Checkpointing.__doc__ = "Which activations are recomputed in the backward pass."
+Dtype = StrEnum("Dtype", "FP32 TF32 BF16 FP16 FP8 FP4 INT8 NF4")
+Dtype.__doc__ = "A number format of weights or of matrix products."
 
 Backend = StrEnum("Backend", "CPU CUDA ROCM NEURON NEURON_XLA XPU MPS TPU HPU FAKE")
 Backend.__doc__ = "A family of devices behind one implementation of the device protocol."

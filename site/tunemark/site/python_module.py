@@ -49,7 +49,7 @@ class Module:
                 found[node.name] = node
             elif isinstance(node, ast.Assign | ast.AnnAssign):
                 for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-                    found |= {each.id: node for each in ast.walk(target) if isinstance(each, ast.Name)}
+                    found |= {each.id: node for each in ast.walk(target) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
             elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
                 # `NAME |= more` is a part of the constant.
                 before = found[node.target.id]

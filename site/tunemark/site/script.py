@@ -185,17 +185,12 @@ class _Writer:
             # Of one argument, which is compared by identity: a model or a plan.
             return f"const {_name(node.name)} = py.kept({made});" if node.decorator_list and len(node.args.args) == 1 else made
         if isinstance(node, ast.ClassDef):
-            return self.words(node) if [*map(ast.unparse, node.bases)] == ["StrEnum"] else self.data_class(node)
+            return self.data_class(node)
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
             target = node.targets[0] if isinstance(node, ast.Assign) else node.target
             inner = _Writer(self.modules, self.at, local=_bound(node.value))
             return f"const {_pattern(target)} = {inner.expression(node.value)};"
         raise self.unknown(node)
-
-    def words(self, node: ast.ClassDef) -> str:
-        """Return a vocabulary: an object with the words by name, which are text."""
-        members = [f"{ast.unparse(each.targets[0])}: {self.expression(each.value)}" for each in node.body if isinstance(each, ast.Assign)]
-        return f"const {node.name} = {{ {', '.join(members)} }};"
 
     def data_class(self, node: ast.ClassDef) -> str:
         """Return a dataclass: its fields in order, its properties and methods."""
@@ -346,6 +341,8 @@ class _Writer:
                 return f"py.at({self.expression(value)}, {self.expression(index)})"
             case ast.Call(ast.Name("any" | "all" as name), [ast.GeneratorExp(element, loops)]):
                 return self.loops(element, loops, {"any": "some", "all": "every"}[name])
+            case ast.Call(ast.Name("StrEnum"), [_, ast.Constant(str() as names)]):
+                return f"{{ {', '.join(f'{name}: `{name.lower()}`' for name in names.split())} }}"
             case ast.Call():
                 return self.call(node)
             case ast.Yield(value):

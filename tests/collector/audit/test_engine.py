@@ -12,8 +12,7 @@ from audit_factories import evidence, result
 from tunemark.collector.audit import rules as rules_package
 from tunemark.collector.audit.rule import AMBIGUOUS, SUSPICIOUS, all_rules, audit, select
 from tunemark.schema.quantities import QUANTITIES
-from tunemark.schema.records.claims import Stated
-from tunemark.schema.records.published import Conditions
+from tunemark.schema.records.published import Conditions, Stated
 
 ROOT = Path(__file__).parents[3]
 AUDIT = ROOT / "collector" / "tunemark" / "collector" / "audit"

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.printed_figures import derived_figures, precision_class, printed_rows
 from tunemark.collector.store.result_rows import published_rows
-from tunemark.schema.records.claims import Claim
-from tunemark.schema.records.published import PublishedResult
+from tunemark.schema.records.published import Claim, PublishedResult
 
 FULL_ROWS = {"micro_batch": 2, "gradient_accumulation": 1, "accelerator_count": 1, "sequence_length": 8192, "padding": "none"}
 

@@ -27,7 +27,7 @@ from tunemark.schema.physics.memory_states import MemoryLedger
 from tunemark.schema.physics.stacks import STACKS, USUAL_STACK, on_stack
 from tunemark.schema.plan_search import NODE, Asked, best_of, combination_on, step_on
 from tunemark.schema.recommendation import LEVELS, Rate
-from tunemark.schema.records.converted import ConvertedResult, time_to_target
+from tunemark.schema.records.converted import ConvertedResult
 from tunemark.schema.throughput import ISSUING, NOISE, QUANTILE, ROW_VARIANCE, Combination, Range, architecture_of, spread_of_ratio
 from tunemark.schema.vocabulary import METHODS, Checkpointing, Method, SoftwareLevel
 
@@ -444,7 +444,7 @@ def _entries(keys: set[str], count: int) -> Iterator[tuple[str, float]]:
     """Yield round and official score in minutes of the entries."""
     for path in records_in(project_root() / CONVERTED).files:
         record = read_or_none(path)
-        if isinstance(record, ConvertedResult) and record.conditions.accelerator in keys and record.conditions.accelerator_count == count:
-            score_s = time_to_target(record).score_s
-            if score_s is not None:
-                yield record.round, score_s / 60
+        if not isinstance(record, ConvertedResult) or record.score_s is None:
+            continue
+        if record.conditions.accelerator in keys and record.conditions.accelerator_count == count:
+            yield record.round, record.score_s / 60

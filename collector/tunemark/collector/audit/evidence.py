@@ -13,9 +13,8 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.world_facts import DatasetFact
 from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.quantities import QUANTITIES
-from tunemark.schema.records.claims import Assertion, Comparison
 from tunemark.schema.records.converted import ConvertedResult
-from tunemark.schema.records.published import Claim, Conditions, PublishedResult, SourceDocument, Statement
+from tunemark.schema.records.published import Assertion, Claim, Comparison, Conditions, PublishedResult, SourceDocument, Statement
 from tunemark.schema.throughput import Range
 
 Kind = TypeVar("Kind", bound=Assertion)

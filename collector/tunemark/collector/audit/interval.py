@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Union
 
-from tunemark.schema.records.claims import Claim
+from tunemark.schema.records.published import Claim
 
 ROUGHLY = 1.25
 """Factor within which rough figures agree: rules of thumb, tables of requirements, rooflines, and words such as 'slightly'."""

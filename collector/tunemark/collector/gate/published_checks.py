@@ -16,9 +16,8 @@ from tunemark.collector.gate.read import read_or_none
 from tunemark.collector.importers.table_text import PER_DEVICE, printed_value
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.quantities import QUANTITIES
-from tunemark.schema.records.claims import Claim
 from tunemark.schema.records.converted import ConvertedResult
-from tunemark.schema.records.published import Conditions, PublishedResult, PublishedSet, SourceDocument, Statement, published_results
+from tunemark.schema.records.published import Claim, Conditions, PublishedResult, PublishedSet, SourceDocument, Statement, published_results
 from tunemark.schema.records.reading import Problem
 from tunemark.schema.vocabulary import BEFORE_AMPERE, Method
 

@@ -25,8 +25,8 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.physics.flops import flops_ledger, palm_flops
 from tunemark.schema.physics.stacks import STACKS
-from tunemark.schema.physics.training_shape import TrainingShape, shape_of_plan, shape_problem, work_in
-from tunemark.schema.physics.utilisation import part_of_card
+from tunemark.schema.physics.training_shape import TrainingShape, shape_of_plan, shape_problem
+from tunemark.schema.physics.utilisation import part_of_card, work_in
 from tunemark.schema.physics.work import Missing
 from tunemark.schema.records.converted import ConvertedResult, training_rate
 from tunemark.schema.records.published import PublishedResult
@@ -265,7 +265,7 @@ def calibration_outcome(submission: Submission, result_id: str, facts: FactBase,
     work, count = work_in(submission.trace, window), plan.device.count
     shape = shape_of_plan(plan, model)
     config = Combination(accelerator, count, shape, plan.software_level, "measured", "", max(1.0, count / plan.batch.data_parallel))
-    return result_id, observe(result_id, config, work.slot_tokens / work.seconds)
+    return result_id, observe(result_id, config, work.counts.slot_tokens / work.seconds)
 
 
 # Figures that follow from the rows -----------------------------------------------------------------

@@ -18,7 +18,7 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.physics.utilisation import physics, units_per_node
 from tunemark.schema.records.base import flattened
-from tunemark.schema.records.converted import ConvertedResult, TimeToTarget, run_energy, time_to_target, training_rate
+from tunemark.schema.records.converted import ConvertedResult, run_energy, training_rate
 from tunemark.schema.records.published import Claim, Conditions, PublishedResult, SourceDocument
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.trace import compared
@@ -342,9 +342,9 @@ def converted_rows(results: Iterable[tuple[ConvertedResult, str, str]]) -> Rows:
 
 
 def _converted_result(result: ConvertedResult, file: str, sha256: str) -> Rows:
-    times, rate = time_to_target(result), training_rate(result)
-    derived = _converted_figures(result, times, rate)
-    headline = _converted_headline(result, times, rate) | {name: derived[name][0] for name in HEADLINES}
+    rate = training_rate(result)
+    derived = _converted_figures(result, rate)
+    headline = _converted_headline(result, rate) | {name: derived[name][0] for name in HEADLINES}
     return {
         "result_rows": [headline | {"file": file, "sha256": sha256}],
         "runs": [{"result_id": result.id, "run": number, **columns_of("runs", run)} for number, run in enumerate(result.runs, start=1)],
@@ -355,9 +355,10 @@ def _converted_result(result: ConvertedResult, file: str, sha256: str) -> Rows:
     }
 
 
-def _converted_figures(result: ConvertedResult, times: TimeToTarget, rate: Interval | None) -> dict[str, tuple[object, str]]:
+def _converted_figures(result: ConvertedResult, rate: Interval | None) -> dict[str, tuple[object, str]]:
     """Return the statistics over the runs of a result: name -> (value, origin). An unknown value is None."""
-    batch, median, finished = result.conditions.global_batch, times.median, [run for run in result.runs if run.status == "ok"]
+    times = [run.time_to_target_s for run in result.runs if run.time_to_target_s is not None]
+    batch, median, finished = result.conditions.global_batch, result.median_time, [run for run in result.runs if run.status == "ok"]
     samples, rows = _median(run.samples for run in finished if run.samples), count(result.conditions.settings.get("train_samples"))
     interval = "order statistics of the runs; at least 95%"
     all_runs = "median of all runs; one that did not reach the target counts as longer than any other"
@@ -366,10 +367,10 @@ def _converted_figures(result: ConvertedResult, times: TimeToTarget, rate: Inter
     scope = energy.scope if energy else ""
     last_losses = _median(run.curve.eval_loss[-1] for run in finished if run.curve.eval_loss)
     return {
-        "time_to_target.runs": (times.runs, "logs of the entry"),
-        "time_to_target.reached": (times.reached, "runs with a successful run_stop after an evaluation at the target"),
+        "time_to_target.runs": (len(result.runs), "logs of the entry"),
+        "time_to_target.reached": (len(times), "runs with a successful run_stop after an evaluation at the target"),
         "mlperf_score_s": (
-            times.score_s,
+            result.score_s,
             f"mean without the fastest and the slowest run x scaling factor {result.scaling_factor or 1:.6g}",
         ),
         "energy_per_run_j": (energy and energy.per_run_j, f"median of {energy.runs if energy else 0} runs; {scope}"),
@@ -377,8 +378,8 @@ def _converted_figures(result: ConvertedResult, times: TimeToTarget, rate: Inter
         "time_to_target.median_s": (median and median.value, all_runs),
         "time_to_target.low_s": (median and median.low, interval),
         "time_to_target.high_s": (median.high if median and median.bounded else None, interval),
-        "time_to_target.fastest_s": (times.fastest_s, "fastest run"),
-        "time_to_target.slowest_s": (times.slowest_s, "slowest run that reached the target"),
+        "time_to_target.fastest_s": (min(times, default=None), "fastest run"),
+        "time_to_target.slowest_s": (max(times, default=None), "slowest run that reached the target"),
         "train_time_s": (median and median.value, "median time to target, evaluation included"),
         "samples_per_s": (rate and rate.value, rate_origin),
         "step_time_s": (batch / rate.value if batch and rate and rate.value else None, "global batch / samples per second"),
@@ -387,8 +388,8 @@ def _converted_figures(result: ConvertedResult, times: TimeToTarget, rate: Inter
     }
 
 
-def _converted_headline(result: ConvertedResult, times: TimeToTarget, rate: Interval | None) -> Row:
-    conditions, median = result.conditions, times.median
+def _converted_headline(result: ConvertedResult, rate: Interval | None) -> Row:
+    conditions, median, reached = result.conditions, result.median_time, sum(run.time_to_target_s is not None for run in result.runs)
     optimizer = conditions.settings.get("optimizer")
     compared = {
         "task": Task.CAUSAL_LM.value,
@@ -398,12 +399,12 @@ def _converted_headline(result: ConvertedResult, times: TimeToTarget, rate: Inte
         "step_definition": "optimizer_step",
     }
     notes = [f"{result.label}."]
-    if times.reached < times.runs:
-        notes.append(f"{times.reached} of {times.runs} runs reached the target; the others count as longer than any of them.")
+    if reached < len(result.runs):
+        notes.append(f"{reached} of {len(result.runs)} runs reached the target; the others count as longer than any of them.")
     return _stated_columns(result, compared, source=f"{result.harness}-{result.round}", trust="converted") | {
         "section": f"{result.submitter}: {result.system.name}",
         **columns_of("converted", result),
-        "status": "ok" if times.score_s is not None else "partial",
+        "status": "ok" if result.score_s is not None else "partial",
         "time_to_target_s": None if median is None else median.value,
         "time_to_target_low_s": median.low if median and median.bounded else None,
         "time_to_target_high_s": median.high if median and median.bounded else None,

@@ -470,7 +470,7 @@ class SteadinessJudge:
         self._next = int(len(log.steps) * JUDGE_AGAIN_AFTER) + 1
         trace = log.trace()
         window = steady_window(trace, self._rules, settled_after((event["step"] for event in log.events), len(trace)))
-        return window.stable and rates_over(trace, window).tokens_per_s.relative_half_width <= limit
+        return window.stable and bool(rates_over(trace, window)["tokens_per_s"].relative_half_width <= limit)
 
 
 # Recover runs whose parent process was killed: their logs stay in the temporary folder, and become submissions.

@@ -18,7 +18,7 @@ from tunemark.harness.worker.data import MicroBatch, to_device
 from tunemark.harness.worker.levers import add_masks, fuse, is_fp8, layers_in_fp8, limit_sdpa, prepare_transformers, recompute, store_in_fp8
 from tunemark.schema import vocabulary as words
 from tunemark.schema.facts.cards import STATE_SPACE, WITHOUT_WINDOW, ModelCard, fields_of
-from tunemark.schema.physics.architecture import blocks_with_experts, mixer_of
+from tunemark.schema.physics.architecture import blocks_of
 from tunemark.schema.physics.families import SETTINGS, Mixer
 from tunemark.schema.records.plan import LoraSettings, Plan, Precision, Quantisation
 from tunemark.schema.records.trace import TORCH_NAMES, short
@@ -49,7 +49,7 @@ def config_of(card: ModelCard, *, labels: int | None = None, vocabulary: int | N
         # Cards hold no groups of experts: a token chooses among all of them.
         settings |= {"n_group": 1, "topk_group": 1}
     if hasattr(made, "mlp_layer_types"):
-        settings["mlp_layer_types"] = ["sparse" if place in blocks_with_experts(card) else "dense" for place in range(card.layers)]
+        settings["mlp_layer_types"] = ["sparse" if block.mixed else "dense" for block in blocks_of(card)]
     if card.shared_experts and hasattr(made, "shared_expert_intermediate_size"):
         settings["shared_expert_intermediate_size"] = card.shared_experts * card.intermediate_size
     if hasattr(made, "layer_types") and (card.full_attention_layers is not None or card.family in (*WITHOUT_WINDOW, "gemma4_text")):
@@ -58,7 +58,7 @@ def config_of(card: ModelCard, *, labels: int | None = None, vocabulary: int | N
             # transformers 4 has other words for those of Granite.
             kinds |= {"attention": "attention", "state space": "mamba"}
         name = "layers_block_type" if card.feed_forward_layers else "layer_types"
-        settings[name] = [kinds[mixer_of(card, place)] for place in range(card.layers)]
+        settings[name] = [kinds[block.mixer] for block in blocks_of(card)]
     # Cards hold no special token ids; padding must be inside any vocabulary.
     settings |= {"pad_token_id": NO_TOKEN, "bos_token_id": NO_TOKEN, "eos_token_id": NO_TOKEN}
     return type(made)(**settings)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tunemark.schema.errors import TunemarkError
-from tunemark.schema.facts.cards import DENSE_FIRST, DENSE_FIRST_FIELDS, LATENT, LATENT_FIELDS, SHARED, WITHOUT_WINDOW, ModelCard, fields_of
+from tunemark.schema.facts.cards import GROUPS, WITHOUT_WINDOW, ModelCard, fields_of
 from tunemark.schema.facts.fact_base import FactBase, validated
 from tunemark.schema.facts.names import not_modelled, suggest_card
 from tunemark.schema.physics.architecture import count_parameters, special_mixers
@@ -133,22 +133,15 @@ def config_fields(content: Any, place: str, within: Limits) -> dict[str, Any]:  
         raise TunemarkError(f"{place}: model_type", kind, f"{why}; known: {', '.join(FAMILIES)}")
     for key, value in SETTINGS.get(family, {}).items():
         if (part.get(key) or None) != (value or None):
-            raise TunemarkError(
-                f"{place}: {key}", part.get(key), f"the work of this architecture is not known; only models with {str(value).lower()}"
-            )
+            fix = f"the work of this architecture is not known; only models with {str(value).lower()}"
+            raise TunemarkError(f"{place}: {key}", part.get(key), fix)
     part = ADJUSTED[family](part) if family in ADJUSTED else part
     names = fields_of(family)
     given = {theirs: ours for theirs, ours in names.items() if part.get(theirs) is not None or (theirs == NULLABLE and theirs in part)}
-    fields = (
-        {"tied_embeddings": family in TABLE["tied"]}
-        | TABLE["defaults"].get(family, {})
-        | {ours: part[theirs] for theirs, ours in given.items()}
-    )
-    needed = [*NEEDED, *((*LATENT_FIELDS, "query_rank", "head_dim") if family in LATENT else ())]
-    needed += DENSE_FIRST_FIELDS if family in DENSE_FIRST else ()
-    needed += ["shared_experts"] if family in DENSE_FIRST and family in SHARED else []
-    needed += ["intermediate_size", "experts", "active_experts"] if family in (*SHARED, *DENSE_FIRST) else []
-    missing = [ours for ours in needed if ours not in fields]
+    fields = {"tied_embeddings": family in TABLE["tied"]} | TABLE["defaults"].get(family, {})
+    fields |= {ours: part[theirs] for theirs, ours in given.items()}
+    more = [row for row in TABLE["needed"] if any(family in GROUPS.get(group, [group]) for group in row["of"])]
+    missing = [ours for ours in (*NEEDED, *(name for row in more for name in row["fields"])) if ours not in fields]
     if missing:
         known = " or ".join(theirs for theirs, ours in names.items() if ours == missing[0])
         raise TunemarkError(f"{place}: {known}", None, "is missing; give the configuration that lies beside the weights")

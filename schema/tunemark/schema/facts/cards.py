@@ -31,13 +31,8 @@ LATENT, DENSE_FIRST, MIXED_OR_NOT, SHARED = (tuple(GROUPS[name]) for name in ("l
 HYBRID, STATE_SPACE, WITHOUT_WINDOW = (tuple(GROUPS[name]) for name in ("hybrid", "state_space", "without_window"))
 TAKEN_FOR_EXPERTS, MIXTURES = tuple(GROUPS["taken"]), (*GROUPS["mixtures"], *MIXED_OR_NOT)
 """Groups of families with what is the same in them."""
-LATENT_FIELDS = ("key_value_rank", "rotary_head_dim", "value_head_dim")
-DENSE_FIRST_FIELDS = ("dense_intermediate_size", "dense_layers")
-HYBRID_FIELDS = ("linear_key_heads", "linear_value_heads", "linear_head_dim")
-OF_FAMILIES = [
-    ([name for group in row["of"] for name in GROUPS.get(group, [group])], row["needed"], row["others"]) for row in TABLE["fields"]
-]
-"""Families, the fields that they have, and those that they may have; other families have none of them."""
+OF_FAMILIES = [row | {"of": [name for group in row["of"] for name in GROUPS.get(group, [group])]} for row in TABLE["fields"]]
+"""Families and their fields, which other families do not have."""
 CONFIG_FIELDS = {theirs: ours for ours, names in TABLE["config_names"].items() for theirs in names.split()}
 """Name in transformers -> field of the model card."""
 
@@ -194,12 +189,9 @@ class AcceleratorCard(Frozen):
     @property
     def remarks(self) -> str | None:
         """What readers of an answer need to know of it besides: the devices of torch in a chip, and the caution."""
-        several = self.memory_gib is not None and self.devices_per_unit > 1
-        parts = (
-            f"Each {self.unit} has {self.devices_per_unit} devices of torch with {(self.memory_gib or 0) / self.devices_per_unit:g} GiB each."
-            if several
-            else ""
-        )
+        number, parts = self.devices_per_unit, ""
+        if self.memory_gib is not None and number > 1:
+            parts = f"Each {self.unit} has {number} devices of torch with {self.memory_gib / number:g} GiB each."
         return " ".join(filter(None, (parts, self.caution, TORCH_ON_MACS if self.vendor == APPLE else ""))) or None
 
     @property
@@ -386,15 +378,13 @@ def model_contradictions(card: ModelCard) -> Iterator[str]:
 
 def _of_other_families(card: ModelCard) -> Iterator[str]:
     """Yield a field that the family needs and the card lacks, or the other way round."""
-    state = (*HYBRID_FIELDS, *(("state_size",) if card.family in STATE_SPACE else ()))
-    if card.family in (*HYBRID, *STATE_SPACE) and card.full_attention_every != 1:
-        yield from (f"{name} is missing; a {card.family} model has it" for name in state if getattr(card, name) is None)
-    for families, needed, others in OF_FAMILIES:
-        given = [name for name in (*needed, *others) if getattr(card, name) is not None]
+    for row in OF_FAMILIES:
+        needed = [*row["needed"], *(row["state"] if card.full_attention_every != 1 else ())]
+        given = [name for name in (*row["needed"], *row["state"], *row["others"]) if getattr(card, name) is not None]
         missing = [name for name in needed if name not in given]
-        if card.family in families and missing:
+        if card.family in row["of"] and missing:
             yield f"{missing[0]} is missing; a {card.family} model has it"
-        elif card.family not in families and given:
+        elif card.family not in row["of"] and given:
             yield f"{given[0]} is {getattr(card, given[0])}, and a {card.family} model has none; leave it out"
 
 
@@ -443,10 +433,8 @@ class AwsSizes(Frozen):
 
 def current_prices(prices: Iterable[PriceRow], on: date | None = None) -> list[PriceRow]:
     """Return the newest price per provider, instance, region and kind in force on a day, by default of all, as the view `current_prices`."""
-    begun = (row for row in prices if on is None or row.effective_on <= on)
-    return list(
-        {(row.provider, row.instance, row.region, row.kind): row for row in sorted(begun, key=lambda row: row.effective_on)}.values()
-    )
+    begun = sorted((row for row in prices if on is None or row.effective_on <= on), key=lambda row: row.effective_on)
+    return list({(row.provider, row.instance, row.region, row.kind): row for row in begun}.values())
 
 
 FRACTION_TOLERANCE = 1e-3
@@ -509,13 +497,8 @@ class PriceBasis(Frozen):
         The cheapest fitting instance of any listed provider counts, see `cheapest_offer`. Several nodes need a training fabric. Each offer
         has its newest price on the day `on`, by default the newest of all.
         """
-        return cheapest_offer(
-            (
-                row
-                for row in current_prices((row for row in prices if row.accelerator == accelerator), on)
-                if row.kind is PriceKind.ON_DEMAND
-                and row.provider in self.providers
-                and (nodes == 1 or self.fabric_of(row.provider, row.instance) is not None)
-            ),
-            devices,
-        )
+        listed = [
+            row for row in prices if row.accelerator == accelerator and row.kind is PriceKind.ON_DEMAND and row.provider in self.providers
+        ]
+        joined = (row for row in listed if nodes == 1 or self.fabric_of(row.provider, row.instance) is not None)
+        return cheapest_offer(current_prices(joined, on), devices)

@@ -132,9 +132,8 @@ class FactBase:
         """Return a workload card. Raise TunemarkError with a suggestion for an unknown name."""
         if name.lower() in self.workloads:
             return self.workloads[name.lower()]
-        raise TunemarkError(
-            "workload", name, f"no workload has this name; {did_you_mean(name, self.workloads)}; `tunemark workloads` lists them"
-        )
+        near = did_you_mean(name, self.workloads)
+        raise TunemarkError("workload", name, f"no workload has this name; {near}; `tunemark workloads` lists them")
 
     def model(self, name: str) -> ModelCard:
         """Return a model card by key or alias; a variant of a model with the same architecture has its card.
@@ -170,12 +169,11 @@ class FactBase:
         prices = Counter(row.accelerator for row in self.prices if row.accelerator in variants) if usual and len(variants) > 1 else {}
         most_priced = [key for key, count in prices.items() if count == max(prices.values())]
         # Some Macs have the largest memory of their kind only with fewer or with more cores.
-        largest = [
-            key for key in parts if self.accelerators[key].vendor == APPLE and self.accelerators[key].memory_gib == names.memory_in(name)
-        ]
+        cards, memory = self.accelerators, names.memory_in(name)
+        largest = [key for key in parts if cards[key].vendor == APPLE and cards[key].memory_gib == memory]
         for found in (largest, variants, sharing if parts == sharing else [], most_priced):
             if len(found) == 1:
-                return names.with_memory(self.accelerators[found[0]], names.memory_in(name))
+                return names.with_memory(cards[found[0]], memory)
         fix = f"not a known accelerator; {names.suggest_accelerator(name, self.accelerators)}"
         if len(sharing) == 1:
             fix = f"not a known accelerator; another model of it is {sharing[0]!r}"
@@ -241,9 +239,8 @@ class FactBase:
     @cached_property
     def instances(self) -> frozenset[str]:
         """Names of all instances with a price, and all sizes of AWS families."""
-        return frozenset(row.instance for row in self.prices) | {
-            f"{family}.{size}" for family, sizes in self.aws_sizes.items() for size in sizes
-        }
+        sizes = (f"{family}.{size}" for family, sizes in self.aws_sizes.items() for size in sizes)
+        return frozenset(sizes) | {row.instance for row in self.prices}
 
     def refused_aws_size(self, instance: str, *, families: bool = False) -> str | None:
         """Return the reason why a name in the form of AWS is not an instance that AWS sells, or None.
@@ -256,9 +253,8 @@ class FactBase:
         near = names.suggest_instance(instance, self.instances)
         if name["family"] in self.aws_sizes:
             return f"AWS has no size {name['size']} of {name['family']}; {near}"
-        return (
-            f"the AWS family {name['family']} is not in data/prices/aws_sizes.toml; add it with its source, or {near}" if families else None
-        )
+        unlisted = f"the AWS family {name['family']} is not in data/prices/aws_sizes.toml; add it with its source, or {near}"
+        return unlisted if families else None
 
     def read_all(self) -> None:
         """Read every card and price. Raise TunemarkError for the first invalid one."""

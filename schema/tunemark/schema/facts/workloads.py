@@ -5,6 +5,7 @@ A file of data/workloads holds one card, or a matrix of cells that share setting
 
 from collections.abc import Iterator
 from copy import deepcopy
+from functools import reduce
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -116,17 +117,10 @@ def cells(content: dict[str, Any], place: str) -> Iterator[tuple[str, dict[str, 
         names.add(name)
         card = deepcopy(shared) | {"key": f"{shared['key']}-{name}"}
         for field, value in cell.items():
-            if field != "cell":
-                _put(card, field.split("."), value)
+            *path, last = field.split(".")
+            section = reduce(lambda part, key: part.setdefault(key, {}), path, card)
+            section[last] = value
+            # TOML has no null: a word stands for a cell without adapters.
+            if field == "cell" or (value == "none" and last in {"lora", "quantisation"}):
+                del section[last]
         yield f"{place}: cell {name}", card
-
-
-def _put(card: dict[str, Any], path: list[str], value: object) -> None:
-    *sections, last = path
-    for section in sections:
-        card = card.setdefault(section, {})
-    if value == "none" and last in {"lora", "quantisation"}:
-        # TOML has no null: an empty table stands for a cell without adapters.
-        card.pop(last, None)
-    else:
-        card[last] = value

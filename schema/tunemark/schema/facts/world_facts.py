@@ -6,9 +6,9 @@ One file per kind in data/known, each fact with its source.
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from itertools import pairwise
 from typing import Annotated, Literal
 
+import numpy as np
 from packaging.version import Version
 from pydantic import Field
 
@@ -44,14 +44,9 @@ class Library(Frozen):
     """Version -> date of its first file."""
 
     @cached_property
-    def versions(self) -> frozenset[Version]:
-        """Return all versions."""
-        return frozenset(map(Version, self.released_on))
-
-    @cached_property
     def newest(self) -> Version:
         """Return the newest version."""
-        return max(self.versions)
+        return max(map(Version, self.released_on))
 
 
 class VersionSeries(Frozen):
@@ -87,26 +82,13 @@ class TokenLengths(Sourced):
         steps, tokens = self._steps()
         if longest >= tokens[-1]:
             return self.mean
-        return self.mean * _mean_below(steps, tokens, longest) / _mean_below(steps, tokens, tokens[-1])
+        places = sorted({*steps, float(np.interp(longest, tokens, steps))})
+        lengths = np.interp(places, steps, tokens)
+        return self.mean * float(np.trapezoid(np.minimum(lengths, longest), places) / np.trapezoid(lengths, places))
 
     def _steps(self) -> tuple[list[float], list[int]]:
         by_quantile = sorted((float(quantile), count) for quantile, count in self.quantiles.items())
         return [quantile for quantile, _ in by_quantile], [count for _, count in by_quantile]
-
-
-def _mean_below(steps: list[float], tokens: list[int], longest: int) -> float:
-    """Return the mean of min(tokens, longest) over rows that lie on straight lines between the quantiles."""
-    total = 0.0
-    for (start, low), (end, high) in pairwise(zip(steps, tokens, strict=True)):
-        if high <= longest:
-            mean = (low + high) / 2
-        elif low >= longest:
-            mean = float(longest)
-        else:
-            below = (longest - low) / (high - low)
-            mean = below * (low + longest) / 2 + (1 - below) * longest
-        total += (end - start) * mean
-    return total
 
 
 class DatasetFact(Sourced):
@@ -155,8 +137,6 @@ class Requirement(Sourced):
     """Oldest version with which it can be installed."""
     newest: PackageVersion | None = None
     """Newest Python or CUDA that its builds are for, or newest minor version of a library that it works with; null without a limit."""
-    closed: bool = False
-    """True if the library itself refuses a newer one."""
 
     @consistency
     def _in_order(self) -> Iterator[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.physics import architecture
-from tunemark.schema.physics.families import FAMILIES, NAMES, SCAN_CHUNK, STATE_CHUNK, Mixer, Traits
+from tunemark.schema.physics.families import FAMILIES, NAMES, SCAN_CHUNK, STATE_CHUNK, Traits
 from tunemark.schema.physics.memory_states import MemoryLine
 from tunemark.schema.physics.training_shape import BYTES, TrainingShape
 from tunemark.schema.vocabulary import LOSS_CHUNK, Checkpointing, Method
@@ -35,12 +35,12 @@ class BlockActivations:
 
 def block_activations(shape: TrainingShape, place: int = -1) -> BlockActivations:
     """Return the activations of one block, by default the last one: in a mixture, of one with experts."""
-    slots, parts = shape.slots, _parts(shape, place % shape.model.layers)
+    slots, parts = shape.slots, _parts(shape, architecture.blocks_of(shape.model)[place])
     saved = parts.norms + parts.attention + parts.feed_forward + parts.adapters
     formula = f"{slots:,} tokens x ({parts.norms:,.0f} norms + {parts.attention:,.0f} attention + {parts.feed_forward:,.0f} feed-forward + {parts.adapters:,.0f} adapters) bytes"
     if shape.compiled:
         # Normed queries and keys are kept beside the results that the norms read.
-        results = parts.products + (parts.queries + parts.keys if parts.traits.query_key_norm else 0)
+        results = parts.output + parts.matrix_results + (parts.queries + parts.keys if parts.traits.query_key_norm else 0)
         saved = min(saved, results + parts.matrix_inputs)
         formula = f"{slots:,} tokens x ({results:,.0f} results + {parts.matrix_inputs:,.0f} inputs of matrix products) bytes"
     merged, widest = parts.merged
@@ -53,36 +53,32 @@ def block_activations(shape: TrainingShape, place: int = -1) -> BlockActivations
     )
 
 
-def _parts(shape: TrainingShape, place: int) -> "_Parts":
-    card, ranks, mixer, attended = shape.model, shape.tensor_parallel, architecture.mixer_of(shape.model, place), BYTES[shape.logits]
-    heads, size, product = architecture.heads_of(card, place), BYTES[shape.activations], BYTES[shape.products]
+def _parts(shape: TrainingShape, block: architecture.Block) -> "_Parts":
+    card, ranks, attended = shape.model, shape.tensor_parallel, BYTES[shape.logits]
+    size, product = BYTES[shape.activations], BYTES[shape.products]
     return _Parts(
         shape=shape,
-        place=place,
+        block=block,
         card=card,
         traits=FAMILIES[card.family],
-        heads=heads,
-        mixed=place in architecture.blocks_with_experts(card),
-        mixer=mixer,
-        attends=mixer in {"attention", "window"},
         trained=shape.method is Method.FULL,
-        adapted=[each for each in shape.adapted if place in each.blocks and not (shape.fused_experts and each.part == "experts")],
+        adapted=[each for each in shape.adapted if block.place in each.blocks and not (shape.fused_experts and each.part == "experts")],
         size=size,
         product=product,
         attended=attended,
         hidden=size * card.hidden_size / shape.residual_share,
-        inner=product * architecture.inner_width(card, place) / ranks,
-        queries=attended * card.attention_heads * heads.width / ranks,
-        output=attended * card.attention_heads * heads.value_width / ranks,
-        expanded=attended * card.attention_heads * (card.head_dim + heads.value_width) / ranks if card.key_value_rank else 0,
-        keys=0 if place in architecture.sharing_blocks(card) else attended * heads.keys * heads.width / ranks,
+        inner=product * architecture.inner_width(card, block) / ranks,
+        queries=attended * card.attention_heads * block.width / ranks,
+        output=attended * card.attention_heads * block.value_width / ranks,
+        expanded=attended * card.attention_heads * (card.head_dim + block.value_width) / ranks if card.key_value_rank else 0,
+        keys=0 if block.sharing else attended * block.keys * block.width / ranks,
         ranks_of_attention=(card.query_rank or 0) + (card.key_value_rank or 0),
     )
 
 
 def activations_by_kind(shape: TrainingShape) -> list[tuple[int, BlockActivations]]:
     """Return, for each kind of block, their number and the activations of one."""
-    return [(len(kind), block_activations(shape, kind[0])) for kind in architecture.block_kinds(shape.model)]
+    return [(len(kind), block_activations(shape, kind[0].place)) for kind in architecture.block_kinds(shape.model)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,17 +86,10 @@ class _Parts:
     """Bytes per token."""
 
     shape: TrainingShape
-    place: int
+    block: architecture.Block
     card: ModelCard
     traits: Traits
     """How the blocks of its family differ."""
-    heads: architecture.Heads
-    mixed: bool
-    """True if the block has experts."""
-    mixer: Mixer
-    """How the block mixes tokens."""
-    attends: bool
-    """True if the block attends to other tokens."""
     trained: bool
     """True if the matrices are trained."""
     adapted: list[architecture.Linear]
@@ -128,7 +117,7 @@ class _Parts:
     def merged(self) -> tuple[int, int]:
         """Bytes of the sums of experts and their adapters, and of the gradient of the largest; they do not depend on the tokens."""
         size, ranks = int(BYTES[self.shape.activations]), self.shape.tensor_parallel
-        experts = [linear for linear in self.shape.adapted if linear.part == "experts" and self.place in linear.blocks]
+        experts = [linear for linear in self.shape.adapted if linear.part == "experts" and self.block.place in linear.blocks]
         sums = [size * linear.weights // ranks for linear in experts if self.shape.fused_experts]
         return sum(sums), max(sums, default=0)
 
@@ -145,7 +134,7 @@ class _Parts:
     @property
     def inner_at_once(self) -> float:
         """The same of the experts that run at once."""
-        if not self.mixed or self.at_once:
+        if not self.block.mixed or self.at_once:
             return self.inner
         shared = self.product * self.card.intermediate_size * (self.card.shared_experts or 0) / self.shape.tensor_parallel
         return max(shared, (self.inner - shared) / (self.card.experts or 1))
@@ -160,10 +149,10 @@ class _Parts:
         normed = FP32 if self.traits.norms_scaled_in_fp32 else self.size
         once = FP32 * (2 if self.traits.norms_centred else 1) + (normed if self.trained else 0)
         once = self.size if self.shape.fused_blocks else once
-        heads = (self.heads.queries + self.heads.keys) * self.heads.width / self.shape.tensor_parallel
-        extra = heads * (FP32 if self.traits.query_key_norm == "unit" else once) if self.traits.query_key_norm and self.attends else 0
+        heads = (self.card.attention_heads + self.block.keys) * self.block.width / self.shape.tensor_parallel
+        extra = heads * (FP32 if self.traits.query_key_norm == "unit" else once) if self.traits.query_key_norm and self.block.attends else 0
         extra += self.keys / self.attended * FP32 if self.traits.value_norm else 0
-        if self.traits.router_scaled and self.mixed:
+        if self.traits.router_scaled and self.block.mixed:
             # Around the experts and after the layer for all tokens, and that of the router, with what its scaling keeps.
             per_layer += 3
             extra += card.hidden_size * (FP32 + (2 * self.size if self.trained else 0))
@@ -180,7 +169,7 @@ class _Parts:
         as the values, five as wide as the keys of all heads, three of scores, and two states.
         """
         heads, width = (self.card.linear_value_heads or 0) / self.shape.tensor_parallel, self.card.linear_head_dim or 0
-        if self.mixer == "state space":
+        if self.block.mixer == "state space":
             padded = -(-self.shape.sequence_length // SCAN_CHUNK) * SCAN_CHUNK / self.shape.sequence_length
             state = self.card.state_size or 0
             return FP32 * heads * (7 * width + padded * (3 * width + 5 * state + 3 * SCAN_CHUNK + 2 * width * state / SCAN_CHUNK))
@@ -189,15 +178,15 @@ class _Parts:
     @property
     def attention(self) -> float:
         """Queries, keys, values, output and one fp32 number per head; eager attention also keeps its scores."""
-        if self.mixer == "none":
+        if self.block.mixer == "none":
             return 0
-        if self.mixer == "convolution":
+        if self.block.mixer == "convolution":
             # Both gates and the tokens, their product with the first gate, the result, and the input of the last matrix.
             return (5 + self.trained) * self.product * self.card.hidden_size / self.shape.tensor_parallel
-        if not self.attends:
+        if not self.block.attends:
             # Before and after the convolution, the normed and the gated output, and the input of the last matrix.
             keys, values = architecture.widths_of_state(self.card)
-            if self.mixer == "state space":
+            if self.block.mixer == "state space":
                 # The product, the result of the convolution, and the input of the last matrix.
                 return self.in_state + self.product * (4 * keys + (3 + self.trained) * values) / self.shape.tensor_parallel
             return self.in_state + self.product * (2 * (2 * keys + values) + (2 + self.trained) * values) / self.shape.tensor_parallel
@@ -246,16 +235,14 @@ class _Parts:
     def feed_forward(self) -> float:
         """Gate, activated gate and up, or the single inner width; and the input of the last matrix if that is trained."""
         # GPT-2, Phi and Apertus write their activations in Python, and each intermediate result is kept; so are two masks of Apertus.
-        steps = (
-            (2 if self.shape.fused_blocks else 3)
-            if self.traits.gated
-            else {"gpt2": 4, "phi": 4, "apertus": 3 + 2 * MASK / self.product + self.trained}.get(self.card.family, 1)
-        )
+        steps = {"gpt2": 4, "phi": 4, "apertus": 3 + 2 * MASK / self.product + self.trained}.get(self.card.family, 1)
+        if self.traits.gated:
+            steps = 2 if self.shape.fused_blocks else 3
         masks = 2 * MASK * self.card.hidden_size if self.traits.drops_out else 0
         # Nemotron-H adds the results of experts in fp32.
         per_expert = 2 * self.hidden + (FP32 * self.card.hidden_size if self.card.family == "nemotron_h" else 0)
-        copies = per_expert * (architecture.experts_run(self.card) + self.traits.gated_expert) if self.mixed else 0
-        cast = FP32 * self.card.hidden_size if self.mixed and self.trained and self.traits.router_in_fp32 else 0
+        copies = per_expert * (architecture.experts_run(self.card) + self.traits.gated_expert) if self.block.mixed else 0
+        cast = FP32 * self.card.hidden_size if self.block.mixed and self.trained and self.traits.router_in_fp32 else 0
         # The gate, its activation, the embedding and their product; and the input.
         per_layer = self.product * 4 * self.card.per_layer_width + self.hidden if self.card.per_layer_width else 0
         return self.inner * (steps + (1 if self.trained else 0)) + masks + copies + cast + per_layer
@@ -289,7 +276,7 @@ class _Parts:
     @property
     def inputs_to_keep(self) -> float:
         """Widths of those that are not kept anyway: attention keeps its output."""
-        output = "" if self.traits.gated_attention or not self.attends else NAMES[self.card.family].attention[-1]
+        output = "" if self.traits.gated_attention or not self.block.attends else NAMES[self.card.family].attention[-1]
         return sum(width for name, width in self.adapter_inputs.items() if name != output)
 
     @property
@@ -298,20 +285,15 @@ class _Parts:
         return BYTES[self.shape.adapter_products] * self.shape.lora_rank * sum(linear.active for linear in self.adapted)
 
     @property
-    def products(self) -> float:
-        """Outputs of the matrix products and of attention."""
-        return self.output + self.matrix_results
-
-    @property
     def matrix_results(self) -> float:
         """Outputs of the matrix products."""
         gates = 2 if self.traits.gated else 1
         rest = gates * self.inner + architecture.parts_of_block(self.card) * self.hidden
-        if self.mixer == "none":
+        if self.block.mixer == "none":
             return rest
-        if self.mixer == "convolution":
+        if self.block.mixer == "convolution":
             return 3 * self.product * self.card.hidden_size / self.shape.tensor_parallel + rest
-        if not self.attends:
+        if not self.block.attends:
             keys, values = architecture.widths_of_state(self.card)
             return self.in_state + self.product * 2 * (keys + values) / self.shape.tensor_parallel + rest
         ranks = self.product * (self.ranks_of_attention + (self.card.rotary_head_dim or 0))
@@ -350,9 +332,9 @@ class _Parts:
         forward = 3 * self.hidden / self.size * self.product + wide if adapted else 0
         gradients = (3 if self.traits.gated else 2) * self.inner_at_once - freed
         # The gated delta rule has three tensors as wide as its values beside those that it keeps.
-        state = 0 if self.mixer == "none" else 3 * FP32 * architecture.widths_of_state(self.card)[1] / ranks
+        state = 0 if self.block.mixer == "none" else 3 * FP32 * architecture.widths_of_state(self.card)[1] / ranks
         scores = self.differentiated_scores if shape.attention == "eager" else 0
-        return 2 * self.hidden + max(gradients, forward, scores if self.attends else state)
+        return 2 * self.hidden + max(gradients, forward, scores if self.block.attends else state)
 
 
 def stored_per_block(shape: TrainingShape, block: BlockActivations) -> tuple[int, str]:
@@ -403,7 +385,6 @@ def _fused(shape: TrainingShape, width: float, size: float) -> MemoryLine:
         rows, each, kept = min(shape.slots, max(1, LOSS_CHUNK // shape.model.vocabulary)), size + FP32, stored
     trained = kept * width * shape.model.hidden_size if shape.method is Method.FULL else 0
     chunk = rows * width * each + shape.slots * shape.model.hidden_size * size
-    formula = f"{rows:,} rows x {width:,.0f} words x {each:g} bytes, gradients of the hidden states" + (
-        f" and of the head, {kept:g} bytes a weight" if trained else ""
-    )
+    formula = f"{rows:,} rows x {width:,.0f} words x {each:g} bytes, gradients of the hidden states"
+    formula += f" and of the head, {kept:g} bytes a weight" if trained else ""
     return MemoryLine("logits and loss", "activations", int(chunk + trained), formula, ("loss",))

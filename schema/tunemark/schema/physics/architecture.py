@@ -4,7 +4,7 @@ Shapes and names are those of the transformers implementation of each family. A 
 transformers builds on the meta device.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -12,7 +12,55 @@ from typing import Literal
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import TAKEN_FOR_EXPERTS, WITHOUT_WINDOW, ModelCard
 from tunemark.schema.physics.families import BARE_EXPERTS, CONVOLUTION, FAMILIES, NAMES, TOKEN_TABLES, Mixer, Traits
-from tunemark.schema.records.plan import LoraSettings
+from tunemark.schema.records.plan import USUAL_LAYERS
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What a block of a model is made of."""
+
+    place: int
+    mixer: Mixer
+    """How it mixes tokens."""
+    mixed: bool
+    """True if it has experts."""
+    sharing: bool
+    """True if it attends to the keys and values of an earlier block."""
+    inner: int
+    """Width of its feed-forward layer, of one expert in a mixture; 0 without one."""
+    keys: int
+    """Heads of keys, and of values."""
+    width: int
+    """Width of a head of queries or keys."""
+    value_width: int
+
+    @property
+    def attends(self) -> bool:
+        """True if it attends to other tokens, whether to all or to some."""
+        return self.mixer in {"attention", "window"}
+
+
+@lru_cache(maxsize=256)
+def blocks_of(card: ModelCard) -> tuple[Block, ...]:
+    """Return the blocks of a model."""
+    traits, alone = FAMILIES[card.family], card.feed_forward_layers
+    blocks: list[Block] = []
+    first, every, limits = card.dense_layers or 0, card.mixture_every or 1, card.sliding_window is not None or card.family in WITHOUT_WINDOW
+    for place in range(card.layers):
+        mixes, feeds = alone is None or place not in alone, alone is None or place in alone
+        whole = (place + 1) % (card.full_attention_every or card.layers + 1) == 0
+        if card.full_attention_layers is not None:
+            whole = place in card.full_attention_layers
+        limited = limits and mixes and not whole
+        mixed = card.experts is not None and feeds and place >= first and (place - first) % every == 0
+        sharing = place >= card.layers - (card.sharing_layers or 0)
+        dense = (card.sharing_intermediate_size if sharing else None) or card.dense_intermediate_size or card.intermediate_size
+        heads = card.key_value_heads, card.head_dim + (card.rotary_head_dim or 0), card.value_head_dim or card.head_dim
+        if card.wide_head_dim and not limited:
+            heads = card.wide_key_value_heads or card.key_value_heads, card.wide_head_dim, card.wide_head_dim
+        inner = 0 if not feeds else card.intermediate_size if mixed else dense
+        blocks.append(Block(place, "none" if not mixes else traits.limited if limited else "attention", mixed, sharing, inner, *heads))
+    return tuple(blocks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,77 +128,39 @@ def _vectors(card: ModelCard, traits: Traits) -> int:
     if traits.router_scaled and card.experts:
         # Three more norms: around the experts, and after the layer for all tokens.
         others += 4 * card.hidden_size + card.experts
-    attention = sum(_vectors_of_attention(card, traits, place) for place in range(card.layers))
+    attention = sum(_vectors_of_attention(card, traits, block) for block in blocks_of(card))
     if card.per_layer_width:
         others += norm
     head = (card.hidden_size if traits.encoder else card.vocabulary) if traits.head_bias else 0
-    choosing = len(blocks_with_experts(card)) * (card.experts or 0) if traits.router_bias else 0
+    choosing = sum(block.mixed for block in blocks_of(card)) * (card.experts or 0) if traits.router_bias else 0
     blocks = card.layers * (traits.norms_per_layer * norm + others) + attention + biases + (card.per_layer_width or 0)
     return blocks + traits.outer_norms * norm + head + choosing
 
 
-def _vectors_of_attention(card: ModelCard, traits: Traits, place: int) -> int:
+def _vectors_of_attention(card: ModelCard, traits: Traits, block: Block) -> int:
     """Return the norms of queries, keys and ranks; the convolution of others; and of those with a state a norm and numbers per head of values."""
-    mixer = mixer_of(card, place)
-    if mixer in {"convolution", "none"}:
-        return CONVOLUTION.get(mixer, 0) * card.hidden_size
-    if mixer == "state space":
-        keys, values = widths_of_state(card)
-        return (CONVOLUTION[mixer] + 1) * (2 * keys + values) + values + 3 * (card.linear_value_heads or 0)
-    if mixer == "delta rule":
-        keys, values = widths_of_state(card)
-        return CONVOLUTION[mixer] * (2 * keys + values) + (card.linear_head_dim or 0) + 2 * (card.linear_value_heads or 0)
-    heads = heads_of(card, place)
-    if place in sharing_blocks(card):
-        return heads.width
-    normed = {"head": 2 * heads.width, "all": (heads.queries + heads.keys) * heads.width}.get(traits.query_key_norm, 0)
-    return normed + (card.query_rank or 0) + (card.key_value_rank or 0)
+    if block.attends:
+        if block.sharing:
+            return block.width
+        normed = {"head": 2, "all": card.attention_heads + block.keys}.get(traits.query_key_norm, 0)
+        return normed * block.width + (card.query_rank or 0) + (card.key_value_rank or 0)
+    keys, values = widths_of_state(card)
+    convolved = CONVOLUTION.get(block.mixer, 0)
+    if block.mixer == "state space":
+        return (convolved + 1) * (2 * keys + values) + values + 3 * (card.linear_value_heads or 0)
+    if block.mixer == "delta rule":
+        return convolved * (2 * keys + values) + (card.linear_head_dim or 0) + 2 * (card.linear_value_heads or 0)
+    return convolved * card.hidden_size
 
 
 @lru_cache(maxsize=256)
 def special_mixers(card: ModelCard) -> tuple[tuple[str, float], ...]:
     """Return the kinds of blocks whose kernels are not those of plain attention, and the share of the blocks that have each."""
-    mixers = [mixer_of(card, place) for place in range(card.layers)]
+    mixers = [block.mixer for block in blocks_of(card)]
     if FAMILIES[card.family].relative_positions:
         return (("relative positions", 1.0),)
     special = [mixer for mixer in sorted(set(mixers)) if mixer not in {"attention", "window", "none"}]
     return tuple((mixer, mixers.count(mixer) / card.layers) for mixer in special)
-
-
-@dataclass(frozen=True, slots=True)
-class Heads:
-    """The heads of the attention of a block."""
-
-    queries: int
-    keys: int
-    """Heads of keys, and of values."""
-    width: int
-    """Width of a query or key."""
-    value_width: int
-
-
-@lru_cache(maxsize=256)
-def limited_blocks(card: ModelCard) -> tuple[int, ...]:
-    """Return the places of the blocks that mix tokens, and do not attend to all of them."""
-    if card.sliding_window is None and card.family not in WITHOUT_WINDOW:
-        return ()
-    mixing = [place for place in range(card.layers) if place not in (card.feed_forward_layers or ())]
-    if card.full_attention_layers is not None:
-        return tuple(place for place in mixing if place not in card.full_attention_layers)
-    every = card.full_attention_every or card.layers + 1
-    return tuple(place for place in mixing if (place + 1) % every)
-
-
-def mixer_of(card: ModelCard, place: int) -> Mixer:
-    """Return the way in which a block mixes tokens."""
-    if place in (card.feed_forward_layers or ()):
-        return "none"
-    return FAMILIES[card.family].limited if place in limited_blocks(card) else "attention"
-
-
-def attends(card: ModelCard, place: int) -> bool:
-    """Return True if a block attends to other tokens, whether to all or to some."""
-    return mixer_of(card, place) in {"attention", "window"}
 
 
 def widths_of_state(card: ModelCard) -> tuple[int, int]:
@@ -159,62 +169,29 @@ def widths_of_state(card: ModelCard) -> tuple[int, int]:
     return (card.linear_key_heads or 0) * (card.state_size or width), (card.linear_value_heads or 0) * width
 
 
-def heads_of(card: ModelCard, place: int) -> Heads:
-    """Return the heads of the attention of a block."""
-    if card.wide_head_dim and place not in limited_blocks(card):
-        return Heads(card.attention_heads, card.wide_key_value_heads or card.key_value_heads, card.wide_head_dim, card.wide_head_dim)
-    width = card.head_dim + (card.rotary_head_dim or 0)
-    return Heads(card.attention_heads, card.key_value_heads, width, card.value_head_dim or card.head_dim)
-
-
-@lru_cache(maxsize=256)
-def blocks_with_experts(card: ModelCard) -> tuple[int, ...]:
-    """Return the places of the blocks with experts."""
-    first, every, those = card.dense_layers or 0, card.mixture_every or 1, blocks_with_feed_forward(card)
-    return tuple(place for place in those if card.experts and place >= first and (place - first) % every == 0)
-
-
 def parts_of_block(card: ModelCard) -> int:
     """Return 2 for blocks that mix tokens and have a feed-forward layer, 1 for those that do one of both."""
     return 1 if card.feed_forward_layers else 2
 
 
 @lru_cache(maxsize=256)
-def blocks_with_feed_forward(card: ModelCard) -> tuple[int, ...]:
-    """Return the places of the blocks with a feed-forward layer: all of them, unless a block either mixes tokens or has one."""
-    return tuple(range(card.layers)) if card.feed_forward_layers is None else card.feed_forward_layers
+def block_kinds(card: ModelCard) -> tuple[tuple[Block, ...], ...]:
+    """Return the blocks by kind: those of a kind have the same layers."""
+    return _by_kind(card, experts=True)
 
 
-@lru_cache(maxsize=256)
-def sharing_blocks(card: ModelCard) -> tuple[int, ...]:
-    """Return the places of the blocks that attend to the keys and values of an earlier one."""
-    return tuple(range(card.layers - (card.sharing_layers or 0), card.layers))
-
-
-@lru_cache(maxsize=256)
-def block_kinds(card: ModelCard) -> tuple[tuple[int, ...], ...]:
-    """Return the places of the blocks by kind: those of a kind have the same layers."""
-    return _by_kind(card, blocks_with_experts(card))
-
-
-def _by_kind(card: ModelCard, mixed: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    sharing = sharing_blocks(card)
+def _by_kind(card: ModelCard, *, experts: bool) -> tuple[tuple[Block, ...], ...]:
     # Whether their layers differ by the way in which they mix tokens.
     apart = bool(card.wide_head_dim) or card.family in WITHOUT_WINDOW
-    kinds: dict[tuple[bool, str, bool], list[int]] = {}
-    for place in range(card.layers):
-        kinds.setdefault((place in mixed, mixer_of(card, place) if apart else "", place in sharing), []).append(place)
-    return tuple(tuple(places) for places in kinds.values())
+    kinds: dict[tuple[bool, str, bool], list[Block]] = {}
+    for block in blocks_of(card):
+        kinds.setdefault((experts and block.mixed, block.mixer if apart else "", block.sharing), []).append(block)
+    return tuple(tuple(blocks) for blocks in kinds.values())
 
 
-def inner_width(card: ModelCard, place: int, *, grouped: bool = False) -> int:
+def inner_width(card: ModelCard, block: Block, *, grouped: bool = False) -> int:
     """Return the width of the feed-forward layers that a token is multiplied with in a block; for `grouped` see `experts_run`."""
-    if place not in blocks_with_feed_forward(card):
-        return 0
-    if place not in blocks_with_experts(card):
-        sharing = card.sharing_intermediate_size if place in sharing_blocks(card) else None
-        return sharing or card.dense_intermediate_size or card.intermediate_size
-    return card.intermediate_size * (experts_run(card, grouped=grouped) + (card.shared_experts or 0))
+    return block.inner * (experts_run(card, grouped=grouped) + (card.shared_experts or 0) if block.mixed else 1)
 
 
 def experts_run(card: ModelCard, *, grouped: bool = False) -> int:
@@ -324,41 +301,43 @@ Widths = list[tuple[str, int, int, bool]]
 def _attention(card: ModelCard) -> tuple[Linear, ...]:
     names, positions = NAMES[card.family].attention, FAMILIES[card.family].relative_positions
     return tuple(
-        Linear(name, inputs, outputs, "attention", first, blocks, positions=positions if name in names[:2] else 0)
-        for blocks in _by_kind(card, ())
-        for name, inputs, outputs, first in _widths(card, blocks[0])
+        Linear(name, inputs, outputs, "attention", first, places(kind), positions=positions if name in names[:2] else 0)
+        for kind in _by_kind(card, experts=False)
+        for name, inputs, outputs, first in _widths(card, kind[0])
     )
 
 
-def _widths(card: ModelCard, place: int) -> Widths:
-    if mixer_of(card, place) == "none":
+def places(blocks: Iterable[Block]) -> tuple[int, ...]:
+    """Return the places of blocks."""
+    return tuple(block.place for block in blocks)
+
+
+def _widths(card: ModelCard, block: Block) -> Widths:
+    if block.mixer == "none":
         return []
-    if mixer_of(card, place) == "convolution":
+    if block.mixer == "convolution":
         (inward, output), hidden = NAMES[card.family].state, card.hidden_size
         # The tokens, and the gates before and after the convolution.
         return [(inward, hidden, 3 * hidden, True), (output, hidden, hidden, False)]
-    if not attends(card, place):
+    if not block.attends:
         return _of_state(card)
-    return _latent(card) if card.key_value_rank else _of_heads(card, place)
+    return _latent(card, block) if card.key_value_rank else _of_heads(card, block)
 
 
-def _of_heads(card: ModelCard, place: int) -> Widths:
-    hidden, names, heads = card.hidden_size, NAMES[card.family].attention, heads_of(card, place)
-    queries, keys = heads.queries * heads.width * (2 if FAMILIES[card.family].gated_attention else 1), heads.keys * heads.width
+def _of_heads(card: ModelCard, block: Block) -> Widths:
+    hidden, names = card.hidden_size, NAMES[card.family].attention
+    queries, keys = card.attention_heads * block.width * (2 if FAMILIES[card.family].gated_attention else 1), block.keys * block.width
     widths = (queries + 2 * keys,) if len(names) == 2 else (queries, keys, keys)  # noqa: PLR2004 - a fused layer, and the output
     inward = [(name, hidden, width, True) for name, width in zip(names[:-1], widths, strict=True)]
-    if card.wide_key_value_heads and place not in limited_blocks(card):
-        # Its keys are its values.
-        inward = inward[:-1]
-    if place in sharing_blocks(card):
-        inward = inward[:1]
-    return [*inward, (names[-1], heads.queries * heads.value_width, hidden, False)]
+    # The keys of wide heads of their own are the values, too.
+    own = 1 if block.sharing else 2 if card.wide_key_value_heads and block.mixer == "attention" else len(inward)
+    return [*inward[:own], (names[-1], card.attention_heads * block.value_width, hidden, False)]
 
 
-def _latent(card: ModelCard) -> Widths:
-    hidden, heads, rank = card.hidden_size, heads_of(card, 0), card.key_value_rank or 0
+def _latent(card: ModelCard, block: Block) -> Widths:
+    hidden, rank = card.hidden_size, card.key_value_rank or 0
     whole, query_down, query_up, down, up, output = NAMES[card.family].attention
-    queries, values = heads.queries * heads.width, heads.queries * heads.value_width
+    queries, values = card.attention_heads * block.width, card.attention_heads * block.value_width
     of_rank = [(query_down, hidden, card.query_rank or 0, True), (query_up, card.query_rank or 0, queries, False)]
     inward = of_rank if card.query_rank else [(whole, hidden, queries, True)]
     inward += [(down, hidden, rank + (card.rotary_head_dim or 0), True), (up, rank, card.attention_heads * card.head_dim + values, False)]
@@ -375,11 +354,9 @@ def _of_state(card: ModelCard) -> Widths:
 
 
 def _feed_forward(card: ModelCard) -> tuple[Linear, ...]:
-    names, mixed, inner = NAMES[card.family], blocks_with_experts(card), card.intermediate_size
-    dense: dict[int, list[int]] = {}
-    for place in blocks_with_feed_forward(card):
-        if place not in mixed:
-            dense.setdefault(inner_width(card, place), []).append(place)
+    names, inner, blocks = NAMES[card.family], card.intermediate_size, blocks_of(card)
+    mixed = places(block for block in blocks if block.mixed)
+    dense = {block.inner: places(each for each in blocks if each.inner == block.inner and not each.mixed) for block in blocks}
     router: tuple[Linear, ...] = (
         (Linear(names.router, card.hidden_size, card.experts, "router", blocks=mixed),) if names.router and card.experts else ()
     )
@@ -387,7 +364,7 @@ def _feed_forward(card: ModelCard) -> tuple[Linear, ...]:
         router += (Linear("mlp.shared_expert_gate", card.hidden_size, 1, "router", blocks=mixed),)
     experts = _projections(card, names.experts, inner, mixed, copies=card.experts or 1, active=card.active_experts or 1)
     shared = _projections(card, names.shared, (card.shared_experts or 0) * inner, mixed)
-    plain = [each for width, places in dense.items() for each in _projections(card, names.feed_forward, width, tuple(places))]
+    plain = [each for width, those in dense.items() if width for each in _projections(card, names.feed_forward, width, those)]
     return (*plain, *router, *experts, *shared, *_per_layer(card))
 
 
@@ -421,8 +398,6 @@ def _projections(
 
 GROUPS = ("all-linear", "attention")
 """Names of groups of layers: all linear layers of a block, or only those of attention."""
-DEFAULT = LoraSettings().target_modules
-"""All linear layers of a block in Llama's names. For other families it stands for their own names."""
 
 
 def targets_in(card: ModelCard, asked: tuple[str, ...]) -> tuple[str, ...]:
@@ -430,7 +405,7 @@ def targets_in(card: ModelCard, asked: tuple[str, ...]) -> tuple[str, ...]:
 
     Raises TunemarkError for a name that matches no layer that can have an adapter, with the names that do.
     """
-    if asked == DEFAULT:
+    if asked == USUAL_LAYERS:
         return group(card, "all-linear")
     known = layer_names(card)
     names: list[str] = []

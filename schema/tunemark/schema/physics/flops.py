@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Literal
 
 from tunemark.schema.facts.cards import ModelCard
-from tunemark.schema.physics.architecture import attends, block_linears, count_parameters, heads_of, limited_blocks, mixer_of
+from tunemark.schema.physics.architecture import Block, block_linears, blocks_of, count_parameters
 from tunemark.schema.physics.families import FAMILIES, SCAN_CHUNK, STATE_CHUNK
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.vocabulary import Checkpointing, Method
@@ -82,7 +82,9 @@ def flops_ledger(shape: TrainingShape, pairs: Pairs = "exact") -> FlopsLedger:
     `exact` pairs are the query-key pairs that the mask allows (definitions#model-flops). `square` counts all s^2 of each document, as
     kernels without mask skipping and torch's FlopCounterMode do.
     """
-    matmul, attention, (pooler, outputs) = _block_matmul(shape), _attention(shape, pairs), _heads(shape)
+    linears, attention, (pooler, outputs) = block_linears(shape.model), _attention(shape, pairs), _heads(shape)
+    positions = sum(linear.weights * linear.times() * linear.positions for linear in linears)
+    matmul = 2 * (shape.tokens * sum(linear.active_weights * linear.times() for linear in linears) + positions)
     widths = ((shape.tokens * each.active + each.positions, each.inputs + each.outputs, each.times()) for each in shape.adapted)
     in_blocks = 2 * shape.lora_rank * sum(rows * width * times for rows, width, times in widths)
     # The first matrix of an adapter on the embedding is a look-up.
@@ -98,9 +100,7 @@ def flops_ledger(shape: TrainingShape, pairs: Pairs = "exact") -> FlopsLedger:
         FlopsLine("forward_head", pooler + outputs, "2 x weights of the head x tokens with an output"),
         FlopsLine("forward_adapters", adapters, f"2 x {adapters // (2 * tokens):,} x {tokens:,}"),
         FlopsLine("backward_input", matmul, f"as forward_matmul, in {layers} blocks that gradients pass through"),
-        FlopsLine(
-            "backward_weight", matmul if full else 0, f"as forward_matmul, in {layers if full else 0} blocks whose weights are trained"
-        ),
+        FlopsLine("backward_weight", full * matmul, f"as forward_matmul, in {full * layers} blocks whose weights are trained"),
         FlopsLine("backward_head", pooler + outputs + head_weights, of_head),
         FlopsLine("backward_attention", 2 * attention, "2 x forward_attention"),
         FlopsLine("backward_adapters", 2 * adapters, "2 x forward_adapters: input and weight gradients"),
@@ -112,7 +112,7 @@ def flops_ledger(shape: TrainingShape, pairs: Pairs = "exact") -> FlopsLedger:
 def palm_flops(shape: TrainingShape) -> int:
     """Return FLOPs as counted by PaLM (Chowdhery et al. 2022, appendix B): 6 N_mm + 12 L H Q T, on slots."""
     card = shape.model
-    layers = sum(attends(card, place) for place in range(card.layers))
+    layers = sum(block.attends for block in blocks_of(card))
     per_slot = 6 * count_parameters(card).matrix_multiplied + 6 * layers * _width(card) * shape.sequence_length
     return per_slot * shape.slots
 
@@ -134,23 +134,23 @@ def attention_pairs(documents: Sequence[int], *, causal: bool, window: int | Non
     return total
 
 
-def _width(card: ModelCard, place: int = -1) -> int:
+def _width(card: ModelCard, block: Block | None = None) -> int:
     """Return the multiplications of a query-key pair in a block, by default the last: with the key, and of the score with the value."""
-    heads = heads_of(card, place % card.layers)
-    return heads.queries * (heads.width + heads.value_width)
+    one = block or blocks_of(card)[-1]
+    return card.attention_heads * (one.width + one.value_width)
 
 
 def _attention(shape: TrainingShape, pairs: Pairs) -> int:
     card, documents, traits, exact = shape.model, shape.documents, FAMILIES[shape.model.family], pairs == "exact"
-    limited, causal = limited_blocks(card), exact and not traits.encoder
+    blocks, causal = blocks_of(card), exact and not traits.encoder
     whole = attention_pairs(documents, causal=causal)
-    wide = [place for place in range(card.layers) if mixer_of(card, place) == "attention"]
+    wide, limited = [each for each in blocks if each.mixer == "attention"], [each for each in blocks if each.mixer == traits.limited]
     total = 2 * len(wide) * _width(card, wide[-1]) * whole if wide else 0
     # Both queries and keys also meet the positions.
     total += 2 * card.layers * shape.tokens * _width(card) * traits.relative_positions
-    if not limited or mixer_of(card, limited[0]) == "convolution":
+    if not limited or traits.limited == "convolution":
         return total
-    if not attends(card, limited[0]):
+    if not limited[0].attends:
         return total + len(limited) * shape.tokens * (_scan(card) if card.state_size else _delta_rule(card))
     within = attention_pairs(documents, causal=causal, window=card.sliding_window, chunked=traits.chunked) if exact else whole
     return total + 2 * _width(card, limited[0]) * len(limited) * within
@@ -173,12 +173,6 @@ def _scan(card: ModelCard) -> int:
     """
     width, heads, state = card.linear_head_dim or 0, card.linear_value_heads or 0, card.state_size or 0
     return 2 * SCAN_CHUNK * ((card.linear_key_heads or 0) * state + heads * width) + 4 * heads * width * state
-
-
-def _block_matmul(shape: TrainingShape) -> int:
-    """Return the forward FLOPs of the matrices of all blocks."""
-    positions = sum(linear.weights * linear.times() * linear.positions for linear in block_linears(shape.model))
-    return 2 * (shape.tokens * sum(linear.active_weights * linear.times() for linear in block_linears(shape.model)) + positions)
 
 
 def _first_inputs(shape: TrainingShape) -> int:

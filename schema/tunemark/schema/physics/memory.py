@@ -1,5 +1,6 @@
 """The memory of a training step, predicted from shapes: states, activations, logits, gathered shards and framework."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -52,7 +53,7 @@ def estimate_memory(shape: TrainingShape) -> MemoryLedger:
     return MemoryLedger(tuple(line for line in lines if line.bytes), outside, sharded, settled, delayed)
 
 
-def _activations(shape: TrainingShape) -> tuple[MemoryLine, ...]:
+def _activations(shape: TrainingShape) -> Iterator[MemoryLine]:
     kinds = activations_by_kind(shape)
     block = max((each for _, each in kinds), key=lambda each: each.saved)
     # Offloaded inputs are on the device while they are copied: one leaves while the next is computed.
@@ -70,39 +71,35 @@ def _activations(shape: TrainingShape) -> tuple[MemoryLine, ...]:
     numbers, by = shape.slots * shape.model.hidden_size, f" / {shape.residual_share}" if shape.residual_share > 1 else ""
     norm = f"{shape.slots:,} tokens x {shape.model.hidden_size:,} x (4 + 2 x {size:g}) bytes{by}"
     hooks = f"{shape.model.layers} blocks x input: the gradients of their inputs, kept by the hooks of frozen FSDP 1 units"
-    return (
-        MemoryLine(name, "activations", sum(waiting * each for waiting, each, _ in stored), formula, ALL_BUT_UPDATE if held else BEFORE),
-        MemoryLine("one block's input", "activations", block.input, "input of the last block", ("backward ends",)),
-        MemoryLine("one block, recomputed", "activations", recomputed, block.formula, BACKWARD),
-        MemoryLine("one block's gradients", "activations", block.backward, "gradients of its widest tensors, while needed", BACKWARD),
-        MemoryLine("final norm", "activations", int(numbers * (4 + 2 * size) / shape.residual_share), norm, ("loss",)),
-        MemoryLine("held by hooks", "activations", shape.model.layers * block.input if held else 0, hooks, ("backward ends",)),
-        MemoryLine("unpacked matrix", "activations", unpacked, f"{widest:,} x 2 bytes: the largest packed matrix in bf16", BACKWARD),
-        *_cast_weights(shape),
-    )
+    yield MemoryLine(name, "activations", sum(waiting * each for waiting, each, _ in stored), formula, ALL_BUT_UPDATE if held else BEFORE)
+    yield MemoryLine("one block's input", "activations", block.input, "input of the last block", ("backward ends",))
+    yield MemoryLine("one block, recomputed", "activations", recomputed, block.formula, BACKWARD)
+    yield MemoryLine("one block's gradients", "activations", block.backward, "gradients of its widest tensors, while needed", BACKWARD)
+    yield MemoryLine("final norm", "activations", int(numbers * (4 + 2 * size) / shape.residual_share), norm, ("loss",))
+    yield MemoryLine("held by hooks", "activations", shape.model.layers * block.input if held else 0, hooks, ("backward ends",))
+    yield MemoryLine("unpacked matrix", "activations", unpacked, f"{widest:,} x 2 bytes: the largest packed matrix in bf16", BACKWARD)
+    yield from _cast_weights(shape)
 
 
-def _cast_weights(shape: TrainingShape) -> tuple[MemoryLine, ...]:
-    """Return the bytes of the 16-bit copies that autocast makes of fp32 weights.
+def _cast_weights(shape: TrainingShape) -> Iterator[MemoryLine]:
+    """Yield the bytes of the 16-bit copies that autocast makes of fp32 weights.
 
     The backward pass needs the copies that gradients pass through. Those of trained weights are also cached until the forward pass ends,
     when the gradients of the logits are not there yet. Sharded weights are gathered in 16 bits and need no copy.
     """
     if shape.autocast is None or BYTES[shape.parameters] != FP32 or divided(shape, "parameters") > 1:
-        return ()
+        return
     count, ranks, kept = count_parameters(shape.model), shape.tensor_parallel, shape.checkpointing is Checkpointing.NONE
     head, matrices = count.head // ranks, 0 if shape.packed else (count.attention + count.feed_forward) // ranks
     copied = matrices if kept or shape.method is Method.FULL else 0
     gradients = FP32 * shape.slots * shape.model.vocabulary // ranks if shape.loss == "upcast" and not kept else 0
     formula = f"{copied:,} x 2 bytes: copies made by autocast" + (", less the gradients of the logits" if gradients else "")
-    return (
-        MemoryLine("head in 16 bits", "activations", 2 * head, f"{head:,} x 2 bytes: a copy made by autocast", ("loss",)),
-        MemoryLine("weights in 16 bits", "activations", max(0, 2 * copied - gradients), formula, BEFORE if kept else ("loss",)),
-    )
+    yield MemoryLine("head in 16 bits", "activations", 2 * head, f"{head:,} x 2 bytes: a copy made by autocast", ("loss",))
+    yield MemoryLine("weights in 16 bits", "activations", max(0, 2 * copied - gradients), formula, BEFORE if kept else ("loss",))
 
 
-def _gathered(shape: TrainingShape) -> tuple[MemoryLine, ...]:
-    """Return the bytes gathered from other shards: the block in use and the prefetched one, the head while logits are computed.
+def _gathered(shape: TrainingShape) -> Iterator[MemoryLine]:
+    """Yield the bytes gathered from other shards: the block in use and the prefetched one, the head while logits are computed.
 
     FSDP 1 never frees its outermost unit, which holds head and embeddings, before the backward pass ends (`_post_forward_reshard`), and
     has the head's gradients whole until then. FSDP 2 keeps the joined buffer of a collective beside the weights copied from it until the next
@@ -110,7 +107,7 @@ def _gathered(shape: TrainingShape) -> tuple[MemoryLine, ...]:
     """
     share = divided(shape, "parameters")
     if share == 1:
-        return ()
+        return
     count, size = count_parameters(shape.model), BYTES[shape.logits]
     outermost = shape.sharding == "fsdp1" and not shape.matrix_units
     head, table = count.head // shape.tensor_parallel, 0 if count.tied_head or not outermost else count.embedding // shape.tensor_parallel
@@ -137,15 +134,13 @@ def _gathered(shape: TrainingShape) -> tuple[MemoryLine, ...]:
     unreduced = count_weights(shape).trained if shape.keeps_whole_gradients else 0
     until_last = f"{unreduced:,} x {size:g} bytes: not reduced before the last micro-step"
     late = "the device's share of all gradients: copies to the host are slower than the backward pass"
-    return (
-        MemoryLine("gathered head", stream, int((head + table) * size * copies), f"{head + table:,} x {size:g} bytes{by}", held),
-        MemoryLine("gradients of the head", "training", int(head * size * (whole + reduced / share) * trained), of_head, alive),
-        MemoryLine("gradients of a block", "training", int(of_block * size * trained), f"{of_block:,} x {size:g} bytes", BACKWARD),
-        MemoryLine("gathered blocks", stream, int(block * each * copies), f"the block in use: {block:,} x {each:g} bytes{by}", BACKWARD),
-        MemoryLine("prefetched blocks", stream, int((blocks - block) * each * (copies - joined)), ahead, fetched),
-        MemoryLine("unreduced gradients", "training", int(unreduced * size), until_last, ALL_BUT_UPDATE),
-        MemoryLine("gradients on their way to the host", "training", int(waiting), late, BEFORE),
-    )
+    yield MemoryLine("gathered head", stream, int((head + table) * size * copies), f"{head + table:,} x {size:g} bytes{by}", held)
+    yield MemoryLine("gradients of the head", "training", int(head * size * (whole + reduced / share) * trained), of_head, alive)
+    yield MemoryLine("gradients of a block", "training", int(of_block * size * trained), f"{of_block:,} x {size:g} bytes", BACKWARD)
+    yield MemoryLine("gathered blocks", stream, int(block * each * copies), f"the block in use: {block:,} x {each:g} bytes{by}", BACKWARD)
+    yield MemoryLine("prefetched blocks", stream, int((blocks - block) * each * (copies - joined)), ahead, fetched)
+    yield MemoryLine("unreduced gradients", "training", int(unreduced * size), until_last, ALL_BUT_UPDATE)
+    yield MemoryLine("gradients on their way to the host", "training", int(waiting), late, BEFORE)
 
 
 # By software stack --------------------------------------------------------------------------------

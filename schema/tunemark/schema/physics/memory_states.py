@@ -214,7 +214,7 @@ def block_weights(shape: TrainingShape) -> int:
     """Return the number of weights of the matrices of the largest block on one tensor-parallel rank, and of the experts that stay on it."""
     parts = min(shape.world_size, shape.model.experts or 1) if shape.expert_parallel else 1
     sizes = [(each.blocks, each.weights // (parts if each.part == "experts" else 1)) for each in block_linears(shape.model)]
-    return max(sum(size for blocks, size in sizes if kind[0] in blocks) for kind in block_kinds(shape.model)) // shape.tensor_parallel
+    return max(sum(size for blocks, size in sizes if kind[0].place in blocks) for kind in block_kinds(shape.model)) // shape.tensor_parallel
 
 
 def divided(shape: TrainingShape, what: str) -> int:
@@ -222,7 +222,7 @@ def divided(shape: TrainingShape, what: str) -> int:
     return shape.world_size if what in SHARDED[shape.sharding] else 1
 
 
-def _model(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]:
+def _model(shape: TrainingShape, weights: Weights) -> Iterator[MemoryLine]:
     share, size = divided(shape, "parameters"), BYTES[shape.parameters]
     here = 0 if shape.offload and share > 1 else 1
     by = " (in host memory)" if not here else f" / {share} devices" if share > 1 else ""
@@ -231,14 +231,12 @@ def _model(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]:
     adapter, four_bit = BYTES[shape.adapters], weights.quantised if shape.packed is Dtype.NF4 else 0
     note = WHOLE_EXPERTS if not shape.packs_experts else MXFP4 if shape.model.family == "gpt_oss" and not four_bit else ""
     adapted = f"{weights.adapters:,} x {adapter:g} bytes{by}: {_adapted(shape)}"
-    return (
-        MemoryLine("weights", "model", int(here * weights.plain * size / share), f"{weights.plain:,} x {size:g} bytes{by}{note}"),
-        *_narrow(shape, weights),
-        MemoryLine("4-bit weights", "model", int(here * four_bit * BYTES[Dtype.NF4] / share), f"{four_bit:,} x 0.5 bytes{by}"),
-        # Scales are attributes of the weights, not parameters: no strategy divides them.
-        MemoryLine("4-bit scales", "model", int(four_bit * scale), f"{four_bit:,} x {scales} bytes"),
-        MemoryLine("adapters", "model", int(here * weights.adapters * adapter / share), adapted),
-    )
+    yield MemoryLine("weights", "model", int(here * weights.plain * size / share), f"{weights.plain:,} x {size:g} bytes{by}{note}")
+    yield from _narrow(shape, weights)
+    yield MemoryLine("4-bit weights", "model", int(here * four_bit * BYTES[Dtype.NF4] / share), f"{four_bit:,} x 0.5 bytes{by}")
+    # Scales are attributes of the weights, not parameters: no strategy divides them.
+    yield MemoryLine("4-bit scales", "model", int(four_bit * scale), f"{four_bit:,} x {scales} bytes")
+    yield MemoryLine("adapters", "model", int(here * weights.adapters * adapter / share), adapted)
 
 
 def _adapted(shape: TrainingShape) -> str:
@@ -257,23 +255,22 @@ def fp8_scales(card: ModelCard) -> int:
     return sum(linear.outputs * linear.copies * linear.times() for linear in block_linears(card))
 
 
-def _narrow(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]:
-    """Return the frozen weights of LoRA in fp8 or fp4 with their scales."""
+def _narrow(shape: TrainingShape, weights: Weights) -> Iterator[MemoryLine]:
+    """Yield the frozen weights of LoRA in fp8 or fp4 with their scales."""
     if shape.packed not in {Dtype.FP8, Dtype.FP4, Dtype.INT8}:
-        return ()
+        return
     scales = weights.quantised // FP4_BLOCK if shape.packed is Dtype.FP4 else 4 * fp8_scales(shape.model) // shape.tensor_parallel
     size, name = BYTES[shape.packed], shape.packed.value
-    return (
-        MemoryLine(f"{name} weights", "model", int(weights.quantised * size), f"{weights.quantised:,} x {size:g} bytes"),
-        MemoryLine(f"{name} scales", "model", scales, f"one byte for {FP4_BLOCK} weights in fp4, else 4 for each output"),
-    )
+    yield MemoryLine(f"{name} weights", "model", int(weights.quantised * size), f"{weights.quantised:,} x {size:g} bytes")
+    yield MemoryLine(f"{name} scales", "model", scales, f"one byte for {FP4_BLOCK} weights in fp4, else 4 for each output")
 
 
-def _gradients(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]:
+def _gradients(shape: TrainingShape, weights: Weights) -> Iterator[MemoryLine]:
     if shape.optimizer_in_backward:
         widest = max(count_parameters(shape.model).embedding if shape.method is Method.FULL else 0, *_widths(shape))
         one = int(widest * BYTES[shape.parameters])
-        return (MemoryLine("gradients", "training", one, f"{widest:,} x {BYTES[shape.parameters]:g} bytes: one matrix", LATE),)
+        yield MemoryLine("gradients", "training", one, f"{widest:,} x {BYTES[shape.parameters]:g} bytes: one matrix", LATE)
+        return
     share = divided(shape, "gradients")
     numbers, each = weights.trained or weights.adapters, BYTES[shape.parameters if weights.trained else shape.adapters]
     formula = f"{numbers:,} x {each:g} bytes" + (f" / {share} devices" if share > 1 else "")
@@ -282,12 +279,9 @@ def _gradients(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]
         here, formula = 0.0, "(on the host)"
     # ZeRO 3 allocates its share with the optimizer and keeps it (`grad_partitions_flat_buffer`).
     always = (shape.gradient_accumulation > 1 or shape.sharding == "zero3") and not shape.offload
-    return (
-        MemoryLine(
-            "gradients", "training", int(here), formula, ("optimizer",) if shape.keeps_whole_gradients else MOMENTS if always else LATE
-        ),
-        *_buckets(shape, int(numbers * each)),
-    )
+    moments: tuple[Moment, ...] = ("optimizer",) if shape.keeps_whole_gradients else MOMENTS if always else LATE
+    yield MemoryLine("gradients", "training", int(here), formula, moments)
+    yield from _buckets(shape, int(numbers * each))
 
 
 def _buckets(shape: TrainingShape, gradient_bytes: int) -> Iterator[MemoryLine]:
@@ -309,10 +303,10 @@ def _widths(shape: TrainingShape) -> Iterator[int]:
         yield from (shape.lora_rank * max(linear.inputs, linear.outputs) for linear in shape.adapted)
 
 
-def _optimizer(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]:
+def _optimizer(shape: TrainingShape, weights: Weights) -> Iterator[MemoryLine]:
     if shape.offload or shape.optimizer_offload or shape.optimizer.startswith("paged"):
         # Paged states are managed memory outside the allocator, which moves to the host when the device is short.
-        return ()
+        return
     share = divided(shape, "optimizer")
     by = f" / {share} devices" if share > 1 else ""
     numbers = weights.trained + weights.adapters
@@ -329,20 +323,14 @@ def _optimizer(shape: TrainingShape, weights: Weights) -> tuple[MemoryLine, ...]
     roots = trained if shape.optimizer == "adamw" and not shape.optimizer_in_backward else 0
     # DeepSpeed casts its share of the gradients before it updates the master weights.
     casts = master if shape.sharding in {"zero1", "zero2", "zero3"} else min(4 * shape.cast_at_once, master)
-    return (
-        MemoryLine("optimizer states", "training", int(size / share), formula),
-        MemoryLine("fp32 master weights", "training", int(master / share), f"{numbers:,} x 4 bytes{by}"),
-        MemoryLine("update workspace", "training", int(roots / share), "square roots of all second moments (foreach)", ("optimizer",)),
-        _rounding(shape, share),
-        MemoryLine("fp32 gradients", "training", int(casts / share), f"{numbers:,} x 4 bytes{by}", ("optimizer",)),
-    )
-
-
-def _rounding(shape: TrainingShape, share: int) -> MemoryLine:
-    """Return the fp32 copies of a part of the largest weight: weights, gradients and two moments. A compiled update has none."""
+    # Stochastic rounding copies a part of the largest weight to fp32: weights, gradients and two moments. A compiled update does not.
     whole = shape.model.vocabulary * shape.model.hidden_size if shape.method is Method.FULL else 0
-    copied = min(shape.rounded_at_once, max([whole, *_widths(shape)]) // share)
-    return MemoryLine("fp32 update", "training", 16 * copied, f"{copied:,} weights at a time x 16 bytes", ("optimizer",))
+    updated = min(shape.rounded_at_once, max([whole, *_widths(shape)]) // share)
+    yield MemoryLine("optimizer states", "training", int(size / share), formula)
+    yield MemoryLine("fp32 master weights", "training", int(master / share), f"{numbers:,} x 4 bytes{by}")
+    yield MemoryLine("update workspace", "training", int(roots / share), "square roots of all second moments (foreach)", ("optimizer",))
+    yield MemoryLine("fp32 update", "training", 16 * updated, f"{updated:,} weights at a time x 16 bytes", ("optimizer",))
+    yield MemoryLine("fp32 gradients", "training", int(casts / share), f"{numbers:,} x 4 bytes{by}", ("optimizer",))
 
 
 def _factored(shape: TrainingShape) -> float:

@@ -5,8 +5,8 @@ master weights of 16-bit ones, and AdamW is fused where torch has it.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Literal, cast, get_args
+from dataclasses import dataclass
+from typing import Literal, cast, get_args
 
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import ModelCard
@@ -26,10 +26,6 @@ from tunemark.schema.vocabulary import (
     Method,
     Task,
 )
-
-if TYPE_CHECKING:
-    from tunemark.schema.records.trace import StepTrace
-    from tunemark.schema.statistics.steady_state import SteadyWindow
 
 BYTES: dict[str, float] = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "fp4": 0.5, "int8": 1, "nf4": 0.5}
 """Bytes per number. TF32 is a way to multiply numbers stored in 32 bits."""
@@ -267,43 +263,6 @@ class TrainingShape:
 
 FUSED_ADAMW = frozenset(Backend) - {Backend.NEURON, Backend.NEURON_XLA, Backend.TPU}
 """Backends for which torch has a kernel that updates many weights at once, without a workspace. The harness asks torch."""
-MOST_DOCUMENTS = 65_536
-"""Larger micro-batches are represented by this many documents."""
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """The work of the steps of a window, summed over steps and replicas."""
-
-    steps: int
-    seconds: float
-    """Their wall time; what follows are columns of the trace."""
-    slot_tokens: int
-    """Tensor elements."""
-    real_tokens: int
-    """Those that are not padding."""
-    supervised_tokens: int
-    """Tokens with a label."""
-    documents: int
-    rows: int
-    """Rows of the tensors."""
-
-    def pieces(self, *, packed: bool) -> int:
-        """Return the number of stretches of tokens that attend only to themselves.
-
-        Without packing, a document is one stretch. A packed row cuts at most one document in two, and the first token of each
-        piece has no label: both bound the number of pieces.
-        """
-        if not packed:
-            return self.documents
-        return max(self.documents, min(self.real_tokens - self.supervised_tokens, self.documents + self.rows))
-
-
-def work_in(trace: "StepTrace", window: "SteadyWindow") -> Work:
-    """Return the work of the steps of a window."""
-    part = slice(window.first, window.stop)
-    counts = {column.name: sum(getattr(trace, column.name)[part]) for column in fields(Work)[2:]}
-    return Work(steps=window.steps, seconds=sum(trace.step_times_s[part]), **counts)
 
 
 def shape_of_plan(plan: Plan, card: ModelCard) -> TrainingShape:
@@ -312,6 +271,7 @@ def shape_of_plan(plan: Plan, card: ModelCard) -> TrainingShape:
     Raises TunemarkError if an adapter is requested on a layer that the model's family does not have.
     """
     lora, settings, deepspeed = plan.lora, plan.model, plan.device.strategy in DEEPSPEED
+    rounded = ROUNDING_CHUNK if plan.device.backend in {Backend.CPU, Backend.FAKE} else DEVICE_ROUNDING_CHUNK
     return TrainingShape(
         card,
         plan.method,
@@ -337,31 +297,13 @@ def shape_of_plan(plan: Plan, card: ModelCard) -> TrainingShape:
         optimizer=_optimizer(plan),
         master_weights=plan.optimizer.master_weights or (deepspeed and plan.precision.parameters in {Dtype.BF16, Dtype.FP16}),
         cast_at_once=max(MASTER_CHUNK, card.vocabulary * card.hidden_size) if plan.optimizer.master_weights else 0,
-        rounded_at_once=_rounded_at_once(plan),
+        rounded_at_once=rounded if plan.optimizer_rounds_stochastically and plan.device.backend not in COMPILED_UPDATE else 0,
         sharding=cast("Sharding", plan.device.strategy.value),
         world_size=plan.batch.data_parallel,
         tensor_parallel=plan.device.tensor_parallel,
         offload=plan.device.offload == "all",
         optimizer_offload=plan.device.offload == "optimizer",
     )
-
-
-def measured_shape(plan: Plan, card: ModelCard, work: Work) -> TrainingShape:
-    """Return the mean step of a window, all replicas together, as documents of equal length.
-
-    Longer documents have more than their share of attention, so that this count is low by as much as lengths are spread.
-    """
-    packed, longest = plan.data.packing, plan.data.sequence_length
-    # Without borders, all tokens of a row attend like those of one document.
-    pieces = work.rows if packed and not plan.data.document_borders else work.pieces(packed=packed)
-    tokens = max(1, round(work.real_tokens / work.steps))
-    documents = min(tokens, max(1, round(pieces / work.steps), -(-tokens // longest)))
-    if documents > MOST_DOCUMENTS:
-        # The mean length. A ledger is scaled to the actual number of tokens.
-        tokens, documents = round(tokens / documents * MOST_DOCUMENTS), MOST_DOCUMENTS
-    short, longer = divmod(tokens, documents)
-    lengths = (short + 1,) * longer + (short,) * (documents - longer)
-    return replace(shape_of_plan(plan, card), micro_batch=documents, document_lengths=lengths)
 
 
 def shape_problem(plan: Plan, card: ModelCard) -> str | None:
@@ -378,9 +320,3 @@ def _optimizer(plan: Plan) -> OptimizerKind:
     kind = cast("OptimizerKind", plan.optimizer.name.replace("_", "-"))
     fused = plan.device.backend in FUSED_ADAMW or plan.optimizer_rounds_stochastically
     return "adamw-fused" if kind == "adamw" and fused else kind
-
-
-def _rounded_at_once(plan: Plan) -> int:
-    if not plan.optimizer_rounds_stochastically or plan.device.backend in COMPILED_UPDATE:
-        return 0
-    return ROUNDING_CHUNK if plan.device.backend in {Backend.CPU, Backend.FAKE} else DEVICE_ROUNDING_CHUNK

@@ -11,10 +11,13 @@ from numpy.typing import NDArray
 
 from tunemark.schema import formats
 from tunemark.schema.derive import Derived
-from tunemark.schema.facts.cards import AcceleratorCard, CpuFacts, ModelCard
+from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.physics.flops import FlopsLedger, FlopsLine, flops_ledger, palm_flops
-from tunemark.schema.physics.training_shape import Work, measured_shape, shape_of_plan, shape_problem, work_in
+from tunemark.schema.physics.training_shape import TrainingShape, shape_of_plan, shape_problem
+from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.submission import Submission
+from tunemark.schema.records.trace import StepTrace
+from tunemark.schema.samples import Counts
 from tunemark.schema.statistics.steady_state import SteadyWindow
 from tunemark.schema.vocabulary import Backend, Dtype
 
@@ -30,6 +33,55 @@ class Known:
     value: float | None
     reason: str
     """The formula in words; for an unknown figure, what is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The work of the steps of a window, summed over steps and replicas."""
+
+    steps: int
+    seconds: float
+    """Their wall time."""
+    counts: Counts
+
+    def pieces(self, *, packed: bool) -> int:
+        """Return the number of stretches of tokens that attend only to themselves.
+
+        Without packing, a document is one stretch. A packed row cuts at most one document in two, and the first token of each
+        piece has no label: both bound the number of pieces.
+        """
+        seen = self.counts
+        if not packed:
+            return seen.documents
+        return max(seen.documents, min(seen.real_tokens - seen.supervised_tokens, seen.documents + seen.rows))
+
+
+def work_in(trace: StepTrace, window: SteadyWindow) -> Work:
+    """Return the work of the steps of a window."""
+    part = slice(window.first, window.stop)
+    return Work(window.steps, sum(trace.step_times_s[part]), Counts(*(sum(getattr(trace, name)[part]) for name in Counts._fields)))
+
+
+MOST_DOCUMENTS = 65_536
+"""Larger micro-batches are represented by this many documents."""
+
+
+def measured_shape(plan: Plan, card: ModelCard, work: Work) -> TrainingShape:
+    """Return the mean step of a window, all replicas together, as documents of equal length.
+
+    Longer documents have more than their share of attention, so that this count is low by as much as lengths are spread.
+    """
+    packed, longest = plan.data.packing, plan.data.sequence_length
+    # Without borders, all tokens of a row attend like those of one document.
+    pieces = work.counts.rows if packed and not plan.data.document_borders else work.pieces(packed=packed)
+    tokens = max(1, round(work.counts.real_tokens / work.steps))
+    documents = min(tokens, max(1, round(pieces / work.steps), -(-tokens // longest)))
+    if documents > MOST_DOCUMENTS:
+        # The mean length. A ledger is scaled to the actual number of tokens.
+        tokens, documents = round(tokens / documents * MOST_DOCUMENTS), MOST_DOCUMENTS
+    short, longer = divmod(tokens, documents)
+    lengths = (short + 1,) * longer + (short,) * (documents - longer)
+    return replace(shape_of_plan(plan, card), micro_batch=documents, document_lengths=lengths)
 
 
 def peak_flop_per_s(
@@ -103,10 +155,12 @@ def part_of_card(submission: Submission, card: AcceleratorCard) -> float | None:
 
     A process on the CPU has its share of the physical cores that the run could use. A machine with two sockets has two units.
     """
+    device, usable, cores = submission.plan.device, submission.environment.usable_physical_cores, card.cores_per_unit
     if card.cpu is not None:
-        return _part_of_cpu(submission, card.cpu)
-    cores = card.cores_per_unit
-    if cores is None or cores == 1 or submission.plan.device.backend not in PARTS:
+        # Some of the cores of a CPU with several kinds may be of any kind.
+        unknown = usable is None or (len(card.cpu.clusters) > 1 and usable % card.cpu.cores)
+        return None if unknown else (usable or 0) / card.cpu.cores * device.nodes / device.count
+    if cores is None or cores == 1 or device.backend not in PARTS:
         return 1.0
     memory = submission.environment.devices[0].memory_bytes
     if memory is None or card.memory_gib is None:
@@ -119,14 +173,6 @@ def units_per_node(submission: Submission, card: AcceleratorCard | None) -> floa
     device = submission.plan.device
     part = part_of_card(submission, card) if card is not None and card.cpu is not None else 1.0
     return device.count / device.nodes * (1.0 if part is None else part)
-
-
-def _part_of_cpu(submission: Submission, cpu: CpuFacts) -> float | None:
-    device, cores = submission.plan.device, submission.environment.usable_physical_cores
-    # Some of the cores of a CPU with several kinds may be of any kind.
-    if cores is None or (len(cpu.clusters) > 1 and cores % cpu.cores):
-        return None
-    return cores / cpu.cores * device.nodes / device.count
 
 
 def probed_flop_per_s(submission: Submission) -> Known:
@@ -183,12 +229,13 @@ def physics(submission: Submission, derived: Derived, model: ModelCard | None, a
     step_s = work.seconds / work.steps
     peak, hardware_peak = (peak_flop_per_s(submission, accelerator, ledger, recomputed=recomputed) for recomputed in (False, True))
     # PaLM's count is that of rows of the mean width.
-    width = max(1, round(work.slot_tokens / work.rows)) if work.rows else submission.plan.data.sequence_length
+    counts = work.counts
+    width = max(1, round(counts.slot_tokens / counts.rows)) if counts.rows else submission.plan.data.sequence_length
     row = replace(shape_of_plan(submission.plan, model), micro_batch=1, sequence_length=width)
     figures = {"model_flop_per_s": Known(ledger.model_flops / step_s, UTILISATION["model_flop_per_s"])}
     for name, flops, rate in (
         ("mfu", ledger.model_flops, peak),
-        ("mfu_palm", palm_flops(row) / width * work.slot_tokens / work.steps, peak),
+        ("mfu_palm", palm_flops(row) / width * counts.slot_tokens / work.steps, peak),
         ("hfu", ledger.hardware_flops, hardware_peak),
         ("mafu", ledger.model_flops, probed_flop_per_s(submission)),
     ):
@@ -199,7 +246,7 @@ def physics(submission: Submission, derived: Derived, model: ModelCard | None, a
 def step_flops(submission: Submission, model: ModelCard, work: Work) -> FlopsLedger:
     """Return the ledger of the mean step of a window, scaled to its real tokens."""
     ledger = flops_ledger(measured_shape(submission.plan, model, work))
-    factor = work.real_tokens / work.steps / ledger.tokens
+    factor = work.counts.real_tokens / work.steps / ledger.tokens
     lines = tuple(FlopsLine(line.key, round(line.flops * factor), line.formula) for line in ledger.lines)
     return FlopsLedger(lines, round(ledger.tokens * factor), round(ledger.not_needed * factor))
 
@@ -207,7 +254,7 @@ def step_flops(submission: Submission, model: ModelCard, work: Work) -> FlopsLed
 def _no_ledger(submission: Submission, work: Work | None, model: ModelCard | None) -> str | None:
     if work is None:
         return "no steady step was measured"
-    if not work.real_tokens:
+    if not work.counts.real_tokens:
         return "the steps hold no tokens"
     if model is None:
         return f"there is no card of the model {submission.plan.model.key}"
@@ -225,5 +272,5 @@ def _energy(submission: Submission, work: Work | None) -> dict[str, Known]:
     source = "the hardware's counter" if used.source == "counter" else "power integrated over time"
     return {
         name: Known(joules / amount, f"mean power from {source} x time / {what}") if amount else Known(None, f"no {what} were counted")
-        for (name, what), amount in zip(ENERGY.items(), (work.steps, work.documents, work.real_tokens / 1_000), strict=True)
+        for (name, what), amount in zip(ENERGY.items(), (work.steps, work.counts.documents, work.counts.real_tokens / 1_000), strict=True)
     }

@@ -82,12 +82,12 @@ def work_of_tokens(shape: TrainingShape) -> dict[Term, float]:
     in_blocks = ledger.in_block_matrices(recomputed=True)
     narrow, grouped = 0 if shape.block_format is None else in_blocks, shape.grouped_experts
     idle = 0.0 if grouped else in_blocks * architecture.idle_experts(model)
-    width = architecture.heads_of(model, model.layers - 1).width
+    blocks = architecture.blocks_of(model)
+    width = blocks[-1].width
     tile = 2 ** math.ceil(math.log2(width)) / width
     inner = sum(len(kind) * architecture.inner_width(model, kind[0], grouped=grouped) for kind in architecture.block_kinds(model))
-    wide = 5 * architecture.parts_of_block(model) * model.layers + 4 * architecture.experts_run(model, grouped=grouped) * len(
-        architecture.blocks_with_experts(model)
-    )
+    copies = architecture.experts_run(model, grouped=grouped) * sum(block.mixed for block in blocks)
+    wide = 5 * architecture.parts_of_block(model) * model.layers + 4 * copies
     # What selective checkpointing does not keep is computed again, too.
     again = 3 if shape.checkpointing is Checkpointing.NONE else 4
     elementwise = ((wide * model.hidden_size + 4 * inner) * again + 3 * model.vocabulary * 2) * BYTES[shape.activations]

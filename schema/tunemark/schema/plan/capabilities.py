@@ -10,14 +10,13 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import Field
 
 from tunemark.schema.facts.cards import ModelCard
-from tunemark.schema.physics.architecture import block_linears, heads_of
+from tunemark.schema.physics.architecture import block_linears, blocks_of
 from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.records.base import Bytes, Frozen
 from tunemark.schema.records.plan import DeviceChoice, Plan
@@ -233,22 +232,17 @@ class Conflict(NamedTuple):
     """Settings that exclude each other, one row of conflicts.toml."""
 
     why: str
-    when: dict[str, Any] | list[dict[str, Any]]
-    """Fields of a plan, its model's card and the traits of its family, and their values; a list holds alternatives."""
+    when: list[dict[str, Any]]
+    """Alternatives, each with fields of a plan, its model's card and the traits of its family, and their values."""
     before: Mapping[str, str] = {}
     """Packages, and the first release of each without the conflict."""
     since: Mapping[str, str] = {}
     """Packages, and the first release of each with the conflict."""
 
-    @property
-    def alternatives(self) -> list[dict[str, Any]]:
-        """Combinations of settings, each of which excludes a plan."""
-        return self.when if isinstance(self.when, list) else [self.when]
-
     def excludes(self, facts: Mapping[str, Any], packages: Mapping[str, str]) -> bool:
         """Return True for settings of `facts`, a plan, its model's card and the traits of its family, on a machine with such packages."""
         return (
-            any(all(_has(facts, *setting) for setting in each.items()) for each in self.alternatives)
+            any(all(_has(facts, *setting) for setting in each.items()) for each in self.when)
             and all(_release(packages.get(name, "")) < _release(first) for name, first in self.before.items())
             and all(_release(packages.get(name, "")) >= _release(first) for name, first in self.since.items())
         )
@@ -257,18 +251,11 @@ class Conflict(NamedTuple):
 CONFLICTS = [Conflict(**row) for row in tomllib.loads(Path(__file__).with_name("conflicts.toml").read_text(encoding="utf-8"))["conflict"]]
 
 
-@cache
-def _path(name: str) -> tuple[str, tuple[str, ...]]:
-    """Return the root of a field in conflicts.toml, and the names that lead to it from there."""
-    first, *rest = name.removeprefix("!").split(".")
-    return (first, tuple(rest)) if first in {"card", "traits"} else ("plan", (first, *rest))
-
-
 def _has(facts: Mapping[str, Any], name: str, wanted: Any) -> bool:  # noqa: ANN401 - values of settings
     """Return True if a field has a wanted value, as conflicts.toml writes it. A field of settings that the plan does not have has none."""
-    root, path = _path(name)
-    value = facts[root]
-    for part in path:
+    first, *rest = name.removeprefix("!").split(".")
+    value = facts[first] if first in facts else getattr(facts["plan"], first, None)
+    for part in rest:
         value = getattr(value, part, None)
     if isinstance(wanted, bool):
         return bool(value) is wanted
@@ -296,7 +283,7 @@ def conflicts_with_model(plan: Plan, card: ModelCard) -> Iterator[str]:
 
 def _attention_conflicts(plan: Plan, card: ModelCard) -> Iterator[str]:
     """Yield what the heads and the kinds of attention of a model do not allow."""
-    heads = heads_of(card, card.layers - 1)
+    heads = blocks_of(card)[-1]
     if plan.model.attention == VARLEN and heads.value_width != heads.width:
         widths = f"keys of width {heads.width} and values of {heads.value_width}"
         yield f"{card.key} has {widths}, and varlen attention takes one width; use attention=sdpa"

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import ValidationError
 
 from tunemark.schema.errors import TunemarkError, did_you_mean, problems_of
-from tunemark.schema.facts.cards import AcceleratorCard
+from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.names import CORE_OF_CHIP, names_cpu_model
 from tunemark.schema.facts.workloads import WorkloadCard
@@ -67,15 +67,16 @@ def resolve(requested: record.Requested, facts: FactBase, machine: Machine) -> R
     card, changes = apply_overrides(asked, (*point, *requested.overrides))
     accelerator = facts.recognise_device(machine.devices[0].name, machine.backend)
     generation = machine.family.generation(machine.target, accelerator.architecture if accelerator else None)
-    model = model_choice(card, facts, requested)
-    data = data_choice(card, machine, requested, reasons)
+    model_card = facts.model(card.model)
+    model = model_choice(card, model_card, requested)
+    data = data_choice(card, machine, model.weights, requested, reasons)
     device = device_choice(card, machine, accelerator, requested, reasons)
     precision = precision_choice(card, machine, generation, device.strategy, requested, reasons)
     plan = record.Plan(
         workload=card.key,
         workload_sha256=facts.workload_sha256(card.key),
         method=card.method,
-        lora=lora_choice(card, facts, reasons),
+        lora=lora_choice(card, model_card, reasons),
         quantisation=card.quantisation,
         neuron=card.neuron if device.backend is Backend.NEURON_XLA else None,
         model=model,
@@ -84,20 +85,20 @@ def resolve(requested: record.Requested, facts: FactBase, machine: Machine) -> R
         optimizer=card.optimizer,
         precision=precision,
         device=device,
-        measurement=measurement_choice(card, requested, reasons),
+        measurement=measurement_choice(card, data, requested, reasons),
         reasons=reasons,
     )
     if card.optimizer.stochastic_rounding and plan.needless_rounding and not requested.sets("optimizer.stochastic_rounding"):
         optimizer = card.optimizer.model_copy(update={"stochastic_rounding": False})
         why = plan.reasons | {"optimizer.stochastic_rounding": plan.needless_rounding}
         plan = plan.model_copy(update={"optimizer": optimizer, "reasons": why})
-    problem = partial(unsupported_reason, model=facts.model(model.key), machine=machine, generation=generation)
+    problem = partial(unsupported_reason, model=model_card, machine=machine, generation=generation)
     if card.loss == "auto":
         plan = first_possible(plan, "loss", {"chunked": WHY["in_chunks"]}, problem)
     if card.attention == "auto":
         kernels = WHY["packed_attention"] if data.packing and data.document_borders else {model.attention: WHY["no_borders_kept"]}
         plan = first_possible(plan, "attention", kernels, problem)
-    overrides = (*changes, *_option_overrides(card, plan, facts))
+    overrides = (*changes, *_option_overrides(card, plan, model_card))
     if plan.lora and card.lora and plan.lora.target_modules != card.lora.target_modules:
         # Adapter layers are declared by the names that the model has.
         name = "lora.target_modules"
@@ -130,7 +131,7 @@ def neuron_point(card: WorkloadCard, requested: record.Requested, reasons: Reaso
     return tuple(f"{field}={json.dumps(value)}" for field, value in point.items())
 
 
-def _option_overrides(card: WorkloadCard, plan: record.Plan, facts: FactBase) -> tuple[record.Override, ...]:
+def _option_overrides(card: WorkloadCard, plan: record.Plan, model: ModelCard) -> tuple[record.Override, ...]:
     """Return the differences from the card that requested such as `--weights`, `--data` and `--sharding` cause.
 
     A seed, a number of steps and a time limit are not overrides: they only set how long the same work runs, and on which
@@ -140,7 +141,7 @@ def _option_overrides(card: WorkloadCard, plan: record.Plan, facts: FactBase) ->
     chosen = [field for field in SET_BY_OPTIONS if stated[field] != "auto" and (field != "devices.count" or card.devices.count > 1)]
     changed = [(field, stated[field], planned[SET_BY_OPTIONS[field]]) for field in chosen]
     if plan.model.weights is Weights.PRETRAINED:
-        changed.append(("weights.from", facts.model(card.model).hub_id or "none", plan.model.hub_id or "a local directory"))
+        changed.append(("weights.from", model.hub_id or "none", plan.model.hub_id or "a local directory"))
     return tuple(
         record.Override(field=field, card=before, run=after)
         for field, before, after in changed
@@ -151,14 +152,14 @@ def _option_overrides(card: WorkloadCard, plan: record.Plan, facts: FactBase) ->
 # Model and weights
 
 
-def model_choice(card: WorkloadCard, facts: FactBase, requested: record.Requested) -> record.ModelChoice:
+def model_choice(card: WorkloadCard, model: ModelCard, requested: record.Requested) -> record.ModelChoice:
     """Return the model with the source of its weights."""
     kind, _, where = requested.weights.partition(":")
     kind = card.weights.value if kind == "card" else kind
     if kind not in {Weights.RANDOM.value, Weights.PRETRAINED.value}:
         raise TunemarkError("--weights", requested.weights, "give random, pretrained, or pretrained:HUB_ID_OR_DIRECTORY")
-    model, hub_id = facts.model(card.model), None
-    if kind == Weights.PRETRAINED.value and not requested.local_weights:
+    local, hub_id = requested.weights == record.LOCAL_WEIGHTS, None
+    if kind == Weights.PRETRAINED.value and not local:
         hub_id = where or model.hub_id
         if hub_id is None:
             fix = f"model {card.model} has no hub id; give pretrained:HUB_ID_OR_DIRECTORY, or --weights random"
@@ -167,17 +168,16 @@ def model_choice(card: WorkloadCard, facts: FactBase, requested: record.Requeste
     return record.ModelChoice(
         **shared | {"key": model.key, "weights": Weights(kind)},
         hub_id=hub_id,
-        local=requested.local_weights,
+        local=local,
         attention="sdpa" if card.attention == "auto" else card.attention,
         loss="whole" if card.loss == "auto" else card.loss,
     )
 
 
-def lora_choice(card: WorkloadCard, facts: FactBase, reasons: Reasons) -> record.LoraSettings | None:
+def lora_choice(card: WorkloadCard, model: ModelCard, reasons: Reasons) -> record.LoraSettings | None:
     """Return the adapter settings, with layer names of the model's family."""
     if card.lora is None:
         return None
-    model = facts.model(card.model)
     targets = targets_in(model, card.lora.target_modules)
     if targets != card.lora.target_modules:
         reasons.give("lora.target_modules", targets, f"the requested layers, by their names in {model.family}")
@@ -193,9 +193,8 @@ def precision_choice(
     """
     compute, why = Dtype.FP32, WHY["by_card"]
     lacks_bf16 = generation is not None and Feature.BF16 in generation.cannot
-    if card.compute != "auto" and (
-        card.compute != Dtype.BF16.value or not lacks_bf16 or any(requested.sets(name) for name in ("compute", "precision"))
-    ):
+    set_here = requested.sets("compute") or requested.sets("precision")
+    if card.compute != "auto" and (card.compute != Dtype.BF16.value or not lacks_bf16 or set_here):
         compute = Dtype(card.compute)
     elif Dtype.BF16 in machine.family.formats and card.fp8_products:
         compute, why = Dtype.BF16, "products of fp8 numbers give bf16"
@@ -219,11 +218,10 @@ def precision_choice(
 # Data
 
 
-def data_choice(card: WorkloadCard, machine: Machine, requested: record.Requested, reasons: Reasons) -> record.DataChoice:
+def data_choice(card: WorkloadCard, machine: Machine, weights: Weights, requested: record.Requested, reasons: Reasons) -> record.DataChoice:
     """Return the samples."""
     source, name = _data_source(card, requested)
-    pretrained = requested.pretrained or (requested.weights == "card" and card.weights is Weights.PRETRAINED)
-    tokenizer = "none" if source is DataSource.SYNTHETIC else "model" if pretrained else "word-level"
+    tokenizer = "none" if source is DataSource.SYNTHETIC else "model" if weights is Weights.PRETRAINED else "word-level"
     borders = card.data.document_borders
     if card.data.packing and borders and machine.backend is Backend.NEURON_XLA and not requested.sets("data.document_borders"):
         borders = reasons.give("data.document_borders", value=False, why=WHY["no_borders"])
@@ -238,10 +236,12 @@ def data_choice(card: WorkloadCard, machine: Machine, requested: record.Requeste
 
 def _data_source(card: WorkloadCard, requested: record.Requested) -> tuple[DataSource, str]:
     """Return source and name of the data."""
-    _, colon, where = requested.data.partition(":")
+    kind, colon, where = requested.data.partition(":")
     if colon and not where:
         raise TunemarkError("--data", requested.data, "name the file, folder or dataset after the colon")
-    source = _source_kind(card, requested)
+    if kind not in {"card", *(source.value for source in DataSource)}:
+        raise TunemarkError("--data", requested.data, "give synthetic, file:PATH or hub:NAME")
+    source = card.data.source if kind == "card" else DataSource(kind)
     if source is not DataSource.SYNTHETIC:
         return source, where or card.data.name
     name = card.data.name
@@ -250,15 +250,6 @@ def _data_source(card: WorkloadCard, requested: record.Requested) -> tuple[DataS
     if name not in SYNTHETIC[card.task]:
         raise TunemarkError("data.name", name, did_you_mean(name, SYNTHETIC[card.task]))
     return source, name
-
-
-def _source_kind(card: WorkloadCard, requested: record.Requested) -> DataSource:
-    kind = requested.data.partition(":")[0]
-    if kind == "card":
-        return card.data.source
-    if kind not in {source.value for source in DataSource}:
-        raise TunemarkError("--data", requested.data, "give synthetic, file:PATH or hub:NAME")
-    return DataSource(kind)
 
 
 def _padding(card: WorkloadCard, machine: Machine, source: DataSource, name: str, requested: record.Requested, reasons: Reasons) -> Padding:
@@ -330,9 +321,9 @@ def batch_choice(card: WorkloadCard, device: record.DeviceChoice, reasons: Reaso
 # Stop rules
 
 
-def measurement_choice(card: WorkloadCard, requested: record.Requested, reasons: Reasons) -> record.Measurement:
+def measurement_choice(card: WorkloadCard, data: record.DataChoice, requested: record.Requested, reasons: Reasons) -> record.Measurement:
     """Return the stop rules and the measurements besides speed."""
-    if requested.epochs is not None and card.data.training_rows is None and _source_kind(card, requested) is DataSource.SYNTHETIC:
+    if requested.epochs is not None and not data.finite:
         fix = "these synthetic rows have no end; give --set data.training_rows=N, --data file:PATH, or --steps"
         raise TunemarkError("--set epochs", requested.epochs, fix)
     counted = requested.max_steps is not None or requested.epochs is not None

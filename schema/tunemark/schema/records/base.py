@@ -65,7 +65,7 @@ def absent(value: object) -> bool:
 class Frozen(BaseModel):
     """A record. Unknown fields are errors, values never change, and NaN is never stored."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True, populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 MOST_SAID = 5
@@ -97,7 +97,7 @@ def value_or_reason(value: str, reason: str) -> Any:  # noqa: ANN401 - as above
 
 def canonical_json(record: BaseModel | dict[str, Any]) -> bytes:
     """Return the record as canonical JSON bytes: sorted keys, indent 1, one final newline. Equal content gives equal bytes."""
-    content = record.model_dump(mode="json", by_alias=True) if isinstance(record, BaseModel) else record
+    content = record.model_dump(mode="json") if isinstance(record, BaseModel) else record
     return (json.dumps(content, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 

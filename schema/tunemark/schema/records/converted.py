@@ -6,6 +6,8 @@ Field docstrings name the key of the MLPerf log (`:::MLLOG` lines) that a value 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
+from statistics import median
 from typing import Annotated, Literal
 
 import numpy as np
@@ -174,38 +176,25 @@ class ConvertedResult(Frozen):
         if not self.id.startswith(f"{self.harness}-{self.round}-"):
             yield f"id is {self.id!r} in round {self.round!r}; an id starts with its harness and round"
 
+    @property
+    def times_s(self) -> list[float]:
+        """Times to target of its runs in order; infinite for one that did not reach it, which counts as longer than any other."""
+        return sorted(math.inf if run.time_to_target_s is None else run.time_to_target_s for run in self.runs)
 
-@dataclass(frozen=True, slots=True)
-class TimeToTarget:
-    """Time to target of an entry, over its runs."""
+    @property
+    def score_s(self) -> float | None:
+        """Official score: mean without the fastest and the slowest run, times the scaling factor. See definitions#mlperf-score.
 
-    runs: int
-    reached: int
-    score_s: float | None
-    """Official score: mean without the fastest and the slowest run, times the scaling factor; null if there is no score.
-    See definitions#mlperf-score."""
-    median: Interval | None
-    """Median of all runs, with an interval of at least 95% from order statistics. A run that did not reach the target
-    counts as longer than any other. Null if half of the runs missed it.
-    """
-    fastest_s: float | None
-    slowest_s: float | None
+        There is none with fewer than three runs, or two that missed the target (MLPerf Training rules, "Benchmark results").
+        """
+        kept = self.times_s[1:-1]
+        return sum(kept) / len(kept) * (self.scaling_factor or 1.0) if kept and math.isfinite(kept[-1]) else None
 
-
-def time_to_target(result: ConvertedResult) -> TimeToTarget:
-    """Return the time to target of an entry in seconds, from the raw values of its runs."""
-    # A run that did not reach the target counts as the slowest: with two of them, or fewer than three runs, there is no score (MLPerf Training
-    # rules, "Benchmark results").
-    ranked = sorted(math.inf if run.time_to_target_s is None else run.time_to_target_s for run in result.runs)
-    times, kept, middle = [time for time in ranked if math.isfinite(time)], ranked[1:-1], median_interval(ranked)
-    return TimeToTarget(
-        runs=len(ranked),
-        reached=len(times),
-        score_s=sum(kept) / len(kept) * (result.scaling_factor or 1.0) if kept and math.isfinite(kept[-1]) else None,
-        median=middle if math.isfinite(middle.value) else None,
-        fastest_s=times[0] if times else None,
-        slowest_s=times[-1] if times else None,
-    )
+    @property
+    def median_time(self) -> Interval | None:
+        """Median time to target of all runs, with an interval of at least 95% from order statistics; null if half of the runs missed it."""
+        middle = median_interval(self.times_s)
+        return middle if math.isfinite(middle.value) else None
 
 
 def median_interval(values: list[float]) -> Interval:
@@ -215,14 +204,9 @@ def median_interval(values: list[float]) -> Interval:
     1 - 2 P(Binomial(n, 1/2) < k) is at least 95%; for ten runs these are the second and the ninth (97.9%).
     Fewer than six values have no such interval: its ends are 0 and infinity.
     """
-    n = len(values)
-    middle = (values[(n - 1) // 2] + values[n // 2]) / 2
-    below, rank = 0.0, 0
-    while rank < n // 2:
-        below += math.comb(n, rank) / 2**n
-        if 1 - 2 * below < CONFIDENCE:
-            break
-        rank += 1
+    n, middle = len(values), median(values)
+    below = accumulate(math.comb(n, rank) / 2**n for rank in range(n // 2))
+    rank = sum(1 - 2 * share >= CONFIDENCE for share in below)
     return Interval(middle, values[rank - 1], values[n - rank]) if rank else Interval(middle, 0.0, math.inf)
 
 
@@ -254,11 +238,10 @@ def run_energy(result: ConvertedResult) -> RunEnergy | None:
     measured = [run for run in result.runs if run.energy_j is not None]
     if not measured:
         return None
-    joules = [run.energy_j or 0.0 for run in measured]
-    samples = [run.samples or 0 for run in measured]
+    joules, samples = [run.energy_j or 0.0 for run in measured], [run.samples or 0 for run in measured]
     return RunEnergy(
         runs=len(measured),
-        per_run_j=float(np.median(joules)),
+        per_run_j=median(joules),
         per_sample_j=sum(joules) / sum(samples) if all(samples) else None,
         scope=_power_scope(measured[0].power),
     )

@@ -18,9 +18,6 @@ Compile = Literal["none", "blocks", "model"]
 CompileMode = Literal["default", "reduce-overhead", "max-autotune"]
 SdpaKernel = Literal["auto", "flash", "efficient", "cudnn", "math"]
 FrozenWeights = Literal["plain", "fp8"]
-Fp8Training = Literal["none", "tensorwise", "rowwise"]
-FourBit = Literal["nf4", "fp4"]
-OptimizerName = Literal["adamw", "adamw_8bit", "paged_adamw_8bit", "adafactor", "sgd"]
 Offload = Literal["none", "optimizer", "all"]
 Launcher = Literal["torchrun", "accelerate"]
 OPTIONS = {
@@ -39,6 +36,10 @@ LOCAL_WEIGHTS = "pretrained:DIRECTORY"
 """Weights from a local directory, whose path no record may hold."""
 
 
+USUAL_LAYERS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+"""All linear layers of a block in Llama's names. For other families they stand for their own names."""
+
+
 class LoraSettings(Frozen):
     """Low-rank adapters on named linear layers (Hu et al. 2021)."""
 
@@ -48,22 +49,14 @@ class LoraSettings(Frozen):
     """The update is scaled by alpha / rank."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Dropout in front of the adapters."""
-    target_modules: Annotated[tuple[Text, ...], Field(max_length=64)] = (
-        "q_proj",
-        "k_proj",
-        "v_proj",
-        "o_proj",
-        "gate_proj",
-        "up_proj",
-        "down_proj",
-    )
+    target_modules: Annotated[tuple[Text, ...], Field(max_length=64)] = USUAL_LAYERS
     """Names of the linear layers with an adapter. A card may use `all-linear` or `attention`; a plan has the names in its model."""
 
 
 class Quantisation(Frozen):
     """How the frozen base weights of QLoRA are stored (Dettmers et al. 2023)."""
 
-    format: FourBit = "nf4"
+    format: Literal["nf4", "fp4"] = "nf4"
     """Four-bit number format of blocks of 64 weights."""
     double: bool = True
     """True if the block constants are quantised too, which saves 0.37 bits per weight."""
@@ -100,7 +93,7 @@ class Levers(Frozen):
     """The only kernel that `sdpa` may use; with `auto` torch chooses for each call."""
     frozen_weights: FrozenWeights = "plain"
     """`fp8`: under LoRA, the frozen matrices of the blocks are stored in e4m3 with a scale per output, and multiply in it."""
-    fp8_training: Fp8Training = "none"
+    fp8_training: Literal["none", "tensorwise", "rowwise"] = "none"
     """Recipe of torchao by which the trained matrices of the blocks multiply in fp8; their weights keep their format."""
 
     @property
@@ -180,7 +173,7 @@ class Batch(DeviceBatch):
 class Optimizer(Frozen):
     """How the weights are updated."""
 
-    name: OptimizerName = "adamw"
+    name: Literal["adamw", "adamw_8bit", "paged_adamw_8bit", "adafactor", "sgd"] = "adamw"
     """`adamw`, `adafactor` and `sgd` are torch's; the 8-bit ones are bitsandbytes'."""
     learning_rate: float = Field(ge=1e-8)
     """Peak learning rate."""
@@ -335,16 +328,6 @@ class Requested(RunOptions):
 
     workload: Key
     """The workload card in data/workloads."""
-
-    @property
-    def local_weights(self) -> bool:
-        """True if pretrained weights come from a local directory."""
-        return self.weights == LOCAL_WEIGHTS
-
-    @property
-    def pretrained(self) -> bool:
-        """True if pretrained weights were asked for by option."""
-        return self.weights.partition(":")[0] == vocabulary.Weights.PRETRAINED.value
 
     def arguments(self) -> list[str]:
         """Return the words of the command after `tunemark run` that make this request."""

@@ -1,6 +1,7 @@
 """The formats of records: read one, list each problem with its field, value and fix, and generate the published JSON Schema and field reference."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -51,10 +52,7 @@ class InvalidRecord(ValueError):
 
 
 def read_record(content: bytes) -> BaseModel:
-    """Return the record in these bytes.
-
-    Raises InvalidRecord with one problem per invalid field.
-    """
+    """Return the record in these bytes. Raises InvalidRecord with one problem per invalid field."""
     try:
         raw = json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -105,42 +103,25 @@ def field_reference(model: type[BaseModel]) -> list[tuple[str, str, str]]:
     return list(_fields(schema, schema.get("$defs", {}), ""))
 
 
-def _fields(node: dict[str, Any], definitions: dict[str, Any], prefix: str) -> list[tuple[str, str, str]]:
-    rows = []
+def _fields(node: dict[str, Any], definitions: dict[str, Any], prefix: str) -> Iterator[tuple[str, str, str]]:
     for name, field in node.get("properties", {}).items():
-        path = f"{prefix}{name}"
-        target = _reference(field)
-        definition = definitions.get(target or "", {})
-        meaning = field.get("description") or definition.get("description") or f"{name.replace('_', ' ').capitalize()}."
-        rows.append((path, _type(field, definitions), meaning))
-        if "properties" in definition:
-            many = "[]" if "items" in field else ""
-            rows.extend(_fields(definition, definitions, f"{path}{many}."))
-    return rows
+        kind, record = _kind(field, definitions)
+        meaning = field.get("description") or record.get("description") or f"{name.replace('_', ' ').capitalize()}."
+        yield f"{prefix}{name}", kind, meaning
+        yield from _fields(record, definitions, f"{prefix}{name}{'[]' if 'items' in field else ''}.")
 
 
-def _reference(field: dict[str, Any]) -> str | None:
-    for candidate in (
-        field,
-        field.get("items", {}),
-        field.get("additionalProperties") or {},
-        *field.get("anyOf", ()),
-        *field.get("allOf", ()),
-    ):
-        if isinstance(candidate, dict) and "$ref" in candidate:
-            return str(candidate["$ref"]).rsplit("/", 1)[-1]
-    return None
-
-
-def _type(field: dict[str, Any], definitions: dict[str, Any]) -> str:
+def _kind(field: dict[str, Any], definitions: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the kind of a value in words, and the definition that it or its entries have; empty without one."""
     if "anyOf" in field:
-        return " or ".join(_type(option, definitions) for option in field["anyOf"])
+        kinds = [_kind(option, definitions) for option in field["anyOf"]]
+        return " or ".join(kind for kind, _ in kinds), next((record for _, record in kinds if record), {})
     if "const" in field:
-        return f"`{field['const']}`"
-    if "$ref" in field:
-        definition = definitions[field["$ref"].rsplit("/", 1)[-1]]
-        return " ".join(f"`{word}`" for word in definition["enum"]) if "enum" in definition else "object"
-    if "enum" in field:
-        return " ".join(f"`{word}`" for word in field["enum"])
-    kind = str(field.get("type", "any"))
-    return f"list of {_type(field['items'], definitions)}" if kind == "array" and isinstance(field.get("items"), dict) else kind
+        return f"`{field['const']}`", {}
+    record = definitions[field["$ref"].rsplit("/", 1)[-1]] if "$ref" in field else {}
+    if words := (record or field).get("enum"):
+        return " ".join(f"`{word}`" for word in words), record
+    inner = field.get("items") or field.get("additionalProperties")
+    kind, record = _kind(inner, definitions) if isinstance(inner, dict) else ("", record)
+    name = "object" if "$ref" in field else str(field.get("type", "any"))
+    return f"list of {kind}" if name == "array" and kind else name, record

@@ -38,9 +38,8 @@ class StepTrace(Frozen):
     """Samples: documents, not packed rows."""
     rows: tuple[Count, ...] = ()
     """Rows of the input tensors; fewer than `documents` if documents are packed."""
-    loss: tuple[float | None, ...] = Field(
-        default=(), description="Supervised-token-weighted mean loss of each step; null where it was not a finite number."
-    )
+    loss: tuple[float | None, ...] = ()
+    """Supervised-token-weighted mean loss of each step; null where it was not a finite number."""
     micro_completed_at_s: tuple[tuple[Seconds, ...], ...] = ()
     """Completion of each micro-step (forward and backward of one micro-batch) of each step, before the optimizer's update. Empty
     without gradient accumulation, and for devices that would have to wait at each; a step may have none."""
@@ -59,16 +58,14 @@ class StepTrace(Frozen):
         for step, (before, after) in enumerate(pairwise(times), start=1):
             if after <= before:
                 yield f"completed_at_s of step {step} is {after}, not later than {before}; steps complete one after another on a monotonic clock"
-        for step, (slots, real, supervised) in enumerate(
-            zip(self.slot_tokens, self.real_tokens, self.supervised_tokens, strict=True), start=1
-        ):
+        counts = zip(self.slot_tokens, self.real_tokens, self.supervised_tokens, strict=True)
+        for step, (slots, real, supervised) in enumerate(counts, start=1):
             if not supervised <= real <= slots:
                 yield f"step {step} counts supervised {supervised}, real {real}, slots {slots}; supervised <= real <= slots must hold"
         yield from self._micro_step_problems(times)
-        if self.data_wait_s is not None and self.data_wait_s > times[-1] - times[0]:
-            yield (
-                f"data_wait_s is {self.data_wait_s}, and all steps took {times[-1] - times[0]}; training waits for samples inside its steps"
-            )
+        took = times[-1] - times[0]
+        if self.data_wait_s is not None and self.data_wait_s > took:
+            yield f"data_wait_s is {self.data_wait_s}, and all steps took {took}; training waits for samples inside its steps"
 
     def _micro_step_problems(self, times: tuple[float, ...]) -> Iterator[str]:
         micro = self.micro_completed_at_s
@@ -317,6 +314,8 @@ def compared(plan: Plan, effective: Effective, trace: StepTrace) -> Iterator[Com
     """Yield each setting of a run. Null fields are left out. A CPU has one place for parameters and states."""
     model, four_bit, device = plan.model, plan.quantisation, DEVICE_TYPES.get(plan.device.backend)
     used = effective.optimizer.split()[-1]
+    # A wrapper class, such as one that shards states, says nothing.
+    known = used == optimizer_class(plan) if used in OPTIMIZER_LIBRARIES else None
     stored, trained = plan.trained.value, [short(name) for name in effective.trainable_dtypes]
     quantised = f"{four_bit.format}{', double' if four_bit.double else ''}" if four_bit else "none"
     offload, rounded, several = plan.device.offload, effective.stochastic_rounding, plan.device.count > 1
@@ -332,10 +331,7 @@ def compared(plan: Plan, effective: Effective, trace: StepTrace) -> Iterator[Com
         Compared("trained_format", stored, ", ".join(trained) or "none", trained == [stored]),
         _same("quantisation", "fp8" if model.frozen_weights == "fp8" else quantised, effective.quantisation),
         _same("fp8_training", model.fp8_training, effective.fp8_training),
-        # A wrapper class, such as one that shards states, says nothing.
-        Compared(
-            "optimizer", plan.optimizer.name, effective.optimizer, used == optimizer_class(plan) if used in OPTIMIZER_LIBRARIES else None
-        ),
+        Compared("optimizer", plan.optimizer.name, effective.optimizer, known),
         _packing(plan, trace),
         _same("parameters_on", "cpu" if offload == "all" else str(device), parameters),
         _same("optimizer_states_on", str(device) if offload == "none" else "cpu", states),
@@ -358,19 +354,13 @@ def _same(setting: str, requested: str, effective: str | None) -> Compared | Non
 
 
 def _attention(plan: Plan, effective: Effective) -> Compared:
-    requested = plan.model.attention
+    requested, kernel, chosen = plan.model.attention, plan.model.sdpa_kernel, effective.attention_kernel
     meant = NEURON_ATTENTION.get(requested, requested) if plan.device.backend is Backend.NEURON_XLA else requested
-    requested_text = requested if meant == requested else f"{requested}, in optimum-neuron {meant}"
-    effective_text = (
-        effective.attention
-        if effective.attention_kernel is None
-        else f"{effective.attention}, with the kernel {effective.attention_kernel}"
-    )
-    chosen, kernel = effective.attention_kernel, plan.model.sdpa_kernel
-    if kernel != "auto":
-        requested_text += f", with the kernel {kernel} only"
+    asked = requested if meant == requested else f"{requested}, in optimum-neuron {meant}"
+    asked += "" if kernel == "auto" else f", with the kernel {kernel} only"
+    used = effective.attention + (f", with the kernel {chosen}" if chosen else "")
     agrees = meant == effective.attention and (chosen is None or kernel in {"auto", chosen})
-    return Compared("attention", requested_text, effective_text, agrees)
+    return Compared("attention", asked, used, agrees)
 
 
 def optimizer_class(plan: Plan) -> str:

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from tunemark.schema.records.trace import StepTrace
-from tunemark.schema.statistics.intervals import CONFIDENCE, Floats, Interval, t_quantile
+from tunemark.schema.statistics.intervals import CONFIDENCE, Interval, t_quantile
 
 ARMS = ("a", "b")
 _POINT = re.compile(r"(?P<arm>[ab]): (?P<settings>.+?)(?:, pair (?P<pair>\d+))?")
@@ -76,24 +76,13 @@ def paired_change(a: Sequence[float], b: Sequence[float]) -> Change:
         raise ValueError(f"the lowest value is {min(*a, *b)}; ratios are of values above 0")
     logs = np.log(np.asarray(b, dtype=float)) - np.log(np.asarray(a, dtype=float))
     logs[np.abs(logs) < ROUNDING] = 0.0
-    mean, half = float(logs.mean()), _half_width(logs)
-    interval = Interval(math.expm1(mean), math.expm1(mean - half), math.expm1(mean + half) if math.isfinite(half) else math.inf)
-    return Change(interval, len(logs), _verdict(interval, len(logs)))
-
-
-def _half_width(logs: Floats) -> float:
-    n = len(logs)
+    n, mean = len(logs), float(logs.mean())
     if n < FEWEST_PAIRS:
-        return math.inf
-    return t_quantile((1 + CONFIDENCE) / 2, n - 1) * float(logs.std(ddof=1)) / math.sqrt(n)
-
-
-def _verdict(interval: Interval, pairs: int) -> Verdict:
-    if pairs < FEWEST_PAIRS:
-        return "too few pairs"
-    if interval.low > 0:
-        return "higher"
-    return "lower" if interval.high < 0 else "no significant difference"
+        return Change(Interval(math.expm1(mean), -1.0, math.inf), n, "too few pairs")
+    half = t_quantile((1 + CONFIDENCE) / 2, n - 1) * float(logs.std(ddof=1)) / math.sqrt(n)
+    low, high = math.expm1(mean - half), math.expm1(mean + half)
+    verdict: Verdict = "higher" if low > 0 else "lower" if high < 0 else "no significant difference"
+    return Change(Interval(math.expm1(mean), low, high), n, verdict)
 
 
 def loss_after(trace: StepTrace, real_tokens: int, steps: int = 5) -> float | None:

@@ -76,15 +76,14 @@ class Spread:
 
 def spread(values: Floats) -> Spread:
     """Summarise values, shape (n,) with n >= 1."""
-    p5, p50, p90, p95 = (float(q) for q in np.percentile(values, [5, 50, 90, 95]))
-    many = 100
+    p5, p50, p90, p95, p99 = (float(q) for q in np.percentile(values, [5, 50, 90, 95, 99]))
     return Spread(
         n=len(values),
         p5=p5,
         p50=p50,
         p90=p90,
         p95=p95,
-        p99=float(np.percentile(values, 99)) if len(values) >= many else None,
+        p99=p99 if len(values) >= 100 else None,  # noqa: PLR2004 - one value in a hundred
         mad=float(np.median(np.abs(values - p50))),
         cv=float(values.std() / values.mean()),
         stall_index=float(values.max() / p50),

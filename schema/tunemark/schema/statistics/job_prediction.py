@@ -69,7 +69,12 @@ def predict(runs: Sequence[Submission], job: Job, usd_per_hour: float | None = N
     windows = [_steady(run, figures) for run, figures in zip(runs, derived, strict=True)]
     of_each = [(run, window, job_steps(run, window, job)) for run, window in zip(runs, windows, strict=True)]
     each_step, steps = [step_interval(*each) for each in of_each], fmean(count for *_, count in of_each)
-    begin = fmean(beginning_s(*each, step.value) for each, step in zip(of_each, each_step, strict=True))
+    # The time of the steps before the steady window beyond that of steady steps. It includes compiling and can be negative.
+    slower = [
+        (run.trace.step_times_s[: min(window.first, count)], step.value)
+        for (run, window, count), step in zip(of_each, each_step, strict=True)
+    ]
+    begin = fmean(sum(times) - len(times) * steady_s for times, steady_s in slower)
     once = fmean(sum(figures.phases.get(phase.value, 0.0) for phase in ONCE) for figures in derived)
     evaluation = fmean(figures.phases.get(Phase.EVAL.value, 0.0) * job.epochs for figures in derived)
     step = each_step[0] if len(runs) == 1 else one_more_run([each.value for each in each_step])
@@ -109,16 +114,16 @@ def _shifted(interval: Interval, factor: float, offset: float) -> Interval:
 
 def job_steps(run: Submission, window: SteadyWindow, job: Job) -> int:
     """Return the optimizer steps of a job. The last step of each epoch may have a partial batch."""
-    given = [size for size in (job.steps, job.samples, job.tokens) if size is not None]
+    sizes = {"--steps": job.steps, "--samples": job.samples, "--tokens": job.tokens}
+    given = {name: size for name, size in sizes.items() if size is not None}
     if len(given) != 1:
-        sizes = {"--steps": job.steps, "--samples": job.samples, "--tokens": job.tokens}
-        sizes_text = " and ".join(f"{name} {size}" for name, size in sizes.items() if size is not None) or "no size"
-        raise TunemarkError("job", sizes_text, "set the size of the job with exactly one of --steps, --samples and --tokens")
+        shown = " and ".join(f"{name} {size}" for name, size in given.items()) or "no size"
+        raise TunemarkError("job", shown, "set the size of the job with exactly one of --steps, --samples and --tokens")
     if job.steps is not None:
         return job.steps
     part = slice(window.first, window.stop)
     per_step = run.trace.documents[part] if job.samples is not None else run.trace.real_tokens[part]
-    return math.ceil(given[0] / float(np.mean(per_step))) * job.epochs
+    return math.ceil(sum(given.values()) / float(np.mean(per_step))) * job.epochs
 
 
 def step_interval(run: Submission, window: SteadyWindow, steps: int) -> Interval:
@@ -126,12 +131,6 @@ def step_interval(run: Submission, window: SteadyWindow, steps: int) -> Interval
     times = np.asarray(run.trace.step_times_s[window.first : window.stop])
     mean, wider = ratio_interval(times, np.ones_like(times)), math.sqrt(1 + window.steps / steps)
     return Interval(mean.value, max(0.0, mean.value - (mean.value - mean.low) * wider), mean.value + (mean.high - mean.value) * wider)
-
-
-def beginning_s(run: Submission, window: SteadyWindow, steps: int, steady_s: float) -> float:
-    """Return the time of the steps before the steady window beyond that of steady steps, in seconds. It includes compiling and can be negative."""
-    first = min(window.first, steps)
-    return sum(run.trace.step_times_s[:first]) - first * steady_s
 
 
 def _caveats_of(run: Submission, derived: Derived) -> Iterable[str]:

@@ -20,8 +20,7 @@ from tunemark.schema.facts.names import agrees
 from tunemark.schema.formats import GIB
 from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.plan_search import NODE
-from tunemark.schema.records.claims import Advice, Device
-from tunemark.schema.records.published import Statement
+from tunemark.schema.records.published import Advice, Device, Statement
 from tunemark.schema.vocabulary import AuditVerdict, Dtype, Method
 
 WHOLE_MACHINE = 2.0

@@ -10,8 +10,7 @@ from tunemark.collector.audit.interval import ROUGHLY, TIMES, TIMES_TOLERANCE, I
 from tunemark.collector.audit.printed_figures import WORDS, precision_class
 from tunemark.collector.audit.rule import AMBIGUOUS, INCONSISTENT, SUSPICIOUS, Finding, rule
 from tunemark.collector.audit.token_rates import rows_per_step
-from tunemark.schema.records.claims import Claim, Comparison, Extreme, Formula, Metric, Range
-from tunemark.schema.records.published import Statement
+from tunemark.schema.records.published import Claim, Comparison, Extreme, Formula, Metric, Range, Statement
 from tunemark.schema.statistics.intervals import SIGNIFICANT_ERRORS
 
 RATIO_TOLERANCE = 0.004

@@ -25,8 +25,7 @@ from tunemark.collector.audit.token_rates import (
 from tunemark.schema.facts.cards import PriceRow
 from tunemark.schema.formats import HOUR_S
 from tunemark.schema.physics.architecture import count_parameters
-from tunemark.schema.records.claims import Bill, BreakEven, Offer, Roof
-from tunemark.schema.records.published import Claim, Statement
+from tunemark.schema.records.published import Bill, BreakEven, Claim, Offer, Roof, Statement
 from tunemark.schema.vocabulary import AuditVerdict, Padding
 
 DIVIDED_FIRST = 0.006

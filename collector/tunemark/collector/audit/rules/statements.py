@@ -17,8 +17,7 @@ from tunemark.schema.formats import GIB
 from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.training_shape import TrainingShape
-from tunemark.schema.records.claims import Advice, Conclusion, Driver, Effect, Link, Scalar, Stated
-from tunemark.schema.records.published import Statement
+from tunemark.schema.records.published import Advice, Conclusion, Driver, Effect, Link, Scalar, Stated, Statement
 from tunemark.schema.vocabulary import Method
 
 BILLION = 1e9
