@@ -139,10 +139,10 @@ def test_an_incomplete_distribution_is_refused(quantiles: dict[str, int]) -> Non
 
 def test_an_hour_of_use_is_capital_and_electricity():
     # 2,000 USD over two years of 8,766 h, used half of the time, and 0.5 kW at 0.30 USD.
-    assert parse_owned("purchase=2000, years=2, utilisation=0.5, watts=500, electricity=0.30").usd_per_hour() == pytest.approx(
+    assert parse_owned("purchase=2000, years=2, utilisation=0.5, watts=500, electricity=0.30").hourly_usd() == pytest.approx(
         1_000 / 4_383 + 0.15
     )
-    assert OwnedHardware(2_000, 2, 0.5, 500, 0.30, resale=1_000).usd_per_hour() == pytest.approx(500 / 4_383 + 0.15)
+    assert OwnedHardware(2_000, 2, 0.5, 500, 0.30, resale=1_000).hourly_usd() == pytest.approx(500 / 4_383 + 0.15)
 
 
 def test_break_even_is_where_capital_equals_what_is_saved():

@@ -72,7 +72,7 @@ def test_owned_hardware_has_its_break_even(browser: Browser, address: str) -> No
         visit.page.wait_for_selector("#tm-own tbody tr")
         machine = OwnedHardware(30_000, 4, 0.6, 700, 0.2)
         hours = machine.break_even_hours_per_year(3.29)
-        assert f"Owned: ${machine.usd_per_hour():.2f} per hour of use" in visit.page.inner_text("#tm-own .tm-headline")
+        assert f"Owned: ${machine.hourly_usd():.2f} per hour of use" in visit.page.inner_text("#tm-own .tm-headline")
         assert visit.page.inner_text("#tm-own td[data-head^=Break-even]").strip() == f"{math.ceil(hours):,}"
         visit.page.fill("[name=utilisation]", "0")
         visit.page.wait_for_selector("#tm-own [role=alert]:has-text('utilisation')")

@@ -32,10 +32,12 @@ class OwnedHardware:
     electricity: float
     resale: float = 0.0
     """Price at which it is sold at the end."""
+    usd_per_hour: float = 0.0
+    """What an hour of use costs besides."""
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        for name in ("purchase", "watts", "electricity", "resale"):
+        for name in ("purchase", "watts", "electricity", "resale", "usd_per_hour"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} is {getattr(self, name)}; give a finite amount of 0 or more")
         if not 0 < self.years < math.inf:
@@ -51,25 +53,30 @@ class OwnedHardware:
         return self.watts / 1_000 * self.electricity
 
     @property
+    def running_usd_per_hour(self) -> float:
+        """US dollars per hour of use that are not spent without use."""
+        return self.electricity_usd_per_hour + self.usd_per_hour
+
+    @property
     def capital_usd_per_year(self) -> float:
         """US dollars written off per year: (purchase - resale) / years."""
         return (self.purchase - self.resale) / self.years
 
-    def usd_per_hour(self) -> float:
+    def hourly_usd(self) -> float:
         """Return US dollars per hour of use.
 
-        (purchase - resale) / (years x 8,766 x utilisation) + watts / 1,000 x price of a kWh, with 8,766 hours in a
-        year (365.25 days). The hours of use pay for the idle hours.
+        (purchase - resale) / (years x 8,766 x utilisation) + watts / 1,000 x price of a kWh + what an hour costs besides, with
+        8,766 hours in a year (365.25 days). The hours of use pay for the idle hours.
         """
-        return self.capital_usd_per_year / (HOURS_PER_YEAR * self.utilisation) + self.electricity_usd_per_hour
+        return self.capital_usd_per_year / (HOURS_PER_YEAR * self.utilisation) + self.running_usd_per_hour
 
     def break_even_hours_per_year(self, cloud_usd_per_hour: float) -> float | None:
         """Return the hours of use per year at which an hour costs as much as a rented one.
 
-        (purchase - resale) / years / (cloud - electricity). None if renting is always cheaper: electricity alone costs as much,
+        (purchase - resale) / years / (cloud - running costs). None if renting is always cheaper: running it alone costs as much,
         or a year has too few hours. It does not depend on `utilisation`.
         """
-        saved_usd_per_hour = cloud_usd_per_hour - self.electricity_usd_per_hour
+        saved_usd_per_hour = cloud_usd_per_hour - self.running_usd_per_hour
         if saved_usd_per_hour <= 0:
             return None
         hours = self.capital_usd_per_year / saved_usd_per_hour
@@ -77,13 +84,13 @@ class OwnedHardware:
 
     def sentence(self) -> str:
         """Return the cost of an hour of use in words."""
-        return f"owned: {usd(self.usd_per_hour())} per hour of use, including electricity of {usd(self.electricity_usd_per_hour)}"
+        return f"owned: {usd(self.hourly_usd())} per hour of use, including electricity of {usd(self.electricity_usd_per_hour)}"
 
 
 def parse_owned(text: str, example: str = EXAMPLE, usual_watts: float = 0) -> OwnedHardware:
     """Return the machine described by an option such as `purchase=2000,years=3,...`; `example` shows what the option takes.
 
-    `usual_watts` is the power of one that does not state it, if that is known.
+    `usual_watts` is the power of one that does not state it, if that is known. One may also have only `usd_per_hour`, a price of `electricity`, or both.
     Raises TunemarkError for an unknown, missing or impossible figure; names it, its value and the fix.
     """
     given, figures = dict[str, float](), [each.name for each in fields(OwnedHardware)]
@@ -97,8 +104,11 @@ def parse_owned(text: str, example: str = EXAMPLE, usual_watts: float = 0) -> Ow
             given[name] = float(value)
         except ValueError as error:
             raise TunemarkError(f"--owned {name}", value, f"give a number; for example {example}") from error
-    given |= {"watts": usual_watts} if usual_watts and "watts" not in given else {}
-    missing = [name for name in figures if name not in {*given, "resale"}]
+    paid_off = {"purchase": 0.0, "years": 1.0, "utilisation": 1.0, "electricity": 0.0, "watts": 0.0}
+    known = {"watts": usual_watts} if usual_watts else {}
+    running = given.keys() & {"usd_per_hour", "electricity"} and given.keys() <= {"usd_per_hour", "electricity", "watts"}
+    given = (paid_off if running else {}) | known | given
+    missing = [name for name in figures if name not in {*given, "resale", "usd_per_hour"}]
     if missing:
         raise TunemarkError("--owned", text, f"{', '.join(missing)} missing; for example {example}")
     try:

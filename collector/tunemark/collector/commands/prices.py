@@ -56,7 +56,7 @@ def prices(
     if own:
         count = number or 1
         rows = [row | {"owned_break_even_hours_per_year": own.break_even_hours_per_year(row[EACH] * count)} for row in rows]
-        rows = [row | {"owned_usd_per_hour": own.usd_per_hour()} for row in rows or [{"accelerator": name}]]
+        rows = [row | {"owned_usd_per_hour": own.hourly_usd()} for row in rows or [{"accelerator": name}]]
         compared = "one accelerator of each offer (name their number for a machine with several, as in '8 x H100')"
         hours = "an hour of yours with an hour of these, which may do more or less work: `tunemark recommend --own` compares jobs"
         say(f"{own.sentence()}; compared with {compared if count == 1 else f'{count} accelerators of each offer'}, {hours}")

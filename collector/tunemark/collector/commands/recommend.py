@@ -5,7 +5,6 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
-from math import inf
 from typing import Annotated
 
 import typer
@@ -268,25 +267,20 @@ def _currency(text: str | None) -> tuple[str, float]:
 def _own(machine: Counted, given_costs: str | None, *, yours: bool) -> Offer:
     """Return a machine of the reader with its cost, or one that is named and not offered, as an offer."""
     (card, count), figures = machine, given_costs if yours else None
-    devices, watts, hourly, given = count or 1, None, 0.0, dict[str, str]()
+    devices, watts, hourly = count or 1, card.tdp_w, 0.0
     if figures is not None:
-        given = {name.strip(): cost for name, _, cost in (part.partition("=") for part in figures.split(","))}
-        if given.keys() & {"usd_per_hour", "electricity"} and given.keys() <= {"usd_per_hour", "electricity", "watts"}:
-            usd = {name: _usd(figures, cost) for name, cost in given.items()}
-            watts = usd["watts"] / devices if "watts" in usd else card.tdp_w
-            if usd.get("electricity") and not watts:
-                say(
-                    f"tunemark: --owned: the power of {card.name} is not known, so it has no cost: name it alone, with {figures.strip()},watts=W"
-                )
-                figures = None
-            hourly = usd.get("usd_per_hour", 0.0) + devices * (watts or 0.0) / 1000 * usd.get("electricity", 0.0)
-        else:
-            owned = parse_owned(figures, f"usd_per_hour=0.20, or {EXAMPLE}", usual_watts=devices * (card.tdp_w or 0))
-            hourly, watts = owned.usd_per_hour(), owned.watts / devices
+        owned = parse_owned(figures, f"usd_per_hour=0.20, or {EXAMPLE}", usual_watts=devices * (card.tdp_w or 0))
+        hourly, watts = owned.hourly_usd(), owned.watts / devices or None
         if devices > 1:
             say(f"tunemark: --owned: the figures are those of the whole machine with its {devices} {card.name}")
+        if owned.electricity and not watts:
+            say(
+                f"tunemark: --owned: the power of {card.name} is not known, so it has no cost: name it alone, with {figures.strip()},watts=W"
+            )
+            figures = None
     offer = Offer(card.key, card.name, devices, OWN, card.name, "owned" if yours else "named", hourly, provider_name=OWN)
-    return replace(offer, watts=watts or card.tdp_w, watts_stated="watts" in given, caution=card.remarks, priced=figures is not None)
+    stated = "watts" in (figures or "")
+    return replace(offer, watts=watts, watts_stated=stated, caution=card.remarks, priced=figures is not None)
 
 
 def _break_even(figures: str, answer: Answer) -> str:
@@ -299,13 +293,6 @@ def _break_even(figures: str, answer: Answer) -> str:
     hours = machine.break_even_hours_per_year(rented.usd / own.seconds * formats.HOUR_S)
     used = "more, however long it is used," if hours is None else f"less, if it is used for {hours:,.0f} hours a year or more,"
     return f"For such jobs your machine costs {used} than renting {words.hardware(rented)} ({words.place(rented)})."
-
-
-def _usd(figures: str, cost: str) -> float:
-    with suppress(ValueError):
-        if 0 <= float(cost) < inf:
-            return float(cost)
-    raise TunemarkError("--owned", figures, "give numbers of 0 or more: of US dollars, or of watts")
 
 
 def read_offers(facts: FactBase) -> list[Offer]:

@@ -205,7 +205,7 @@
     if (!(number("utilisation") > 0 && number("utilisation") <= 100)) throw new Error("The utilisation must be above 0 and at most 100%.");
     const resale = value("resale") === "" ? 0 : number("resale");
     const machine = ownedMachine(number("purchase"), number("years"), number("utilisation") / 100, number("watts"), number("electricity"), resale);
-    const data = await load(), accelerator = value("hardware"), hourly = machine.usd_per_hour();
+    const data = await load(), accelerator = value("hardware"), hourly = machine.hourly_usd();
     const current = current_prices(data.prices, data.as_of).filter((offer) => offer.accelerator === accelerator && offer.accelerator_count <= OVERSIZED * devices);
     const offers = [...new Set(current.map((offer) => offer.provider))]
       .map((provider) => choose(current, { kind: DEFAULT_KIND, provider }, devices))
