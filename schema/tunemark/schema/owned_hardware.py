@@ -7,7 +7,6 @@ import math
 from dataclasses import dataclass, fields
 
 from tunemark.schema.errors import TunemarkError, did_you_mean
-from tunemark.schema.formats import usd
 
 HOURS_PER_YEAR = 8_766
 """365.25 days."""
@@ -48,14 +47,9 @@ class OwnedHardware:
             raise ValueError(f"resale is {self.resale}, more than purchase ({self.purchase}); give the price after {self.years} years")
 
     @property
-    def electricity_usd_per_hour(self) -> float:
-        """US dollars of electricity per hour of use: watts / 1,000 x price of a kWh."""
-        return self.watts / 1_000 * self.electricity
-
-    @property
     def running_usd_per_hour(self) -> float:
-        """US dollars per hour of use that are not spent without use."""
-        return self.electricity_usd_per_hour + self.usd_per_hour
+        """US dollars that only an hour of use costs: watts / 1,000 x price of a kWh, and `usd_per_hour`."""
+        return self.watts / 1_000 * self.electricity + self.usd_per_hour
 
     @property
     def capital_usd_per_year(self) -> float:
@@ -81,10 +75,6 @@ class OwnedHardware:
             return None
         hours = self.capital_usd_per_year / saved_usd_per_hour
         return hours if hours <= HOURS_PER_YEAR else None
-
-    def sentence(self) -> str:
-        """Return the cost of an hour of use in words."""
-        return f"owned: {usd(self.hourly_usd())} per hour of use, including electricity of {usd(self.electricity_usd_per_hour)}"
 
 
 def parse_owned(text: str, example: str = EXAMPLE, usual_watts: float = 0) -> OwnedHardware:

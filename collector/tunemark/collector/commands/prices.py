@@ -12,6 +12,7 @@ from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import PriceRow, current_prices
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.names import suggest_accelerator
+from tunemark.schema.formats import usd
 from tunemark.schema.recommendation import provider_name
 from tunemark.schema.vocabulary import PriceKind
 from tunemark.terminal import AsJson, print_json, print_table, say
@@ -59,7 +60,8 @@ def prices(
         rows = [row | {"owned_usd_per_hour": own.hourly_usd()} for row in rows or [{"accelerator": name}]]
         compared = "one accelerator of each offer (name their number for a machine with several, as in '8 x H100')"
         hours = "an hour of yours with an hour of these, which may do more or less work: `tunemark recommend --own` compares jobs"
-        say(f"{own.sentence()}; compared with {compared if count == 1 else f'{count} accelerators of each offer'}, {hours}")
+        cost = f"owned: {usd(own.hourly_usd())} per hour of use, including {usd(own.running_usd_per_hour)} to run it"
+        say(f"{cost}; compared with {compared if count == 1 else f'{count} accelerators of each offer'}, {hours}")
     if as_json:
         print_json(rows)
         return

@@ -212,7 +212,7 @@
       .filter(Boolean)
       .sort((a, b) => byParts([a.usd_per_hour, a.provider], [b.usd_per_hour, b.provider]));
     const share = `${Number(value("utilisation"))}% of the year`;
-    const parts = [el("p", { class: "tm-headline" }, `Owned: ${usd(hourly)} per hour of use at ${share}, including electricity of ${usd(machine.electricity_usd_per_hour)}.`)];
+    const parts = [el("p", { class: "tm-headline" }, `Owned: ${usd(hourly)} per hour of use at ${share}, including electricity of ${usd(machine.running_usd_per_hour)}.`)];
     if (!offers.length) parts.push(el("p", {}, `No on-demand offer has ${name} × ${devices} without renting more than twice as many.`));
     else {
       const line = (offer) => {
