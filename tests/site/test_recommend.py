@@ -111,7 +111,7 @@ def made_up_model(draw: random.Random) -> str | dict[str, Any]:
 
 def made_up_question(draw: random.Random) -> dict[str, Any]:
     """Return the fields of a question with some of the limits."""
-    own = Offer("nvidia-rtx-4090", "RTX", 2, OWN, "RTX", "owned", draw.choice((0.0, draw.uniform(0.1, 2))), priced=draw.random() < 0.7)
+    own = Offer("nvidia-rtx-4090", "RTX", 2, OWN, "RTX", "owned", draw.choice((0.0, draw.uniform(0.1, 2))), priced=draw.random() < 0.5)
     return {
         "method": draw.choice((*METHODS, "any")),
         "tokens": draw.choice((round(draw.lognormvariate(17, 2)) + 1, 10**15)),

@@ -95,9 +95,8 @@ def parse_owned(text: str, example: str = EXAMPLE, usual_watts: float = 0) -> Ow
         except ValueError as error:
             raise TunemarkError(f"--owned {name}", value, f"give a number; for example {example}") from error
     paid_off = {"purchase": 0.0, "years": 1.0, "utilisation": 1.0, "electricity": 0.0, "watts": 0.0}
-    known = {"watts": usual_watts} if usual_watts else {}
     running = given.keys() & {"usd_per_hour", "electricity"} and given.keys() <= {"usd_per_hour", "electricity", "watts"}
-    given = (paid_off if running else {}) | known | given
+    given = (paid_off if running else {}) | ({"watts": usual_watts} if usual_watts else {}) | given
     missing = [name for name in figures if name not in {*given, "resale", "usd_per_hour"}]
     if missing:
         raise TunemarkError("--owned", text, f"{', '.join(missing)} missing; for example {example}")

@@ -387,8 +387,8 @@ def own_hardware(question: recommendation.Question, answer: recommendation.Answe
             said = f"{speed(unpriced[0])} {evidence(unpriced[0])}"
             # What may not fit is said before how long it would take.
             said = f"{memory_line} If it runs: {time}. {said}" if unpriced[0].limits else f"{time}. {said} {memory_line}"
-            costs = f"It is ranked if you give its cost per hour or the price of electricity{'' if offer.watts else ', with its power'}."
-            lines.append(f"{name}{with_method(question, unpriced[0].rate.method)}: {said} {costs}")
+            costs = f" It is ranked if you give its cost per hour or the price of electricity{'' if offer.watts else ', with its power'}."
+            lines.append(f"{name}{with_method(question, unpriced[0].rate.method)}: {said}{costs if offer.kind == 'owned' else ''}")
         elif own:
             number, option = own[0]
             if number > 1:
@@ -449,11 +449,12 @@ def alternatives(question: recommendation.Question, answer: recommendation.Answe
 
 def why_later(option: recommendation.Option, best: recommendation.Option) -> str:
     """Return the reason why the best option by the objective comes behind another."""
-    reasons = [
-        why for own, other, why in zip(recommendation.preferred(option), recommendation.preferred(best), LATER, strict=True) if other > own
-    ]
     alike = "the first one takes less time at about this cost" if option.usd < best.usd else "the first one costs less in about this time"
-    why = reasons[0].format("only results slower than predicted" if option.rate.evidence in EVIDENCE else "no result") if reasons else alike
+    pairs = zip(recommendation.preferred(option), recommendation.preferred(best), LATER, strict=True)
+    first = next((why for own, other, why in pairs if other > own), alike)
+    why = first.format("only results slower than predicted" if option.rate.evidence in EVIDENCE else "no result")
+    # A machine of the reader's own comes first without results, too.
+    why = "the first one is your own" if first in LATER[3:] and best.offer.kind == "owned" else why
     return f"it comes later because {why}"
 
 

@@ -19,7 +19,7 @@ from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, current_pric
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.option_rates import cautions, rates_for, rates_on_stack, usual_startup_s
-from tunemark.schema.owned_hardware import EXAMPLE, parse_owned
+from tunemark.schema.owned_hardware import EXAMPLE, HOURS_PER_YEAR, parse_owned
 from tunemark.schema.plan_search import NODE
 from tunemark.schema.recommendation import (
     ALL_METHODS,
@@ -291,7 +291,9 @@ def _break_even(figures: str, answer: Answer) -> str:
         return ""
     machine = parse_owned(figures, usual_watts=own.devices * (own.offer.watts or 0))
     hours = machine.break_even_hours_per_year(rented.usd / own.seconds * formats.HOUR_S)
-    used = "more, however long it is used," if hours is None else f"less, if it is used for {hours:,.0f} hours a year or more,"
+    stated = machine.utilisation * HOURS_PER_YEAR
+    fewer = f"; you state {stated:,.0f}" if hours is not None and stated < hours else ""
+    used = "more, however long it is used," if hours is None else f"less, if it is used for {hours:,.0f} hours a year or more{fewer},"
     return f"For such jobs your machine costs {used} than renting {words.hardware(rented)} ({words.place(rented)})."
 
 

@@ -171,13 +171,13 @@ class StackedMemory:
     def measured_as(self, device_bytes: int) -> dict[str, tuple[int, int, int]]:
         """Return the bytes on a device that each way to measure shows, with the ends of the 90% interval: the peaks of torch, and what the driver says.
 
-        What is reserved is more than needed, up to the memory of a device on which it fits, and most with rows of varied lengths. Without a chosen stack the
-        intervals are those of all.
+        What is reserved is more than needed, up to the memory of a device on which it fits (less of a cache that has no room there), and most with rows of
+        varied lengths. Without a chosen stack the intervals are those of all.
         """
         ledger, each_stack, outside = self.ledger, self.ledgers.values(), self.ledger.outside
         fewest = min(each.needed_low - each.outside for each in each_stack)
-        least = max(fewest, min(each.reserved_interval[0] for each in each_stack))
-        reserved = ledger.reserved_on(device_bytes)
+        reserved, cached = ledger.reserved_on(device_bytes), min(each.reserved_interval[0] for each in each_stack)
+        least = max(fewest, cached) if cached <= reserved else fewest
         high = max(each.needed_high - each.outside for each in each_stack)
         most = max(reserved, high, min(max(each.reserved_interval[1] for each in each_stack), device_bytes - outside))
         return {
