@@ -143,3 +143,5 @@ VENDORS_STACK = "megatron"
 """Stack of vendors' own software."""
 PURE_BF16 = "hf-pure-bf16"
 """Stack of transformers with weights as version 5 loads them."""
+USUAL_LAYERS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+"""All linear layers of a block in Llama's names. For other families they stand for their own names."""

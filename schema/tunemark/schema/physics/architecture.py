@@ -12,7 +12,7 @@ from typing import Literal
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import TAKEN_FOR_EXPERTS, WITHOUT_WINDOW, ModelCard
 from tunemark.schema.physics.families import BARE_EXPERTS, CONVOLUTION, FAMILIES, NAMES, TOKEN_TABLES, Mixer, Traits
-from tunemark.schema.records.plan import USUAL_LAYERS
+from tunemark.schema.vocabulary import USUAL_LAYERS
 
 
 @dataclass(frozen=True, slots=True)

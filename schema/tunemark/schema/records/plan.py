@@ -36,10 +36,6 @@ LOCAL_WEIGHTS = "pretrained:DIRECTORY"
 """Weights from a local directory, whose path no record may hold."""
 
 
-USUAL_LAYERS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-"""All linear layers of a block in Llama's names. For other families they stand for their own names."""
-
-
 class LoraSettings(Frozen):
     """Low-rank adapters on named linear layers (Hu et al. 2021)."""
 
@@ -49,7 +45,7 @@ class LoraSettings(Frozen):
     """The update is scaled by alpha / rank."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Dropout in front of the adapters."""
-    target_modules: Annotated[tuple[Text, ...], Field(max_length=64)] = USUAL_LAYERS
+    target_modules: Annotated[tuple[Text, ...], Field(max_length=64)] = vocabulary.USUAL_LAYERS
     """Names of the linear layers with an adapter. A card may use `all-linear` or `attention`; a plan has the names in its model."""
 
 
