@@ -40,8 +40,8 @@ def tokens_in_row(text: str) -> int:
 
 
 def seconds_of(text: str) -> float:
-    """Return seconds from text such as `90s`, `30min`, `2h30min` or `1.5d`. Raises ValueError with the fix."""
-    compact = "".join(text.split()).lower()
+    """Return seconds from text such as `90s`, `30min`, `2h30min`, `2h30` or `1.5d`. Raises ValueError with the fix."""
+    compact = re.sub(r"(?<=\dh)(\d\d)$", r"\1min", "".join(text.split()).lower())
     parts = list(re.finditer(TIME, compact))
     value = sum(float(part[1]) * SECONDS[part[2][:1]] for part in parts)
     if not value or "".join(part[0] for part in parts) != compact:
