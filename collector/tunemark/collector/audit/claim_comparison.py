@@ -82,7 +82,7 @@ def compared(facts: FactBase, claim: ClaimText, sides: Sides, fitted: Evidence) 
     model = claim.models[0] if claim.models else facts.models[TASK if MLPERF.search(claim.text) else USUAL_MODEL]
     cards = [claim.devices[0][0]] if claim.devices else [facts.accelerators[key] for key in USUAL_DEVICES]
     read = f"{sides[0].name} against {sides[1].name}, {model.name}{'' if claim.models else ', since no model is named'}"
-    of_task = model.key == TASK and (MLPERF.search(claim.text) or Method.LORA in _methods(claim, sides))
+    of_task = model.key == TASK and (MLPERF.search(claim.text) or Method.LORA in claim.possible_methods)
     by_times = _by_times(claim, sides) if of_task else None
     if by_times:
         read += f", MLPerf {by_times[1]}"
@@ -152,15 +152,13 @@ def _by_rates(
         what = "trains {} times as much for a dollar"
         of_prices = f", at {'the stated prices' if stated_prices else 'the lowest list prices on demand'}, {usd(prices[0])} and {usd(others[0])} an hour each"
     by_results, predicted = ([each for each in every if each.by_results is known] for known in (True, False))
-    # Software of one level on both comes before that of two.
-    alike = [each for each in predicted if each.levels[0] == each.levels[1]] or predicted
-    best, likely = (min(known, key=lambda each: distance(stated, each.range)) for known in (by_results or alike, predicted))
+    best, likely = (min(known, key=lambda each: distance(stated, each.range)) for known in (by_results or predicted, predicted))
     basis = "by accepted results of" if best.by_results else "the 90% interval predicted for"
-    settings = [each.range.value for each in by_results or alike]
+    settings = [each.range.value for each in by_results or predicted]
     times, other = " to ".join(dict.fromkeys(map(significant, (min(settings), max(settings))))), sides[1].name
     reason = f"{sides[0].name} {what.format(times)} as {other}{', by setting' if ' to ' in times else ''}; {_ends(best.range)}, {basis} {best.words}{of_prices}"
     others_known = dict[tuple[SoftwareLevel | None, SoftwareLevel | None], list[float]]()
-    for each in alike if not of_prices and not sides[0].stack else ():
+    for each in predicted if not of_prices and not sides[0].stack else ():
         if best.by_results or each.levels != best.levels:
             others_known.setdefault(each.levels, []).append(each.range.value)
     if others_known:
@@ -238,21 +236,14 @@ def usd_per_hour(facts: FactBase, card: AcceleratorCard, devices: int = 1) -> li
 
 def _steps(claim: ClaimText, sides: Sides, cards: list[AcceleratorCard], count: int) -> Iterator[Sides]:
     """Yield both sides on a number of devices in each setting that the text leaves open: device, method, and level of software."""
-    of_devices = sides[0].card is not None
-    levels: tuple[SoftwareLevel, ...] = ("tuned",) if of_devices and claim.says("tuned") else LEVELS if of_devices else ("plain", "tuned")
-    pairs = product(levels, levels) if of_devices else zip(levels, levels, strict=True)
-    choices = product(cards[:1] if of_devices else cards, _methods(claim, sides), list(pairs)[: 1 if sides[0].level else None])
-    for card, method, chosen in choices:
+    of_devices, levels = sides[0].card is not None, list(product(LEVELS, LEVELS))
+    pairs = levels if of_devices else [(one, other) for one, other in levels if one == other != "vendor"]
+    for card, method, chosen in product(cards[:1] if of_devices else cards, claim.possible_methods, pairs):
         first, second = (
             replace(side, devices=side.devices or count, card=side.card or card, method=side.method or method, level=side.level or level)
             for side, level in zip(sides, chosen, strict=True)
         )
         yield first, second
-
-
-def _methods(claim: ClaimText, sides: Sides) -> tuple[Method, ...]:
-    """Return the methods that may stand for those that are open; one if none is."""
-    return claim.possible_methods[:1] if all(side.method for side in sides) else claim.possible_methods
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +348,7 @@ def _by_memory(claim: ClaimText, sides: Sides, model: ModelCard, card: Accelerat
     lengths = [int(each.value) for each in claim.values("sequence_length")][:1] or LENGTHS
     rows = [int(each.value) for kind in ("micro_batch", "batch") for each in claim.values(kind)][:1] or ROWS
     found = list[float]()
-    for method in _methods(claim, sides):
+    for method in claim.possible_methods:
         steps = (replace(side, card=card, devices=(*claim.counts, 1)[0], method=side.method or method) for side in sides)
         one, other = (_ledgers(claim, step, model, lengths, rows) for step in steps)
         # Software has its own habits: with another stack, others recompute or not.
