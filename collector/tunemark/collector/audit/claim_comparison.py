@@ -28,7 +28,7 @@ from tunemark.schema.physics.stacks import STACKS, USUAL_STACK, on_stack
 from tunemark.schema.plan_search import NODE, Asked, best_of, combination_on, step_on
 from tunemark.schema.recommendation import LEVELS, Rate
 from tunemark.schema.records.converted import ConvertedResult, time_to_target
-from tunemark.schema.throughput import ISSUING, NOISE, QUANTILE, ROW_VARIANCE, Combination, Range, architecture_of, spread_of_ratio
+from tunemark.schema.throughput import ISSUING, NOISE, QUANTILE, ROW_VARIANCE, Combination, architecture_of, spread_of_ratio
 from tunemark.schema.vocabulary import METHODS, Checkpointing, Method, SoftwareLevel
 
 USUAL_MODEL = "llama-3.1-8b"
@@ -66,7 +66,7 @@ PLACES = ("within", "near", "disputed", "outside")
 class Ratio:
     """How many times the rate of another step one has."""
 
-    range: Range
+    range: Interval
     words: str
     """Method, devices and software."""
     levels: tuple[SoftwareLevel | None, SoftwareLevel | None]
@@ -105,7 +105,7 @@ def compared(facts: FactBase, claim: ClaimText, sides: Sides, fitted: Evidence) 
     return read, "; ".join(reason for reason, _ in found), max((place for _, place in found if place), key=PLACES.index, default="")
 
 
-def _by_times(claim: ClaimText, sides: Sides) -> tuple[Range, str] | None:
+def _by_times(claim: ClaimText, sides: Sides) -> tuple[Interval, str] | None:
     """Return the ratio of the times of entries of MLPerf on both, and the rounds: those that are named, else the newest with both, else all; None without entries."""
     counts = (side.devices or (*claim.counts, NODE)[0] for side in sides)
     entries = [list(_entries({side.card.key}, count)) for side, count in zip(sides, counts, strict=True) if side.card]
@@ -115,7 +115,7 @@ def _by_times(claim: ClaimText, sides: Sides) -> tuple[Range, str] | None:
     rounds = named or sorted(set.intersection(*({name for name, _ in own} for own in entries)))[-1:]
     first, second = ([minutes for name, minutes in own if name in rounds] or [minutes for _, minutes in own] for own in entries)
     first, second = ([each for each in own if each < SLOW_ENTRY * statistics.median(own)] for own in (first, second))
-    ratio = Range(statistics.median(second) / statistics.median(first), min(second) / max(first), max(second) / min(first))
+    ratio = Interval(statistics.median(second) / statistics.median(first), min(second) / max(first), max(second) / min(first))
     return ratio, " and ".join(dict.fromkeys(rounds)) or "of several rounds"
 
 
@@ -146,7 +146,7 @@ def _by_rates(
         if not prices or not others or len(claim.counts) > 1:
             without = " or ".join(card.name for card, known in ((first, prices), (second, others)) if not known)
             return f"the price book has no price on demand of {without}" if without else "their numbers differ", ""
-        every = [replace(each, range=each.range.times(others[0] / prices[0]), by_results=False) for each in every if not each.by_results]
+        every = [replace(each, range=each.range * (others[0] / prices[0]), by_results=False) for each in every if not each.by_results]
         # Others may pay any of the known prices.
         low, high = prices[0] / prices[-1], others[-1] / others[0]
         what = "trains {} times as much for a dollar"
@@ -162,18 +162,18 @@ def _by_rates(
         if best.by_results or each.levels != best.levels:
             others_known.setdefault(each.levels, []).append(each.range.value)
     if others_known:
-        known = (f"{_ends(Range(ends[0], min(ends), max(ends)))} {_software(*levels)}" for levels, ends in others_known.items())
+        known = (f"{_ends(Interval(ends[0], min(ends), max(ends)))} {_software(*levels)}" for levels, ends in others_known.items())
         reason += f"; by prediction {', '.join(known)}"
     place = placed(stated, best.range, (low, high))
-    if place == "near" and not overlap(stated, wider(best.range)):
+    if place == "near" and not stated.overlaps(wider(best.range)):
         return f"{reason}; other list prices, up to {usd(prices[-1])} and {usd(others[-1])}, may make it true", "disputed"
     reason += _stays_open(place, stated, best.range)
-    return reason, "disputed" if place == "outside" and overlap(stated, likely.range) else place
+    return reason, "disputed" if place == "outside" and stated.overlaps(likely.range) else place
 
 
-def _stays_open(place: str, stated: Interval, likely: Range) -> str:
+def _stays_open(place: str, stated: Interval, likely: Interval) -> str:
     """Return the reason why a ratio that is `near` a predicted one stays open; empty for others."""
-    why = "its middle is on the other side of 1" if overlap(stated, likely) else f"{_ends(wider(likely))} is its 99% interval"
+    why = "its middle is on the other side of 1" if stated.overlaps(likely) else f"{_ends(wider(likely))} is its 99% interval"
     return f"; {why}, so the claim stays open" if place == "near" else ""
 
 
@@ -184,7 +184,7 @@ def _stated_prices(claim: ClaimText) -> list[list[float]]:
     return [[each.value.value] for each in known] if len(known) == PAIR else []
 
 
-def _ends(likely: Range) -> str:
+def _ends(likely: Interval) -> str:
     return " to ".join(dict.fromkeys(map(significant, (likely.low, likely.high))))
 
 
@@ -197,32 +197,27 @@ def _lengths(model: ModelCard, sides: Sides, claim: ClaimText, fitted: Evidence)
     return sorted(first & second)
 
 
-def placed(stated: Interval, likely: Range, prices: tuple[float, float] = (1.0, 1.0)) -> str:
+def placed(stated: Interval, likely: Interval, prices: tuple[float, float] = (1.0, 1.0)) -> str:
     """Return the place of a stated ratio: `within` the 90% interval, `near` it, that is within that of 99%, or `outside`.
 
     A claim is `near`, too, if the middle of the interval says the opposite. `prices` are the least and the most that other prices change it by.
     """
     in_words, middle = OPEN in {stated.high, 1 / stated.low}, round(likely.value, 2)
     opposed = not stated.low < middle < stated.high if in_words else stated.low > 1 > middle or stated.high < 1 < middle
-    if overlap(stated, likely):
+    if stated.overlaps(likely):
         return "near" if opposed else "within"
     (low, high), wide = prices, wider(likely)
-    return "near" if overlap(stated, Range(wide.value, wide.low * low, wide.high * high)) else "outside"
+    return "near" if stated.overlaps(Interval(wide.value, wide.low * low, wide.high * high)) else "outside"
 
 
-def wider(likely: Range) -> Range:
+def wider(likely: Interval) -> Interval:
     """Return the 99% interval of a ratio with a 90% interval; two further results have at least their noise."""
     noise = NOISE_OF_RATIO**WIDER
     low, high = ((end / likely.value) ** WIDER for end in (likely.low, likely.high))
-    return Range(likely.value, likely.value * min(low, 1 / noise), likely.value * max(high, noise))
+    return Interval(likely.value, likely.value * min(low, 1 / noise), likely.value * max(high, noise))
 
 
-def overlap(stated: Interval, ratio: Range) -> bool:
-    """Return True if a stated ratio can be a predicted one."""
-    return ratio.low <= stated.high and stated.low <= ratio.high
-
-
-def distance(stated: Interval, ratio: Range) -> float:
+def distance(stated: Interval, ratio: Interval) -> float:
     """Return the logarithm of the factor between a ratio and the nearest that is stated."""
     return max(math.log(stated.low / ratio.value), math.log(ratio.value / stated.high), 0.0)
 
@@ -289,13 +284,13 @@ def ratios_of(model: ModelCard, length: int, pairs: Iterable[Sides], fitted: Evi
         if len(found) == PAIR:
             (one, other), steps = zip(*found, strict=True)
             spread, ratio = spread_of_ratio(fitted.effects, *steps), (one.tokens_per_s or 0.0) / (other.tokens_per_s or 1.0)
-            predicted = Range(ratio, ratio / spread, ratio * spread)
+            predicted = Interval(ratio, ratio / spread, ratio * spread)
             alike = [(step.accelerator, step.devices, step.level, step.shape.checkpointing, step.shape.sharding) for step in steps]
             if alike[0] == alike[1] and first.method is not second.method:
                 # Full fine-tuning and QLoRA do all the work of LoRA, and more: nothing but noise makes them faster.
                 most = max(1.0, ratio) * NOISE_OF_PAIR if second.method is Method.LORA else math.inf
                 least = min(1.0, ratio) / NOISE_OF_PAIR if first.method is Method.LORA else 0.0
-                predicted = Range(ratio, max(predicted.low, least), min(predicted.high, most))
+                predicted = Interval(ratio, max(predicted.low, least), min(predicted.high, most))
             levels, fits = (_level(first), _level(second)), "no" not in {one.memory, other.memory}
             yield Ratio(predicted, _setting(*pair), levels, fits)
             # Results ran with plans of their own.
@@ -304,7 +299,7 @@ def ratios_of(model: ModelCard, length: int, pairs: Iterable[Sides], fitted: Evi
                 (least, middle, most), (other_least, other_middle, other_most) = one.usual, other.usual
                 # Several results show how they differ; of a single one, that is the noise.
                 by = NOISE_OF_RATIO if least == most or other_least == other_most else 1.001
-                likely = Range(middle / other_middle, least / other_most / by, most / other_least * by)
+                likely = Interval(middle / other_middle, least / other_most / by, most / other_least * by)
                 yield Ratio(likely, _setting(*pair), levels, fits, by_results=True)
 
 
@@ -356,14 +351,14 @@ def _by_memory(claim: ClaimText, sides: Sides, model: ModelCard, card: Accelerat
         found += [b.needed / a.needed for (key, a), (other_key, b) in product(one.items(), other.items()) if key[:same] == other_key[:same]]
     if not found:
         return "no memory of the same step is predicted for both ways", ""
-    likely = Range(statistics.median(found), min(found) * (1 - GB_OR_GIB), max(found) * (1 + GB_OR_GIB))
+    likely = Interval(statistics.median(found), min(found) * (1 - GB_OR_GIB), max(found) * (1 + GB_OR_GIB))
     in_rows = " to ".join(dict.fromkeys(f"{each:,}" for each in (lengths[0], lengths[-1])))
     reason = (
         f"{sides[1].name} usually needs {significant(likely.value)} times the memory of {sides[0].name}, {_ends(likely)} by the memory "
         f"model, with {in_rows} tokens in a row"
     )
-    if overlap(stated, likely) or not overlap(stated, Range(likely.value, likely.low / FAR, likely.high * FAR)):
-        return reason, "within" if overlap(stated, likely) else "outside"
+    if stated.overlaps(likely) or not stated.overlaps(Interval(likely.value, likely.low / FAR, likely.high * FAR)):
+        return reason, "within" if stated.overlaps(likely) else "outside"
     return f"{reason}; with unusual settings the claim stays open", "near"
 
 
@@ -424,8 +419,8 @@ def against_entries(claim: ClaimText) -> tuple[str, str, str]:
     least, most = (end(minutes for _, minutes in entries) for end in (min, max))
     rounds = sorted({name for name, _ in entries})
     span = " to ".join(dict.fromkeys((rounds[0], rounds[-1])))
-    ends = _ends(Range(1.0, least, most))
-    within, near = (overlap(stated * (1 / 60), Range(1.0, least * (1 - each), most * (1 + each))) for each in (ROUNDING, LOOSE_TIME))
+    ends = _ends(Interval(1.0, least, most))
+    within, near = ((stated * (1 / 60)).overlaps(Interval(1.0, least * (1 - each), most * (1 + each))) for each in (ROUNDING, LOOSE_TIME))
     several = "the entry" if len(entries) == 1 else f"{len(entries)} entries"
     reason = f"the score of {several} of MLPerf {span} on these devices is {ends} min{'' if within else ', and that of none is stated'}"
     return read, reason, "within" if within else "near" if near else "outside"
