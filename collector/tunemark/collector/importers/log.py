@@ -48,7 +48,7 @@ from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.work import Missing
 from tunemark.schema.quantities import QUANTITIES
-from tunemark.schema.records.base import canonical_json
+from tunemark.schema.records.base import canonical_json, flattened
 from tunemark.schema.records.plan import WARMUP_STEPS
 from tunemark.schema.records.published import Claim, PublishedResult
 from tunemark.schema.throughput import Combination, interval_of, predict
@@ -339,9 +339,9 @@ def _add_conditions(log: OwnLog, given: dict[str, Any], file: str) -> None:
     if other is not None:
         raise TunemarkError(other, given[other], "is another task; records are of supervised fine-tuning", exit_code=Exit.INVALID)
     log.trainer = meaning["trainer"]
-    stated: Stated = {}
+    stated, leaves = Stated(), dict(flattened(given))
     for kind, arguments in ((int, meaning["numbers"]), (str, meaning["texts"])):
-        stated |= {name: value for name, path in arguments.items() if isinstance(value := _argument(given, path), kind) and value}
+        stated |= {name: value for name, path in arguments.items() if isinstance(value := leaves.get(path), kind) and value}
     for rule in meaning["rules"]:
         named = [bool(value) for name, value in given.items() if str(name).startswith(tuple(rule.get("begins", ())))]
         if all(_is(given.get(name), wanted) for name, wanted in rule.get("when", {}).items()) and ("begins" not in rule or any(named)):
@@ -350,14 +350,6 @@ def _add_conditions(log: OwnLog, given: dict[str, Any], file: str) -> None:
         name = meaning["method"]
         log.problem(None, f"{name} is {str(given.get(name))[:40]!r}, which is no known method; give --method", noted=True)
     log.stated |= stated
-
-
-def _argument(given: Any, path: str) -> Any:  # noqa: ANN401 - any value of a configuration
-    """Return the argument at a dotted path; None if it is not given."""
-    for part in path.split("."):
-        first = isinstance(given, list) and part == "0" and bool(given)
-        given = given[0] if first else given.get(part) if isinstance(given, dict) else None
-    return given
 
 
 def _is(value: object, wanted: object) -> bool:
