@@ -69,8 +69,8 @@ class Ratio:
     range: Interval
     words: str
     """Method, devices and software."""
-    levels: tuple[SoftwareLevel | None, SoftwareLevel | None]
-    """Levels of software of both."""
+    level: SoftwareLevel | None
+    """Level of the software of both, or of the first of two stacks."""
     fits: bool
     """True if both have room for the step."""
     by_results: bool = False
@@ -157,12 +157,12 @@ def _by_rates(
     settings = [each.range.value for each in by_results or predicted]
     times, other = " to ".join(dict.fromkeys(map(significant, (min(settings), max(settings))))), sides[1].name
     reason = f"{sides[0].name} {what.format(times)} as {other}{', by setting' if ' to ' in times else ''}; {_ends(best.range)}, {basis} {best.words}{of_prices}"
-    others_known = dict[tuple[SoftwareLevel | None, SoftwareLevel | None], list[float]]()
+    others_known = dict[SoftwareLevel | None, list[float]]()
     for each in predicted if not of_prices and not sides[0].stack else ():
-        if best.by_results or each.levels != best.levels:
-            others_known.setdefault(each.levels, []).append(each.range.value)
+        if best.by_results or each.level != best.level:
+            others_known.setdefault(each.level, []).append(each.range.value)
     if others_known:
-        known = (f"{_ends(Interval(ends[0], min(ends), max(ends)))} {_software(*levels)}" for levels, ends in others_known.items())
+        known = (f"{_ends(Interval(ends[0], min(ends), max(ends)))} with {level} software" for level, ends in others_known.items())
         reason += f"; by prediction {', '.join(known)}"
     place = placed(stated, best.range, (low, high))
     if place == "near" and not stated.overlaps(wider(best.range)):
@@ -291,8 +291,8 @@ def ratios_of(model: ModelCard, length: int, pairs: Iterable[Sides], fitted: Evi
                 most = max(1.0, ratio) * NOISE_OF_PAIR if second.method is Method.LORA else math.inf
                 least = min(1.0, ratio) / NOISE_OF_PAIR if first.method is Method.LORA else 0.0
                 predicted = Interval(ratio, max(predicted.low, least), min(predicted.high, most))
-            levels, fits = (_level(first), _level(second)), "no" not in {one.memory, other.memory}
-            yield Ratio(predicted, _setting(*pair), levels, fits)
+            words, level, fits = _setting(*pair), _level(first), "no" not in {one.memory, other.memory}
+            yield Ratio(predicted, words, level, fits)
             # Results ran with plans of their own.
             own = any({*side.given} - {"block_format"} for side in pair) or (first.stack and first.level == second.level)
             if not own and one.usual and other.usual:
@@ -300,7 +300,7 @@ def ratios_of(model: ModelCard, length: int, pairs: Iterable[Sides], fitted: Evi
                 # Several results show how they differ; of a single one, that is the noise.
                 by = NOISE_OF_RATIO if least == most or other_least == other_most else 1.001
                 likely = Interval(middle / other_middle, least / other_most / by, most / other_least * by)
-                yield Ratio(likely, _setting(*pair), levels, fits, by_results=True)
+                yield Ratio(likely, words, level, fits, by_results=True)
 
 
 def _level(side: Side) -> SoftwareLevel | None:
@@ -313,12 +313,7 @@ def _setting(first: Side, second: Side) -> str:
     """Return method, software and devices of two steps in words."""
     each = f"{first.devices} of each" if first.devices == second.devices else f"{first.devices} and {second.devices}"
     on = f"{first.devices} x {first.card.name}" if first.card and first.card == second.card else each
-    return f"{METHODS[str(first.method)]} {'' if first.stack else f'{_software(_level(first), _level(second))} '}on {on}"
-
-
-def _software(first: SoftwareLevel | None, second: SoftwareLevel | None) -> str:
-    """Return the levels of software of two steps in words."""
-    return f"with {first} software" if first == second else f"with {first} software against {second}"
+    return f"{METHODS[str(first.method)]} {'' if first.stack else f'with {_level(first)} software '}on {on}"
 
 
 def _ledgers(
