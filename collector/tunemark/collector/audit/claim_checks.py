@@ -156,16 +156,13 @@ def _finding(verdict: AuditVerdict, claim: str, words: str, *quantities: str) ->
 
 def products(claim: ClaimText) -> Iterator[Equation]:
     """Yield the products that the figures of a text must keep."""
-    of_step = any(each.overlaps(rows) for each, rows in product(claim.values("samples"), amounts(claim, "rows")))
     for row in CLAIMS["products"]:
         expected = [each for each in claim.stated(row["of"]) if "flop" not in each.kind or not _is_peak(claim, each, SLACK / 5)]
         alternatives = list(products_of(row["is"].split(), lambda kind: [("", value) for value in amounts(claim, kind)]))
         if not expected or not alternatives or (row.get("without") and claim.says(row["without"])):
             continue
-        if row["is"].startswith(row["of"]) and not claim.values(f"{row['of']}_each"):
-            continue
-        # Each prompt has several answers, and the samples of a step are not those of a run.
-        if "samples" in row["is"] and (claim.other_work or of_step):
+        # Each prompt has several answers.
+        if "samples" in row["is"] and claim.other_work:
             continue
         side = row.get("side", "")
         # Packed rows are full, and fewer than the samples.
