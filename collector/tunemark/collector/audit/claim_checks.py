@@ -301,9 +301,6 @@ def changes(claim: ClaimText) -> Iterator[Equation]:
                 for pair in chosen
                 if stated.place > pair[1][1].place or not SENTENCE.search(claim.text[stated.place : pair[1][1].place])
             ]
-            # In brackets it is of the figures before it.
-            before = [each for each in claim.figures if 0 <= stated.place - each.place - len(each.printed) <= 1]
-            chosen = [pair for pair in chosen if pair[1][1] in before] if stated.printed[0] == "(" and before else chosen
             left = tuple(way for _, (first, second) in chosen for way in _ratios(kind, stated.printed.lower(), first, second))
             if left:
                 way = next((way for way in left if not _misses(way, right)[0]), left[0])
@@ -312,7 +309,6 @@ def changes(claim: ClaimText) -> Iterator[Equation]:
         ratio = counts[1] / counts[0] if counts else float(claim.counts[0]) if claim.counts else 0.0
         rates = [(first, second) for kind, (first, second) in pairs if kind in {"tokens_per_s", "samples_per_s"}] if counts else []
         left = tuple((f"{b.printed} / {a.printed} / {ratio:g}", b.value / a.value / ratio) for a, b in rates)
-        left += tuple((f"{each.printed} / {ratio:g}", each.value / ratio) for each in claim.stated("speedup") if ratio > 1)
         if left:
             yield Equation((CLAIM,), ("scaling_efficiency",), stated.printed, left, stated.value, "the efficiency", SLACK)
 
