@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tunemark.collector.gate.cross_file_checks import Identity, KnownMeasurements, copies
+from tunemark.collector.gate.cross_file_checks import Identity, copies
 
 Times = NDArray[np.float64]
 RANDOM = np.random.default_rng(11)
@@ -44,8 +44,5 @@ def test_a_copy_of_a_few_steps_is_found_by_all_of_its_times() -> None:
 
 
 def test_runs_on_a_clock_with_coarse_ticks_share_times_and_are_no_copies() -> None:
-    seen = KnownMeasurements()
-    for number in range(200):
-        one = identity(np.round(measured(int(RANDOM.integers(40, 300)), 0.01) / 5e-7) * 5e-7)
-        assert seen.copy_of(one) is None
-        seen.add(str(number), one)
+    runs = [np.round(measured(int(RANDOM.integers(40, 300)), 0.01) / 5e-7) * 5e-7 for _ in range(200)]
+    assert list(copies([(str(number), identity(run)) for number, run in enumerate(runs)])) == []

@@ -156,16 +156,13 @@ def _finding(verdict: AuditVerdict, claim: str, words: str, *quantities: str) ->
 
 def products(claim: ClaimText) -> Iterator[Equation]:
     """Yield the products that the figures of a text must keep."""
-    of_step = any(each.overlaps(rows) for each, rows in product(claim.values("samples"), amounts(claim, "rows")))
     for row in CLAIMS["products"]:
         expected = [each for each in claim.stated(row["of"]) if "flop" not in each.kind or not _is_peak(claim, each, SLACK / 5)]
         alternatives = list(products_of(row["is"].split(), lambda kind: [("", value) for value in amounts(claim, kind)]))
         if not expected or not alternatives or (row.get("without") and claim.says(row["without"])):
             continue
-        if row["is"].startswith(row["of"]) and not claim.values(f"{row['of']}_each"):
-            continue
-        # Each prompt has several answers, and the samples of a step are not those of a run.
-        if "samples" in row["is"] and (claim.other_work or of_step):
+        # Each prompt has several answers.
+        if "samples" in row["is"] and claim.other_work:
             continue
         side = row.get("side", "")
         # Packed rows are full, and fewer than the samples.
@@ -304,9 +301,6 @@ def changes(claim: ClaimText) -> Iterator[Equation]:
                 for pair in chosen
                 if stated.place > pair[1][1].place or not SENTENCE.search(claim.text[stated.place : pair[1][1].place])
             ]
-            # In brackets it is of the figures before it.
-            before = [each for each in claim.figures if 0 <= stated.place - each.place - len(each.printed) <= 1]
-            chosen = [pair for pair in chosen if pair[1][1] in before] if stated.printed[0] == "(" and before else chosen
             left = tuple(way for _, (first, second) in chosen for way in _ratios(kind, stated.printed.lower(), first, second))
             if left:
                 way = next((way for way in left if not _misses(way, right)[0]), left[0])
@@ -315,7 +309,6 @@ def changes(claim: ClaimText) -> Iterator[Equation]:
         ratio = counts[1] / counts[0] if counts else float(claim.counts[0]) if claim.counts else 0.0
         rates = [(first, second) for kind, (first, second) in pairs if kind in {"tokens_per_s", "samples_per_s"}] if counts else []
         left = tuple((f"{b.printed} / {a.printed} / {ratio:g}", b.value / a.value / ratio) for a, b in rates)
-        left += tuple((f"{each.printed} / {ratio:g}", each.value / ratio) for each in claim.stated("speedup") if ratio > 1)
         if left:
             yield Equation((CLAIM,), ("scaling_efficiency",), stated.printed, left, stated.value, "the efficiency", SLACK)
 
@@ -429,8 +422,11 @@ def shortest(facts: FactBase, claim: ClaimText) -> Iterator[Finding]:
     # A rate of more than a number is no limit of the time, and nothing else compares one on unnamed devices.
     more = not claim.devices or any(rate.high == math.inf for rate in claim.values("tokens_per_s"))
     tokens += [(each.printed, each.value.low) for each in claim.stated("tokens")] if more and len(claim.values("tokens")) == 1 else []
+    flops = [flop_conventions(model, method, 1)[0] for model, method in product(claim.models, claim.possible_methods)]
+    named = [peak for _, peak in _peaks(claim, Dtype.FP8)]
+    peaks = named or [max(card.peak_tflops.values(), default=0.0) * 1e12 for card in facts.accelerators.values()]
     for (amount, fewest), stated in product(tokens, claim.stated("train_time_s")[:1]):
-        least = fewest * _fewest_seconds(facts, claim) / count
+        least = fewest * min(flops, default=0.0) / (max(peaks) * ATTAINABLE * count)
         if least > stated.value.high:
             why = f"{amount} take {least:,.0f} s at {ATTAINABLE:.0%} of the peak, not {stated.printed}"
             yield _finding(IMPOSSIBLE, stated.printed, why, "train_time_s")
@@ -457,18 +453,16 @@ def prices(facts: FactBase, claim: ClaimText) -> Iterator[Finding]:
     whole = [each for each in claim.stated("price_usd_per_hour") if named and not _near(each, SLACK, *(price for price, _ in known))]
     times = (count * time * (1 / HOUR_S) for count, time in product(amounts(claim, "devices"), claim.values("train_time_s")))
     hours, least, most = [*claim.values("device_hours"), *times], min(known, default=(0.0, ""))[0], max(known, default=(math.inf, ""))[0]
-    each_rate = _rates_of_each(claim)
-    if not (hours or each_rate) and (fewest := _fewest_seconds(facts, claim)):
-        # What physics leaves of the time makes the price of an hour the highest that it can be.
-        hours = [tokens * fewest * (1 / HOUR_S) for tokens in claim.values("tokens")]
-        each_rate, most = [Interval.exact(1 / fewest)], math.inf
     # Beside energy or power, a cost is that of electricity.
     rents = () if claim.stated("energy_j") or claim.stated("power_w") else claim.stated("cost_usd")
     by_cost = [(each, each.value / hour) for each, hour in product(rents, hours)]
     # Of several costs, one may be that of the devices.
     usual = any(CHEAP * least < price.value < DEAR * most for _, price in by_cost)
     for stated, price in [
-        *((each, each.value * rate * (HOUR_S / 1e6)) for each, rate in product(claim.stated("cost_per_1m_tokens_usd"), each_rate)),
+        *(
+            (each, each.value * rate * (HOUR_S / 1e6))
+            for each, rate in product(claim.stated("cost_per_1m_tokens_usd"), _rates_of_each(claim))
+        ),
         *((each, each.value) for each in claim.stated("price_usd_per_hour_each")),
         *((each, each.value / max((*claim.counts, 1))) for each in whole),
         *([] if usual else by_cost),
@@ -479,15 +473,6 @@ def prices(facts: FactBase, claim: ClaimText) -> Iterator[Finding]:
             words = f"{usd(price.value)} for an hour of {claim.devices[0][0].name}, whose {end}"
             yield _finding(SUSPICIOUS, stated.printed, words, stated.kind)
             return
-
-
-def _fewest_seconds(facts: FactBase, claim: ClaimText) -> float:
-    """Return the least device-seconds of a token at the attainable share of the peak, by the cheapest reading; 0 without a model."""
-    flops = [flop_conventions(model, method, 1)[0] for model, method in product(claim.models, claim.possible_methods)]
-    peaks = [peak for _, peak in _peaks(claim, Dtype.FP8)] or [
-        max(card.peak_tflops.values(), default=0.0) * 1e12 for card in facts.accelerators.values()
-    ]
-    return min(flops) / (max(peaks) * ATTAINABLE) if flops else 0.0
 
 
 def _near(stated: Stated, share: float, *known: float) -> bool:

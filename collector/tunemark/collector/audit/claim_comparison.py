@@ -28,7 +28,7 @@ from tunemark.schema.physics.stacks import STACKS, USUAL_STACK, on_stack
 from tunemark.schema.plan_search import NODE, Asked, best_of, combination_on, step_on
 from tunemark.schema.recommendation import LEVELS, Rate
 from tunemark.schema.records.converted import ConvertedResult
-from tunemark.schema.throughput import ISSUING, NOISE, QUANTILE, ROW_VARIANCE, Combination, Range, architecture_of, spread_of_ratio
+from tunemark.schema.throughput import ISSUING, NOISE, QUANTILE, ROW_VARIANCE, Combination, architecture_of, spread_of_ratio
 from tunemark.schema.vocabulary import METHODS, Checkpointing, Method, SoftwareLevel
 
 USUAL_MODEL = "llama-3.1-8b"
@@ -66,11 +66,11 @@ PLACES = ("within", "near", "disputed", "outside")
 class Ratio:
     """How many times the rate of another step one has."""
 
-    range: Range
+    range: Interval
     words: str
     """Method, devices and software."""
-    levels: tuple[SoftwareLevel | None, SoftwareLevel | None]
-    """Levels of software of both."""
+    level: SoftwareLevel | None
+    """Level of the software of both, or of the first of two stacks."""
     fits: bool
     """True if both have room for the step."""
     by_results: bool = False
@@ -82,7 +82,7 @@ def compared(facts: FactBase, claim: ClaimText, sides: Sides, fitted: Evidence) 
     model = claim.models[0] if claim.models else facts.models[TASK if MLPERF.search(claim.text) else USUAL_MODEL]
     cards = [claim.devices[0][0]] if claim.devices else [facts.accelerators[key] for key in USUAL_DEVICES]
     read = f"{sides[0].name} against {sides[1].name}, {model.name}{'' if claim.models else ', since no model is named'}"
-    of_task = model.key == TASK and (MLPERF.search(claim.text) or Method.LORA in _methods(claim, sides))
+    of_task = model.key == TASK and (MLPERF.search(claim.text) or Method.LORA in claim.possible_methods)
     by_times = _by_times(claim, sides) if of_task else None
     if by_times:
         read += f", MLPerf {by_times[1]}"
@@ -95,7 +95,8 @@ def compared(facts: FactBase, claim: ClaimText, sides: Sides, fitted: Evidence) 
             found.append(_by_memory(claim, sides, model, cards[0], ratio))
         elif by_times and kind == "speed":
             what = f"{sides[0].name} is {significant(by_times[0].value)} times as fast as {sides[1].name}; {_ends(by_times[0])}"
-            place = placed(ratio, by_times[0])
+            # There are no further entries of a round that might say otherwise.
+            place = placed(ratio, by_times[0]) if ratio.overlaps(by_times[0]) else "outside"
             found.append((f"{what}, by the times of the entries of MLPerf {by_times[1]}{_stays_open(place, ratio, by_times[0])}", place))
         else:
             found.append(_by_rates(facts, claim, sides, model, cards, ratio, fitted=fitted))
@@ -105,7 +106,7 @@ def compared(facts: FactBase, claim: ClaimText, sides: Sides, fitted: Evidence) 
     return read, "; ".join(reason for reason, _ in found), max((place for _, place in found if place), key=PLACES.index, default="")
 
 
-def _by_times(claim: ClaimText, sides: Sides) -> tuple[Range, str] | None:
+def _by_times(claim: ClaimText, sides: Sides) -> tuple[Interval, str] | None:
     """Return the ratio of the times of entries of MLPerf on both, and the rounds: those that are named, else the newest with both, else all; None without entries."""
     counts = (side.devices or (*claim.counts, NODE)[0] for side in sides)
     entries = [list(_entries({side.card.key}, count)) for side, count in zip(sides, counts, strict=True) if side.card]
@@ -115,7 +116,7 @@ def _by_times(claim: ClaimText, sides: Sides) -> tuple[Range, str] | None:
     rounds = named or sorted(set.intersection(*({name for name, _ in own} for own in entries)))[-1:]
     first, second = ([minutes for name, minutes in own if name in rounds] or [minutes for _, minutes in own] for own in entries)
     first, second = ([each for each in own if each < SLOW_ENTRY * statistics.median(own)] for own in (first, second))
-    ratio = Range(statistics.median(second) / statistics.median(first), min(second) / max(first), max(second) / min(first))
+    ratio = Interval(statistics.median(second) / statistics.median(first), min(second) / max(first), max(second) / min(first))
     return ratio, " and ".join(dict.fromkeys(rounds)) or "of several rounds"
 
 
@@ -146,36 +147,34 @@ def _by_rates(
         if not prices or not others or len(claim.counts) > 1:
             without = " or ".join(card.name for card, known in ((first, prices), (second, others)) if not known)
             return f"the price book has no price on demand of {without}" if without else "their numbers differ", ""
-        every = [replace(each, range=each.range.times(others[0] / prices[0]), by_results=False) for each in every if not each.by_results]
+        every = [replace(each, range=each.range * (others[0] / prices[0]), by_results=False) for each in every if not each.by_results]
         # Others may pay any of the known prices.
         low, high = prices[0] / prices[-1], others[-1] / others[0]
         what = "trains {} times as much for a dollar"
         of_prices = f", at {'the stated prices' if stated_prices else 'the lowest list prices on demand'}, {usd(prices[0])} and {usd(others[0])} an hour each"
     by_results, predicted = ([each for each in every if each.by_results is known] for known in (True, False))
-    # Software of one level on both comes before that of two.
-    alike = [each for each in predicted if each.levels[0] == each.levels[1]] or predicted
-    best, likely = (min(known, key=lambda each: distance(stated, each.range)) for known in (by_results or alike, predicted))
+    best, likely = (min(known, key=lambda each: distance(stated, each.range)) for known in (by_results or predicted, predicted))
     basis = "by accepted results of" if best.by_results else "the 90% interval predicted for"
-    settings = [each.range.value for each in by_results or alike]
+    settings = [each.range.value for each in by_results or predicted]
     times, other = " to ".join(dict.fromkeys(map(significant, (min(settings), max(settings))))), sides[1].name
     reason = f"{sides[0].name} {what.format(times)} as {other}{', by setting' if ' to ' in times else ''}; {_ends(best.range)}, {basis} {best.words}{of_prices}"
-    others_known = dict[tuple[SoftwareLevel | None, SoftwareLevel | None], list[float]]()
-    for each in alike if not of_prices and not sides[0].stack else ():
-        if best.by_results or each.levels != best.levels:
-            others_known.setdefault(each.levels, []).append(each.range.value)
+    others_known = dict[SoftwareLevel | None, list[float]]()
+    for each in predicted if not of_prices and not sides[0].stack else ():
+        if best.by_results or each.level != best.level:
+            others_known.setdefault(each.level, []).append(each.range.value)
     if others_known:
-        known = (f"{_ends(Range(ends[0], min(ends), max(ends)))} {_software(*levels)}" for levels, ends in others_known.items())
+        known = (f"{_ends(Interval(ends[0], min(ends), max(ends)))} with {level} software" for level, ends in others_known.items())
         reason += f"; by prediction {', '.join(known)}"
     place = placed(stated, best.range, (low, high))
-    if place == "near" and not overlap(stated, wider(best.range)):
+    if place == "near" and not stated.overlaps(wider(best.range)):
         return f"{reason}; other list prices, up to {usd(prices[-1])} and {usd(others[-1])}, may make it true", "disputed"
     reason += _stays_open(place, stated, best.range)
-    return reason, "disputed" if place == "outside" and overlap(stated, likely.range) else place
+    return reason, "disputed" if place == "outside" and stated.overlaps(likely.range) else place
 
 
-def _stays_open(place: str, stated: Interval, likely: Range) -> str:
+def _stays_open(place: str, stated: Interval, likely: Interval) -> str:
     """Return the reason why a ratio that is `near` a predicted one stays open; empty for others."""
-    why = "its middle is on the other side of 1" if overlap(stated, likely) else f"{_ends(wider(likely))} is its 99% interval"
+    why = "its middle is on the other side of 1" if stated.overlaps(likely) else f"{_ends(wider(likely))} is its 99% interval"
     return f"; {why}, so the claim stays open" if place == "near" else ""
 
 
@@ -186,7 +185,7 @@ def _stated_prices(claim: ClaimText) -> list[list[float]]:
     return [[each.value.value] for each in known] if len(known) == PAIR else []
 
 
-def _ends(likely: Range) -> str:
+def _ends(likely: Interval) -> str:
     return " to ".join(dict.fromkeys(map(significant, (likely.low, likely.high))))
 
 
@@ -199,32 +198,27 @@ def _lengths(model: ModelCard, sides: Sides, claim: ClaimText, fitted: Evidence)
     return sorted(first & second)
 
 
-def placed(stated: Interval, likely: Range, prices: tuple[float, float] = (1.0, 1.0)) -> str:
+def placed(stated: Interval, likely: Interval, prices: tuple[float, float] = (1.0, 1.0)) -> str:
     """Return the place of a stated ratio: `within` the 90% interval, `near` it, that is within that of 99%, or `outside`.
 
     A claim is `near`, too, if the middle of the interval says the opposite. `prices` are the least and the most that other prices change it by.
     """
     in_words, middle = OPEN in {stated.high, 1 / stated.low}, round(likely.value, 2)
     opposed = not stated.low < middle < stated.high if in_words else stated.low > 1 > middle or stated.high < 1 < middle
-    if overlap(stated, likely):
+    if stated.overlaps(likely):
         return "near" if opposed else "within"
     (low, high), wide = prices, wider(likely)
-    return "near" if overlap(stated, Range(wide.value, wide.low * low, wide.high * high)) else "outside"
+    return "near" if stated.overlaps(Interval(wide.value, wide.low * low, wide.high * high)) else "outside"
 
 
-def wider(likely: Range) -> Range:
+def wider(likely: Interval) -> Interval:
     """Return the 99% interval of a ratio with a 90% interval; two further results have at least their noise."""
     noise = NOISE_OF_RATIO**WIDER
     low, high = ((end / likely.value) ** WIDER for end in (likely.low, likely.high))
-    return Range(likely.value, likely.value * min(low, 1 / noise), likely.value * max(high, noise))
+    return Interval(likely.value, likely.value * min(low, 1 / noise), likely.value * max(high, noise))
 
 
-def overlap(stated: Interval, ratio: Range) -> bool:
-    """Return True if a stated ratio can be a predicted one."""
-    return ratio.low <= stated.high and stated.low <= ratio.high
-
-
-def distance(stated: Interval, ratio: Range) -> float:
+def distance(stated: Interval, ratio: Interval) -> float:
     """Return the logarithm of the factor between a ratio and the nearest that is stated."""
     return max(math.log(stated.low / ratio.value), math.log(ratio.value / stated.high), 0.0)
 
@@ -238,21 +232,14 @@ def usd_per_hour(facts: FactBase, card: AcceleratorCard, devices: int = 1) -> li
 
 def _steps(claim: ClaimText, sides: Sides, cards: list[AcceleratorCard], count: int) -> Iterator[Sides]:
     """Yield both sides on a number of devices in each setting that the text leaves open: device, method, and level of software."""
-    of_devices = sides[0].card is not None
-    levels: tuple[SoftwareLevel, ...] = ("tuned",) if of_devices and claim.says("tuned") else LEVELS if of_devices else ("plain", "tuned")
-    pairs = product(levels, levels) if of_devices else zip(levels, levels, strict=True)
-    choices = product(cards[:1] if of_devices else cards, _methods(claim, sides), list(pairs)[: 1 if sides[0].level else None])
-    for card, method, chosen in choices:
+    of_devices, levels = sides[0].card is not None, list(product(LEVELS, LEVELS))
+    pairs = levels if of_devices else [(one, other) for one, other in levels if one == other != "vendor"]
+    for card, method, chosen in product(cards[:1] if of_devices else cards, claim.possible_methods, pairs):
         first, second = (
             replace(side, devices=side.devices or count, card=side.card or card, method=side.method or method, level=side.level or level)
             for side, level in zip(sides, chosen, strict=True)
         )
         yield first, second
-
-
-def _methods(claim: ClaimText, sides: Sides) -> tuple[Method, ...]:
-    """Return the methods that may stand for those that are open; one if none is."""
-    return claim.possible_methods[:1] if all(side.method for side in sides) else claim.possible_methods
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,23 +285,23 @@ def ratios_of(model: ModelCard, length: int, pairs: Iterable[Sides], fitted: Evi
         if len(found) == PAIR:
             (one, other), steps = zip(*found, strict=True)
             spread, ratio = spread_of_ratio(fitted.effects, *steps), (one.tokens_per_s or 0.0) / (other.tokens_per_s or 1.0)
-            predicted = Range(ratio, ratio / spread, ratio * spread)
+            predicted = Interval(ratio, ratio / spread, ratio * spread)
             alike = [(step.accelerator, step.devices, step.level, step.shape.checkpointing, step.shape.sharding) for step in steps]
             if alike[0] == alike[1] and first.method is not second.method:
                 # Full fine-tuning and QLoRA do all the work of LoRA, and more: nothing but noise makes them faster.
                 most = max(1.0, ratio) * NOISE_OF_PAIR if second.method is Method.LORA else math.inf
                 least = min(1.0, ratio) / NOISE_OF_PAIR if first.method is Method.LORA else 0.0
-                predicted = Range(ratio, max(predicted.low, least), min(predicted.high, most))
-            levels, fits = (_level(first), _level(second)), "no" not in {one.memory, other.memory}
-            yield Ratio(predicted, _setting(*pair), levels, fits)
+                predicted = Interval(ratio, max(predicted.low, least), min(predicted.high, most))
+            words, level, fits = _setting(*pair), _level(first), "no" not in {one.memory, other.memory}
+            yield Ratio(predicted, words, level, fits)
             # Results ran with plans of their own.
             own = any({*side.given} - {"block_format"} for side in pair) or (first.stack and first.level == second.level)
             if not own and one.usual and other.usual:
                 (least, middle, most), (other_least, other_middle, other_most) = one.usual, other.usual
                 # Several results show how they differ; of a single one, that is the noise.
                 by = NOISE_OF_RATIO if least == most or other_least == other_most else 1.001
-                likely = Range(middle / other_middle, least / other_most / by, most / other_least * by)
-                yield Ratio(likely, _setting(*pair), levels, fits, by_results=True)
+                likely = Interval(middle / other_middle, least / other_most / by, most / other_least * by)
+                yield Ratio(likely, words, level, fits, by_results=True)
 
 
 def _level(side: Side) -> SoftwareLevel | None:
@@ -327,12 +314,7 @@ def _setting(first: Side, second: Side) -> str:
     """Return method, software and devices of two steps in words."""
     each = f"{first.devices} of each" if first.devices == second.devices else f"{first.devices} and {second.devices}"
     on = f"{first.devices} x {first.card.name}" if first.card and first.card == second.card else each
-    return f"{METHODS[str(first.method)]} {'' if first.stack else f'{_software(_level(first), _level(second))} '}on {on}"
-
-
-def _software(first: SoftwareLevel | None, second: SoftwareLevel | None) -> str:
-    """Return the levels of software of two steps in words."""
-    return f"with {first} software" if first == second else f"with {first} software against {second}"
+    return f"{METHODS[str(first.method)]} {'' if first.stack else f'with {_level(first)} software '}on {on}"
 
 
 def _ledgers(
@@ -357,7 +339,7 @@ def _by_memory(claim: ClaimText, sides: Sides, model: ModelCard, card: Accelerat
     lengths = [int(each.value) for each in claim.values("sequence_length")][:1] or LENGTHS
     rows = [int(each.value) for kind in ("micro_batch", "batch") for each in claim.values(kind)][:1] or ROWS
     found = list[float]()
-    for method in _methods(claim, sides):
+    for method in claim.possible_methods:
         steps = (replace(side, card=card, devices=(*claim.counts, 1)[0], method=side.method or method) for side in sides)
         one, other = (_ledgers(claim, step, model, lengths, rows) for step in steps)
         # Software has its own habits: with another stack, others recompute or not.
@@ -365,14 +347,14 @@ def _by_memory(claim: ClaimText, sides: Sides, model: ModelCard, card: Accelerat
         found += [b.needed / a.needed for (key, a), (other_key, b) in product(one.items(), other.items()) if key[:same] == other_key[:same]]
     if not found:
         return "no memory of the same step is predicted for both ways", ""
-    likely = Range(statistics.median(found), min(found) * (1 - GB_OR_GIB), max(found) * (1 + GB_OR_GIB))
+    likely = Interval(statistics.median(found), min(found) * (1 - GB_OR_GIB), max(found) * (1 + GB_OR_GIB))
     in_rows = " to ".join(dict.fromkeys(f"{each:,}" for each in (lengths[0], lengths[-1])))
     reason = (
         f"{sides[1].name} usually needs {significant(likely.value)} times the memory of {sides[0].name}, {_ends(likely)} by the memory "
         f"model, with {in_rows} tokens in a row"
     )
-    if overlap(stated, likely) or not overlap(stated, Range(likely.value, likely.low / FAR, likely.high * FAR)):
-        return reason, "within" if overlap(stated, likely) else "outside"
+    if stated.overlaps(likely) or not stated.overlaps(Interval(likely.value, likely.low / FAR, likely.high * FAR)):
+        return reason, "within" if stated.overlaps(likely) else "outside"
     return f"{reason}; with unusual settings the claim stays open", "near"
 
 
@@ -433,8 +415,8 @@ def against_entries(claim: ClaimText) -> tuple[str, str, str]:
     least, most = (end(minutes for _, minutes in entries) for end in (min, max))
     rounds = sorted({name for name, _ in entries})
     span = " to ".join(dict.fromkeys((rounds[0], rounds[-1])))
-    ends = _ends(Range(1.0, least, most))
-    within, near = (overlap(stated * (1 / 60), Range(1.0, least * (1 - each), most * (1 + each))) for each in (ROUNDING, LOOSE_TIME))
+    ends = _ends(Interval(1.0, least, most))
+    within, near = ((stated * (1 / 60)).overlaps(Interval(1.0, least * (1 - each), most * (1 + each))) for each in (ROUNDING, LOOSE_TIME))
     several = "the entry" if len(entries) == 1 else f"{len(entries)} entries"
     reason = f"the score of {several} of MLPerf {span} on these devices is {ends} min{'' if within else ', and that of none is stated'}"
     return read, reason, "within" if within else "near" if near else "outside"

@@ -14,7 +14,6 @@ from tunemark.collector.audit.rules.catalogue import IDLE, WHOLE_MACHINE
 from tunemark.schema.facts.cards import APPLE, AcceleratorCard, ModelCard
 from tunemark.schema.facts.names import product_of
 from tunemark.schema.formats import GB, GIB, HOUR_S
-from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.plan_search import NODE
 from tunemark.schema.records.published import Claim, Conditions, Origin, PublishedResult
 from tunemark.schema.vocabulary import Dtype, Method, PublishedStatus
@@ -85,10 +84,6 @@ Choice = tuple[ModelCard | None, Method, int, AcceleratorCard | None, int | None
 def _record(claim: ClaimText, choice: Choice) -> PublishedResult:
     model, method, count, card, batch, unit, stated_length, rows = choice
     figures, split = _figures(claim, card, count, unit, rows), claim.says("parallel")
-    if model and claim.sized and (memory := figures.get("peak_memory_bytes")):
-        # That of a model of the stated size, as one of the model that stands for it.
-        size = count_parameters(model).total / claim.sized
-        figures["peak_memory_bytes"] = memory.model_copy(update={"value": memory.value * size})
     in_rows = any(claim.stated(kind) for kind in CLAIMS["kinds"]["in_rows"])
     length = stated_length or (model.usual_length if model and not in_rows else None)
     named = [name for name in claim.formats if card is None or Dtype(name) in card.peak_tflops]

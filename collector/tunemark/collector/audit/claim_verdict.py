@@ -77,16 +77,14 @@ class Judged:
 
 
 def worst_of(facts: FactBase, claims: Sequence[ClaimText], say: Callable[[str], None]) -> tuple[ClaimText, Judged]:
-    """Return the claim, of a text alone or of each of its rows, with the worst verdict, and that; plausible before not judged."""
-    every = [(each, verdict_on(facts, each, say)) for each in claims]
-    return min(every, key=lambda one: (_place(one[1].verdict), one[1].verdict == NOT_JUDGED))
+    """Return the claim, of a text alone or of each of its rows, with the worst verdict, and that; plausible before not judged.
 
-
-def verdict_on(facts: FactBase, claim: ClaimText, say: Callable[[str], None]) -> Judged:
-    """Return the verdict on the best meaning of a claim: with rates of all devices or of each, and each variant of a device."""
+    The best meaning of a claim counts: with rates of all devices or of each, and each variant of a device.
+    """
     # Read once, and only if there is a rate or a memory to predict.
     known = cache(lambda: read_evidence(project_root(), facts, say))
-    return _best(_verdict(facts, scope, one, known) for scope, one in meanings(claim))
+    every = [(each, _best(_verdict(facts, scope, one, known) for scope, one in meanings(each))) for each in claims]
+    return min(every, key=lambda one: (_place(one[1].verdict), one[1].verdict == NOT_JUDGED))
 
 
 def _best(verdicts: Iterable[Judged]) -> Judged:

@@ -94,7 +94,7 @@ def _ways(claim: ClaimText, *, base_first: bool) -> Sides | None:
             between = claim.text[end:begin]
             if base_first or words("against").search(between):
                 return (second, first) if base_first or words("reached").search(between) else (first, second)
-    for row in (row for row in CLAIMS["ways"] if "usual" in row):
+    for row in (row for row in CLAIMS["ways"] if "usual" in row and not (row["kind"] == "software" and claim.says("repacked"))):
         if row["kind"] != "software" and len({match[0].lower() for match in pattern_of(row["words"]).finditer(claim.text)}) > 1:
             return None  # of two versions, or two words
         usual, named = _side(row["usual"]), software if row["kind"] == "software" else _found(claim, row)

@@ -96,7 +96,8 @@ def _seconds(unit: str) -> float:
 
 
 def duration(printed: str) -> float | None:
-    """Return the seconds in `1h 2m 3s`, `45 min`, `2h30min`, `1 day, 1:02:03` (hours first) or `2:03` (minutes first), or None."""
+    """Return the seconds in `1h 2m 3s`, `45 min`, `2h30min`, `2h30`, `1 day, 1:02:03` (hours first) or `2:03` (minutes first), or None."""
+    printed = re.sub(r"(?<=\dh)([0-5]\d)$", r"\1min", printed)
     clock, parts = CLOCK.fullmatch(printed), PARTS.findall(printed)
     if clock:
         return sum(float(clock[part] or 0) * _seconds(part) for part in ("days", "hours", "minutes", "seconds"))

@@ -60,8 +60,8 @@ def readings(submission: Submission) -> frozenset[float]:
     return frozenset(value for value in found if value != round(value, 3 if value < LARGE else -3))
 
 
-def _shared_by_chance(one: Sequence[int], other: Sequence[int]) -> float:
-    """Return the number of step times that two runs seldom share where a clock has coarse ticks.
+def _same_steps(one: Sequence[int], other: Sequence[int], shared: int) -> bool:
+    """Return True if two runs have all step times in common, or more of them than runs seldom share where a clock has coarse ticks.
 
     Equal times within the runs tell the number of ticks that their times cover: b = (n^2 + m^2) / (2 x equal), and of n and m times
     n x m / b are shared on average. Both are taken with five standard deviations.
@@ -69,53 +69,28 @@ def _shared_by_chance(one: Sequence[int], other: Sequence[int]) -> float:
     n, m = len(one), len(other)
     equal = n + m - len(set(one)) - len(set(other))
     expected = 2 * n * m * (equal + 4 * sqrt(equal) + 8) / (n * n + m * m)
-    return expected + 5 * sqrt(expected)
+    by_chance = max(SAME_VALUES * n, expected + 5 * sqrt(expected))
+    return n >= FEWEST_EQUAL if one == other else n >= FEWEST_STEPS and shared > by_chance
 
 
-@dataclass
-class KnownMeasurements:
-    """The measurements seen so far."""
-
-    exact: dict[tuple[int, ...], str] = field(default_factory=dict)
-    """Measurement by all of its step times in nanoseconds."""
-    values: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
-    """Step time in nanoseconds -> measurements that have it."""
-    measured: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """The step times of each measurement in nanoseconds."""
-    marks: dict[float, list[str]] = field(default_factory=lambda: defaultdict(list))
-    """Reading -> measurements that have it."""
-
-    def copy_of(self, identity: Identity) -> str | None:
-        """Return the measurement of which this is a copy, or None."""
-        if len(identity.values) >= FEWEST_EQUAL and identity.values in self.exact:
-            return self.exact[identity.values]
-        shared = Counter(name for value in set(identity.values) for name in self.values.get(value, ()))
-        for name, count in shared.most_common(MOST_LIKELY) if len(identity.values) >= FEWEST_STEPS else ():
-            if count > max(SAME_VALUES * len(identity.values), _shared_by_chance(identity.values, self.measured[name])):
-                return name
-        marked = Counter(name for value in identity.marks for name in self.marks.get(value, ()))
-        name, count = next(iter(marked.most_common(1)), ("", 0))
-        return name if count >= SAME_MARKS else None
-
-    def add(self, name: str, identity: Identity) -> None:
-        """Remember a measurement."""
-        for value in set(identity.values):
-            self.values[value].append(name)
-        for mark in identity.marks:
-            self.marks[mark].append(name)
-        self.exact.setdefault(identity.values, name)
-        self.measured[name] = identity.values
-
-
-def copies(identities: Sequence[tuple[str, Identity]]) -> Iterator[tuple[str, str]]:
+def copies(identities: Iterable[tuple[str, Identity]]) -> Iterator[tuple[str, str]]:
     """Yield (name, earlier name) of each measurement that is a copy of an earlier one in the list."""
-    known = KnownMeasurements()
+    known, timed, marked = dict[str, Identity](), defaultdict[int, list[str]](list), defaultdict[float, list[str]](list)
     for name, identity in identities:
-        original = known.copy_of(identity)
-        if original is None:
-            known.add(name, identity)
-        else:
-            yield name, original
+        in_times = Counter(other for value in set(identity.values) for other in timed.get(value, ()))
+        in_marks = Counter(other for mark in identity.marks for other in marked.get(mark, ()))
+        originals = [
+            *(other for other, count in in_times.most_common(MOST_LIKELY) if _same_steps(identity.values, known[other].values, count)),
+            *(other for other, count in in_marks.most_common(1) if count >= SAME_MARKS),
+        ]
+        if originals:
+            yield name, originals[0]
+            continue
+        known[name] = identity
+        for value in set(identity.values):
+            timed[value].append(name)
+        for mark in identity.marks:
+            marked[mark].append(name)
 
 
 CLOCK = timedelta(days=1)

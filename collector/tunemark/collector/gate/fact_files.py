@@ -10,7 +10,7 @@ from tunemark.collector.gate import fact_checks
 from tunemark.collector.gate.cross_file_checks import FileProblems
 from tunemark.collector.gate.fact_checks import Neighbours, missing
 from tunemark.collector.gate.published_checks import rows_problems
-from tunemark.collector.gate.read import DOCUMENT, RESULT, SUBMISSIONS, read_or_none, records_in, shown_path, submission_id
+from tunemark.collector.gate.read import DOCUMENT, SUBMISSIONS, read_or_none, records_in, shown_path, submission_id
 from tunemark.collector.store.database import price_id
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard, AwsSizes, ModelCard, PriceBasis
@@ -20,13 +20,11 @@ from tunemark.schema.facts.world_facts import WorldFacts
 from tunemark.schema.formats import counted
 from tunemark.schema.plan.capabilities import SupportMatrix
 from tunemark.schema.privacy import identity_leaks
-from tunemark.schema.records.published import SET_FORMAT, SourceDocument
+from tunemark.schema.records.published import SourceDocument, published_results
 from tunemark.schema.records.reading import Problem
 
 CARDS: dict[str, type[Any]] = {"accelerators": AcceleratorCard, "models": ModelCard, "golden": GoldenLosses}
 """Folder of a card -> its model; a file of data/workloads may hold several cards."""
-SET_HEAD = 64
-"""Bytes at the beginning of a set that hold its format."""
 WORKLOADS, KNOWN, PRICES, SIZES = "workloads", "known", "prices.csv", "aws_sizes.toml"
 
 
@@ -51,39 +49,21 @@ def fact_problems(files: Iterable[Path], root: Path, beside: Neighbours) -> File
 
 
 def document_problems(files: Iterable[Path], root: Path, beside: Neighbours) -> FileProblems:
-    """Return the problems of documents with results among the files: no source.json, or a wrong number of results in it."""
+    """Return the problems of documents with results among the files: no source.json, or a wrong number of results or references in it."""
     problems: FileProblems = []
-    for folder in sorted({path.parent for path in files if results_in(path) or path.name == DOCUMENT}):
-        document = folder / DOCUMENT
-        results = sum(results_in(path) for path in folder.glob("*.json"))
+    for folder in sorted({path.parent for path in files if re.fullmatch(r"\d{3}", path.parent.name)}):
+        document, records = folder / DOCUMENT, [read_or_none(path) for path in sorted(folder.glob("*.json"))]
+        held = counted(sum(len(published_results(record)) for record in records), "result")
+        place, described = shown_path(document, root), next((each for each in records if isinstance(each, SourceDocument)), None)
         if not document.is_file():
-            problems.append((shown_path(document, root), count_problem(folder.name, None, results)))
-        # An invalid document is reported where the file itself is checked.
-        elif isinstance(described := read_or_none(document), SourceDocument):
-            if described.results != results:
-                problems.append((shown_path(document, root), count_problem(folder.name, described.results, results)))
-            problems += [(shown_path(document, root), problem) for problem in rows_problems(described, document, beside)]
+            problems.append((place, Problem("source", repr(folder.name), f"has {held} but no {DOCUMENT}; describe the document there")))
+        # Invalid files are reported where they are checked.
+        elif described is not None:
+            if None not in records and held != counted(described.results, "result"):
+                fix = f"this source has {held}; correct the number or add the missing results"
+                problems.append((place, Problem("results", repr(described.results), fix)))
+            problems += [(place, problem) for problem in rows_problems(described, document, beside)]
     return problems
-
-
-def results_in(path: Path) -> int:
-    """Return the number of published results in a file: one by its name, or those of a set; 0 for any other file."""
-    if RESULT.fullmatch(path.name):
-        return 1
-    try:
-        with path.open("rb") as file:
-            is_set = SET_FORMAT.encode() in file.read(SET_HEAD)
-        return len(json.loads(path.read_bytes())["results"]) if is_set else 0
-    except (ValueError, KeyError, TypeError, OSError):
-        # An invalid file is reported where it is checked.
-        return 0
-
-
-def count_problem(source: str, stated: int | None, results: int) -> Problem:
-    """Return the problem of results without a document (null), or with one that states another number of them."""
-    if stated is None:
-        return Problem("source", repr(source), f"has {counted(results, 'result')} but no {DOCUMENT}; describe the document there")
-    return Problem("results", repr(stated), f"this source has {counted(results, 'result')}; correct the number or add the missing results")
 
 
 def _file_problems(path: Path, beside: Neighbours) -> Iterator[tuple[int, Problem]]:

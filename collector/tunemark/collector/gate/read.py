@@ -1,7 +1,6 @@
 """Record files: which files under a path are records, where records are kept, and how one is read."""
 
 import os
-import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +16,6 @@ PUBLISHED = "data/published"
 CONVERTED = "data/converted"
 TABLES = ("data", "tables")
 """Folder with the tables from which results were imported."""
-RESULT = re.compile(r"\d{3}-\d{3}\.json")
 DOCUMENT = "source.json"
 
 

@@ -19,10 +19,11 @@ from typing import Any
 import typer
 import yaml
 
+from tunemark.collector.audit.evidence import Evidence
 from tunemark.collector.audit.interval import duration
-from tunemark.collector.audit.load import audited_record, load_evidence
+from tunemark.collector.audit.load import audited_record
 from tunemark.collector.audit.published_shape import published_shape
-from tunemark.collector.audit.rule import Finding, audit, select
+from tunemark.collector.audit.rule import Finding, audit
 from tunemark.collector.commands.audit import print_finding
 from tunemark.collector.commands.options import named_accelerators, named_as, named_model
 from tunemark.collector.importers.import_io import LogProblem, Request, option_of, read_text, write_out
@@ -40,17 +41,17 @@ from tunemark.collector.importers.own_log import (
     record_of,
 )
 from tunemark.collector.predict.calibration_rows import calibrate
-from tunemark.collector.predict.estimate import unseen
-from tunemark.collector.predict.fit import Observed, fit, without_copies
+from tunemark.collector.predict.estimate import read_evidence, unseen
+from tunemark.collector.predict.fit import Observed, no_data
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.work import Missing
 from tunemark.schema.quantities import QUANTITIES
-from tunemark.schema.records.base import canonical_json
+from tunemark.schema.records.base import canonical_json, flattened
 from tunemark.schema.records.plan import WARMUP_STEPS
 from tunemark.schema.records.published import Claim, PublishedResult
-from tunemark.schema.throughput import Combination
+from tunemark.schema.throughput import Combination, interval_of, predict
 from tunemark.schema.vocabulary import SoftwareLevel
 from tunemark.terminal import print_json, print_table, say
 
@@ -112,29 +113,25 @@ def _answer(training: OwnLog, given: Stated, facts: FactBase) -> tuple[Published
 
 
 def judge(result: PublishedResult, level: SoftwareLevel, facts: FactBase) -> dict[str, Any]:
-    """Return utilisation, findings and prediction of a record. The prediction is made without the record."""
-    evidence = load_evidence(facts.root.parent, facts)
-    results = evidence.by_id | {result.id: audited_record(result, facts)}
-    records = {record.id: record for record in evidence.records} | {result.id: result}
-    evidence = replace(evidence, results=tuple(results.values()), records=tuple(records.values()))
+    """Return utilisation, findings and prediction of a record."""
+    run = audited_record(result, facts)
+    evidence = Evidence((run,), (), facts, (result,))
     findings = audit(evidence)
-    calibration = calibrate(facts.root.parent, facts, evidence, findings)
-    observed = calibration.by_result
-    stated = {name: result.claims[name].value for name in GIVEN if name in result.claims}
-    figures = {name: figure for name, figure in calibration.figures(evidence.by_id[result.id]).items() if name not in stated}
+    calibration = calibrate(facts.root.parent, facts, evidence, findings, measured=())
+    figures = {name: figure for name, figure in calibration.figures(run).items() if name not in {*GIVEN} & result.claims.keys()}
     derived = {name: {"value": value, "calculation": calculation} for name, (value, calculation) in figures.items()}
-    config, prediction = _combination(result, observed.get(result.id), level, facts), dict[str, Any](software=level)
-    judged: dict[str, Any] = {"derived": derived, "findings": [asdict(finding) for finding in select(findings, records=[result.id])]}
-    judged |= {"prediction": prediction}
+    prediction: dict[str, Any] = {"software": level}
+    judged: dict[str, Any] = {"derived": derived, "findings": [asdict(finding) for finding in findings], "prediction": prediction}
+    config = _combination(result, calibration.by_result.get(result.id), level, facts)
     if config is None:
         prediction["no_data"] = "accelerator, model, row length or method is not stated, or its method is not covered"
         return judged
-    fitted = fit(without_copies(row for key, row in observed.items() if key != result.id))
-    predicted, rate = fitted.rate(config), figures.get("tokens_per_s", (None, ""))[0]
-    if isinstance(predicted, Missing):
-        prediction["no_data"] = predicted.reason
+    known = read_evidence(facts.root.parent, facts, say)
+    estimate, rate = no_data(known.results, config) or predict(known.effects, config), figures.get("tokens_per_s", (None, ""))[0]
+    if isinstance(estimate, Missing):
+        prediction["no_data"] = estimate.reason
     else:
-        new = unseen(fitted.known, config.accelerator, config.shape.model, config.level)
+        predicted, new = interval_of(estimate, config.devices), unseen(known.results, config.accelerator, config.shape.model, level)
         times = None if rate is None else rate / predicted.value
         prediction |= {"tokens_per_s": asdict(predicted), "unseen": list(new), "measured_over_predicted": times}
     return judged
@@ -342,9 +339,9 @@ def _add_conditions(log: OwnLog, given: dict[str, Any], file: str) -> None:
     if other is not None:
         raise TunemarkError(other, given[other], "is another task; records are of supervised fine-tuning", exit_code=Exit.INVALID)
     log.trainer = meaning["trainer"]
-    stated: Stated = {}
+    stated, leaves = Stated(), dict(flattened(given))
     for kind, arguments in ((int, meaning["numbers"]), (str, meaning["texts"])):
-        stated |= {name: value for name, path in arguments.items() if isinstance(value := _argument(given, path), kind) and value}
+        stated |= {name: value for name, path in arguments.items() if isinstance(value := leaves.get(path), kind) and value}
     for rule in meaning["rules"]:
         named = [bool(value) for name, value in given.items() if str(name).startswith(tuple(rule.get("begins", ())))]
         if all(_is(given.get(name), wanted) for name, wanted in rule.get("when", {}).items()) and ("begins" not in rule or any(named)):
@@ -353,14 +350,6 @@ def _add_conditions(log: OwnLog, given: dict[str, Any], file: str) -> None:
         name = meaning["method"]
         log.problem(None, f"{name} is {str(given.get(name))[:40]!r}, which is no known method; give --method", noted=True)
     log.stated |= stated
-
-
-def _argument(given: Any, path: str) -> Any:  # noqa: ANN401 - any value of a configuration
-    """Return the argument at a dotted path; None if it is not given."""
-    for part in path.split("."):
-        first = isinstance(given, list) and part == "0" and bool(given)
-        given = given[0] if first else given.get(part) if isinstance(given, dict) else None
-    return given
 
 
 def _is(value: object, wanted: object) -> bool:

@@ -16,8 +16,9 @@ from tunemark.collector.audit.load import audited_submission, load_evidence
 from tunemark.collector.audit.rule import all_rules, audit
 from tunemark.collector.gate.check import judge
 from tunemark.collector.gate.cross_file_checks import FileProblems, Verdict, accept, committed_files, submitters
-from tunemark.collector.gate.fact_files import count_problem
-from tunemark.collector.gate.read import CONVERTED, DOCUMENT, PUBLISHED, SUBMISSIONS, records_in, shown_path
+from tunemark.collector.gate.fact_checks import Neighbours
+from tunemark.collector.gate.fact_files import document_problems
+from tunemark.collector.gate.read import CONVERTED, PUBLISHED, SUBMISSIONS, records_in, shown_path
 from tunemark.collector.predict.calibration_rows import (
     CalibrationOutcome,
     add_derived_figures,
@@ -171,24 +172,18 @@ def _fact_files(facts: FactBase) -> dict[str, Verdict]:
     """Return the verdict on each file of published and converted results; raises TunemarkError (exit code 3) for the first problem."""
     root = facts.root.parent
     verdicts = {shown_path(path, root): judge(path, facts) for name in (PUBLISHED, CONVERTED) for path in records_in(root / name).files}
-    documents: dict[str, tuple[str, int]] = {}
     results: dict[str, str] = {}
     for file, verdict in verdicts.items():
         if verdict.problems:
             raise _as_error(file, verdict.problems[0])
-        if isinstance(verdict.record, SourceDocument):
-            documents[verdict.record.id] = file, verdict.record.results
         for result in _results(verdict):
             if result.id in results:
                 raise _as_error(
                     file, Problem("id", repr(result.id), f"is already in {results[result.id]}; give each result a unique number")
                 )
             results[result.id] = file
-    counts = Counter(result.source for verdict in verdicts.values() for result in published_results(verdict.record))
-    for source in sorted({*documents, *counts}):
-        file, stated = documents.get(source, (f"{PUBLISHED}/{source}/{DOCUMENT}", None))
-        if counts[source] != stated:
-            raise _as_error(file, count_problem(source, stated, counts[source]))
+    for file, problem in document_problems([root / file for file in verdicts], root, Neighbours(facts.root)):
+        raise _as_error(file, problem)
     return verdicts
 
 
