@@ -95,8 +95,9 @@ def compared(facts: FactBase, claim: ClaimText, sides: Sides, fitted: Evidence) 
             found.append(_by_memory(claim, sides, model, cards[0], ratio))
         elif by_times and kind == "speed":
             what = f"{sides[0].name} is {significant(by_times[0].value)} times as fast as {sides[1].name}; {_ends(by_times[0])}"
-            # There are no further entries of a round that might say otherwise.
-            place = placed(ratio, by_times[0]) if ratio.overlaps(by_times[0]) else "outside"
+            # A round that is named has no further entries that might say otherwise.
+            decided = any(found[1] for found in MLPERF.finditer(claim.text)) and not ratio.overlaps(by_times[0])
+            place = "outside" if decided else placed(ratio, by_times[0])
             found.append((f"{what}, by the times of the entries of MLPerf {by_times[1]}{_stays_open(place, ratio, by_times[0])}", place))
         else:
             found.append(_by_rates(facts, claim, sides, model, cards, ratio, fitted=fitted))
