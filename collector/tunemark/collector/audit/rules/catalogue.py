@@ -315,8 +315,8 @@ def devices(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _words(name: str) -> frozenset[str]:
-    """Return the parts of a name that can tell cards apart: `A100-SXM4-80GB` is a100, sxm4, sxm, 80gb."""
-    joined = re.sub(r"(\d+)[ -]?g(?:i?b)?\b", r"\1gb", name.lower())
+    """Return the parts of a name that can tell cards apart: `4xA100-SXM4-80GB` is a100, sxm4, sxm, 80gb."""
+    joined = re.sub(r"\b\d+x(?=[a-z])", "", re.sub(r"(\d+)[ -]?g(?:i?b)?\b", r"\1gb", name.lower()))
     parts = {part for part in re.split(r"[^a-z0-9]+", joined) if len(part) > 1}
     sockets = {part.rstrip("0123456789") for part in parts if part.startswith("sxm")} | {"sxm" for _ in parts & SXM_SYSTEMS}
     return frozenset(parts | sockets)
