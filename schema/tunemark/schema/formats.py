@@ -41,7 +41,8 @@ def tokens_in_row(text: str) -> int:
 
 def seconds_of(text: str) -> float:
     """Return seconds from text such as `90s`, `30min`, `2h30min`, `2h30` or `1.5d`. Raises ValueError with the fix."""
-    compact = re.sub(r"(?<=\dh)(\d\d)$", r"\1min", "".join(text.split()).lower())
+    compact = "".join(text.split()).lower()
+    compact += "min" if re.fullmatch(r"\d+h\d\d", compact) else ""
     parts = list(re.finditer(TIME, compact))
     value = sum(float(part[1]) * SECONDS[part[2][:1]] for part in parts)
     if not value or "".join(part[0] for part in parts) != compact:
