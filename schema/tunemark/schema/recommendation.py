@@ -436,16 +436,14 @@ def _why_missing(rate: Rate, trust: Trust) -> str | None:
 
 
 def fitting_methods(table: Mapping[tuple[str, str, int], Rate], asked: Rate) -> tuple[str, ...]:
-    """Return the methods that fit on the devices of a rate; if none does, the first with a stack with which it does: `QLoRA with unsloth`."""
+    """Return the methods that fit on the devices of a rate; if none does, the leaner ones with a stack with which they do: `QLoRA with unsloth`."""
     found = {method: table.get((method, asked.accelerator, asked.devices)) for method in ALL_METHODS}
     fits = tuple(method for method, rate in found.items() if rate is not None and rate.memory in FITS)
     # Few people run the vendor's own software.
     others = [stack for stack in asked.other_stacks if stack != VENDORS_STACK]
     leaner = ALL_METHODS[ALL_METHODS.index(asked.method) + 1 :] if not others else ()
-    with_stacks = [
-        (rate.method, rate.other_stacks[0]) for method, rate in found.items() if rate is not None and method in leaner and rate.other_stacks
-    ]
-    return fits or tuple(f"{METHODS[method]} with {stack}" for method, stack in with_stacks[:1])
+    stacked = [rate for method, rate in found.items() if rate is not None and method in leaner and rate.other_stacks]
+    return fits or tuple(f"{METHODS[rate.method]} with {rate.other_stacks[0]}" for rate in stacked)
 
 
 def _option(question: Question, rate: Rate, offer: Offer, instances: int, fitting: tuple[str, ...]) -> Option:

@@ -231,12 +231,14 @@ def with_stack(
     if others:
         compared = recommendation.measure([*answer.ranked, *others], question.objective)
         # Fewer of the same devices need not be cheaper by more than the error of a tie.
-        alike = 1.0 if best and others[0].offer.accelerator == best.offer.accelerator else recommendation.ALIKE
-        if best is None or compared(others[0]) * alike < compared(best):
-            surely = "Surely cheaper: with" if best and others[0].rate.seen and others[0].usd_high < best.usd_low else "With"
-            caution = f" {others[0].offer.caution}" if others[0].offer.caution else ""
-            return f"{surely} {name}: {offered(question, others[0])}, {time_and_cost(others[0])}, with {states(others[0].rate)}.{caution}"
-    wanted = question.objective != "fastest" and (question.method == recommendation.ANY or (best is not None and best.instances > 1))
+        least, ties = (compared(best), {best.offer.accelerator: 1.0}) if best else (math.inf, {})
+        better = [each for each in others if compared(each) * ties.get(each.offer.accelerator, recommendation.ALIKE) < least]
+        if better:
+            surely = "Surely cheaper: with" if best and better[0].rate.seen and better[0].usd_high < best.usd_low else "With"
+            caution = f" {better[0].offer.caution}" if better[0].offer.caution else ""
+            return f"{surely} {name}: {offered(question, better[0])}, {time_and_cost(better[0])}, with {states(better[0].rate)}.{caution}"
+    several = best is not None and best.instances > 1
+    wanted = question.objective != "fastest" and not others and (question.method == recommendation.ANY or several)
     fitting = [(each.rate.method, each.offer.accelerator, each.devices) for each in answer.ranked]
     fitting += [(each.method, each.accelerator, each.devices) for each in answer.no_data if each.room]
     roomy = tuple(each for each in answered.no_data if (each.method, each.accelerator, each.devices) not in fitting)
