@@ -53,7 +53,7 @@ def answer_html(
     own = [line.partition(". ") for line in words.own_hardware(question, answer)]
     parts += [f"<p><strong>{escape(first)}{end.strip()}</strong> {_sentence(rest)}</p>" for first, end, rest in own]
     if answer.best is None:
-        results = f' <a href="{escape(model_page)}">Its page</a> has all results of this model, if there are any.' if model_page else ""
+        results = f' <a href="{escape(model_page)}">The page of this model</a> has all its results, if there are any.' if model_page else ""
         parts.append(f'<p class="tm-headline">{_sentence(words.headline(question, answer))}{results}</p>')
     else:
         parts += _best(question, answer, answer.best)
