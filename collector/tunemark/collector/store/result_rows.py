@@ -57,11 +57,10 @@ def measured_rows(submission: Submission, derived: Derived, facts: FactBase, res
         "gates": [columns_of("gates", gate) for gate in submission.gates],
         "ranks": list(_ranks(submission, derived)),
         "device_use": [
-            {
-                "device": use.index,
+            columns_of("device_use", use)
+            | {
                 "throttle_share": max(use.throttle_shares.values(), default=None),
                 "why_unknown": [f"{name}: {why}" for name, why in use.unknown.items()],
-                **use.model_dump(mode="json", exclude={"index", "throttle_shares", "unknown"}),
             }
             for use in (submission.utilisation.devices if submission.utilisation else ())
         ],
