@@ -947,57 +947,28 @@ qualify row_number() over (partition by provider, instance, region, kind order b
 comment on view current_prices is 'The newest price in force on `collection.as_of` for each instance, region and kind.';
 
 create view costs as
-with offers as (
-    select
-        r.result_id,
-        p.*,
-        coalesce(r.nodes, 1) as instances,
-        coalesce(r.nodes, 1) * p.usd_per_hour as hourly,
-        coalesce(r.instance = p.instance, false) as same_instance,
-        p.accelerator_count > 2 * coalesce(r.accelerator_units, r.accelerator_count) / coalesce(r.nodes, 1) * 1.001 as oversized,
-        r.samples_per_s,
-        r.samples_per_s_low,
-        r.samples_per_s_high,
-        r.tokens_per_s,
-        r.tokens_per_s_low,
-        r.tokens_per_s_high,
-        r.epoch_time_s,
-        r.train_time_s,
-        r.wall_s
-    from result_rows r
-    join current_prices p
-        on p.accelerator = r.accelerator
-        and p.accelerator_count >= coalesce(r.accelerator_units, r.accelerator_count) / coalesce(r.nodes, 1) * 0.999
-        and (coalesce(r.nodes, 1) = 1 or p.fabric is not null)
-)
 select
-    result_id,
-    price,
-    provider,
-    provider_rank,
-    instance,
-    region,
-    kind,
-    effective_on,
-    dated_by,
-    source as price_source,
-    accelerator_count,
-    fabric,
-    same_instance,
-    oversized,
+    r.result_id,
+    p.* exclude (accelerator, notes, vcpus, memory_gib, dated) replace (instances * p.usd_per_hour as usd_per_hour) rename (source as price_source),
+    coalesce(r.instance = p.instance, false) as same_instance,
+    p.accelerator_count > 2 * units * 1.001 as oversized,
     instances,
-    hourly as usd_per_hour,
-    hourly / 3600 / samples_per_s * 1e3 as usd_per_1k_samples,
-    hourly / 3600 / samples_per_s_high * 1e3 as usd_per_1k_samples_low,
-    hourly / 3600 / nullif(samples_per_s_low, 0) * 1e3 as usd_per_1k_samples_high,
-    hourly / 3600 / samples_per_s * 1e6 as usd_per_1m_samples,
-    hourly / 3600 / tokens_per_s * 1e6 as usd_per_1m_tokens,
-    hourly / 3600 / tokens_per_s_high * 1e6 as usd_per_1m_tokens_low,
-    hourly / 3600 / nullif(tokens_per_s_low, 0) * 1e6 as usd_per_1m_tokens_high,
-    hourly / 3600 * epoch_time_s as usd_per_epoch,
-    hourly / 3600 * train_time_s as usd_per_training,
-    hourly / 3600 * wall_s as usd_per_run
-from offers;
+    usd_per_s / r.samples_per_s * 1e3 as usd_per_1k_samples,
+    usd_per_s / r.samples_per_s_high * 1e3 as usd_per_1k_samples_low,
+    usd_per_s / nullif(r.samples_per_s_low, 0) * 1e3 as usd_per_1k_samples_high,
+    usd_per_s / r.samples_per_s * 1e6 as usd_per_1m_samples,
+    usd_per_s / r.tokens_per_s * 1e6 as usd_per_1m_tokens,
+    usd_per_s / r.tokens_per_s_high * 1e6 as usd_per_1m_tokens_low,
+    usd_per_s / nullif(r.tokens_per_s_low, 0) * 1e6 as usd_per_1m_tokens_high,
+    usd_per_s * r.epoch_time_s as usd_per_epoch,
+    usd_per_s * r.train_time_s as usd_per_training,
+    usd_per_s * r.wall_s as usd_per_run
+from (select *, coalesce(nodes, 1) as instances, coalesce(accelerator_units, accelerator_count) / coalesce(nodes, 1) as units from result_rows) r
+join current_prices p
+    on p.accelerator = r.accelerator
+    and p.accelerator_count >= units * 0.999
+    and (instances = 1 or p.fabric is not null)
+cross join lateral (select instances * p.usd_per_hour / 3600 as usd_per_s);
 comment on view costs is 'Cost of each result on each offer that can hold it, in whole instances. A result on one machine needs one instance with enough accelerators. A result on several machines needs an instance per machine, with enough accelerators for its share and a training fabric.';
 comment on column costs.same_instance is 'True if the result names this instance.';
 comment on column costs.oversized is 'True if the instance has more than twice the accelerators that are needed.';
@@ -1028,23 +999,11 @@ comment on view basis_costs is 'Cost of each result on the default basis: the ch
 create view results_with_costs as
 select
     r.* replace (r.started_at at time zone 'UTC' as started_at),
-    c.price,
-    c.provider as price_provider,
-    c.instance as price_instance,
-    c.region as price_region,
-    c.kind as price_kind,
-    c.effective_on as price_effective_on,
-    c.instances as price_instances,
-    c.usd_per_hour,
-    c.usd_per_1k_samples,
-    c.usd_per_1k_samples_low,
-    c.usd_per_1k_samples_high,
-    c.usd_per_1m_tokens,
-    c.usd_per_1m_tokens_low,
-    c.usd_per_1m_tokens_high,
-    c.usd_per_epoch,
-    c.usd_per_training,
-    c.usd_per_run
+    c.* exclude (result_id, provider_rank, dated_by, price_source, accelerator_count, fabric, same_instance, oversized, usd_per_1m_samples)
+    rename (
+        provider as price_provider, instance as price_instance, region as price_region, kind as price_kind,
+        effective_on as price_effective_on, instances as price_instances
+    )
 from results r
 left join basis_costs c using (result_id);
 comment on view results_with_costs is 'All results: conditions, figures, utilisation, and the cost on the default price basis. Published as `results`.';
