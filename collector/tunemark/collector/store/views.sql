@@ -980,14 +980,7 @@ create view first_offers as
 select * from costs
 qualify row_number() over (
     partition by result_id, kind
-    order by
-        oversized,
-        kind = 'on_demand' and provider_rank is null,
-        usd_per_hour,
-        accelerator_count,
-        provider,
-        instance,
-        coalesce(region, '')
+    order by oversized, kind = 'on_demand' and provider_rank is null, usd_per_hour, accelerator_count, provider, instance, coalesce(region, '')
 ) = 1;
 comment on view first_offers is 'The cheapest offer per result and kind of price. Oversized instances come last, and on-demand prices of providers that are not part of the price basis.';
 
@@ -1167,13 +1160,10 @@ with stated as (
     select
         *,
         row(
-            model_label, source, section, accelerator, accelerator_count, dataset, sequence_length, padding, packing, precision, micro_batch,
-            attention, strategy, gradient_checkpointing, fused_kernels, compile, software, offload
-        ) as conditions,
-        row(
             model_label, source, section, accelerator, accelerator_count, dataset, padding, packing, precision, micro_batch, attention,
             strategy, gradient_checkpointing, fused_kernels, compile, software, offload
-        ) as sweep
+        ) as sweep,
+        row(sweep, sequence_length) as conditions
     from usable_results
     left join (select result_id, max(value) as offload from result_facts where topic = 'settings' and name like '%offload%' group by all) using (result_id)
     where method in ('full', 'lora', 'qlora') and accelerator is not null and model_label is not null
