@@ -118,8 +118,8 @@ def run_query(sql: str, database: Path) -> QueryResult:
             relation = connection.sql(sql)
             if relation is None:
                 raise TunemarkError("SQL", sql, "is not a query; give one SELECT")
-            # Repeated names get a number. Through Arrow, because fetching a time stamp with a time zone needs one more package.
-            table = relation.project("*").to_arrow_table()
+            # A projection numbers repeated names. Through Arrow, because fetching a time stamp with a time zone needs one more package.
+            table = (relation if len({*relation.columns}) == len(relation.columns) else relation.project("*")).to_arrow_table()
         except (duckdb.Error, RuntimeError) as error:
             # One line with the hints, followed by the line of SQL and the caret below it.
             lines = [line.rstrip() for line in str(error).splitlines() if line.strip()]
