@@ -44,13 +44,12 @@ BUDGETS = (
     # What is left has no second copy and no dead code: less would be fewer device families, studies or settings.
     Budget("harness", "harness", PYTHON, 8_638, 7_000),
     Budget("of it the core", " ".join(f"harness/tunemark/harness/{name}" for name in CORE), PYTHON, 6_371, 6_371),
-    Budget("collector", "collector", PYTHON, 15_997, 12_000),
+    Budget("collector", "collector", PYTHON, 15_967, 12_000),
     Budget("of it the gate", "collector/tunemark/collector/gate", PYTHON, 3_400, 3_400),
     Budget("site", "site", PYTHON, 4_122, 4_600),
     Budget("site, scripts and styles", "site", (".js", ".css"), 2_600, 2_600),
     Budget("site, templates", "site", (".j2",), 4_000, 4_000),
-    # Raised by 9 on 2026-11-30: the largest model for each memory, as a view.
-    Budget("collector and site, SQL", "collector site", (".sql",), 2_495, 2_600),
+    Budget("collector and site, SQL", "collector site", (".sql",), 2_237, 2_600),
     Budget("tests", "tests", PYTHON, 16_000, 16_000),
     Budget("benchmarks", "benchmarks", PYTHON, 4_000, 4_000),
 )

@@ -1,6 +1,7 @@
 -- The database: tables that `tunemark collect` fills, views for readers, and comments that describe both.
 -- It is a cache that can always be rebuilt from data/ and submissions/.
 -- Units are in the names; shares are 0 to 1; unknown is NULL.
+-- FIELDS are the columns that columns.toml declares for a table, with the types and the meanings of their fields.
 
 create table collection (
     as_of date not null,
