@@ -99,12 +99,8 @@ class QueryResult:
     rows: list[tuple[Any, ...]]
 
     def records(self) -> list[dict[str, Any]]:
-        """Return one dictionary per row; repeated column names get a number."""
-        names: list[str] = []
-        for name in self.columns:
-            repeats = sum(other == name or other.startswith(f"{name}_") for other in names)
-            names.append(f"{name}_{1 + repeats}" if name in names else name)
-        return [dict(zip(names, row, strict=True)) for row in self.rows]
+        """Return one dictionary per row."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
 
 def run_query(sql: str, database: Path) -> QueryResult:
@@ -122,8 +118,8 @@ def run_query(sql: str, database: Path) -> QueryResult:
             relation = connection.sql(sql)
             if relation is None:
                 raise TunemarkError("SQL", sql, "is not a query; give one SELECT")
-            # Through Arrow, because fetching a time stamp with a time zone needs one more package.
-            table = relation.to_arrow_table()
+            # A projection numbers repeated names. Through Arrow, because fetching a time stamp with a time zone needs one more package.
+            table = (relation if len({*relation.columns}) == len(relation.columns) else relation.project("*")).to_arrow_table()
         except (duckdb.Error, RuntimeError) as error:
             # One line with the hints, followed by the line of SQL and the caret below it.
             lines = [line.rstrip() for line in str(error).splitlines() if line.strip()]

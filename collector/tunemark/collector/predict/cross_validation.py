@@ -50,25 +50,20 @@ class HeldOut:
     """The reason why there is no prediction."""
 
     @property
-    def measured(self) -> float:
-        """Tokens/s of all devices in the result."""
-        return self.row.config.devices / self.row.device_seconds_per_token
-
-    @property
     def error(self) -> float | None:
-        """Predicted / measured - 1."""
-        return None if self.tokens_per_s is None else self.tokens_per_s.value / self.measured - 1
+        """Predicted rate / that of the result - 1."""
+        return None if self.tokens_per_s is None else self.tokens_per_s.value / self.row.tokens_per_s - 1
 
     @property
     def covered(self) -> bool | None:
-        """True if the interval contains the measured rate."""
-        return None if self.tokens_per_s is None else self.tokens_per_s.low <= self.measured <= self.tokens_per_s.high
+        """True if the interval contains the rate of the result."""
+        return None if self.tokens_per_s is None else self.tokens_per_s.low <= self.row.tokens_per_s <= self.tokens_per_s.high
 
 
 FOLDS = 5
 """Groups are left out in at most this many folds, several small groups together, which can only make predictions harder. The largest groups
 come first, each into the smallest fold: a new group of a few rows leaves the folds of larger ones as they are. With 4, 5 and 6 folds, the
-median error over sources is 13.8%, 13.7% and 14.5%, and 93.2 to 93.6% are inside (2026-11-30): 5 keep `collect` within 12 s of CPU."""
+median error over sources is 13.8%, 13.7% and 14.5%, and 93.2 to 93.6% are inside (2026-11-30): 5 keep `collect` within 13 s of CPU."""
 
 
 def leave_out(fitted: Fit, left_out: LeftOut) -> Iterator[HeldOut]:
@@ -107,10 +102,10 @@ def audit_rates(evidence: Evidence, findings: Iterable[Finding], held_out: Itera
     # Of a document whose software is not known, a fast rate may be one of tuned software.
     unknown = {result.source for result in evidence.published} - {entry.source for entry in evidence.facts.known.software}
     expected = {
-        result: (each.measured, each.tokens_per_s)
+        result: (each.row.tokens_per_s, each.tokens_per_s)
         for each in held_out
         if each.left_out == "source" and each.tokens_per_s is not None
-        if each.row.config.source not in unknown or each.measured < each.tokens_per_s.value
+        if each.row.config.source not in unknown or each.row.tokens_per_s < each.tokens_per_s.value
         for result in (each.row.id, *each.row.same)
     }
     return in_order((*findings, *audit(replace(evidence, expected=expected), (unlike_other_sources,))))

@@ -1,6 +1,7 @@
 """The DuckDB file: written to a temporary file that replaces the old one, and opened read-only; and the rows of the facts of data/."""
 
 import json
+import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -8,21 +9,36 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.facts.cards import AcceleratorCard, PriceBasis, PriceRow
+from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, PriceBasis, PriceRow
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.workloads import WorkloadCard
 from tunemark.schema.files import refuse_unwritable, replacing
 from tunemark.schema.physics.architecture import count_parameters
+from tunemark.schema.records.published import SourceDocument
+from tunemark.schema.records.reading import field_reference
+from tunemark.schema.records.trace import DeviceUse
 
 if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
+    from pydantic import BaseModel
 
     from tunemark.schema.plan.capabilities import SupportMatrix
 
 
 Row = dict[str, Any]
 Rows = dict[str, list[Row]]
+RECORDS: "dict[str, type[BaseModel]]" = {
+    "accelerators": AcceleratorCard,
+    "models": ModelCard,
+    "prices": PriceRow,
+    "workloads": WorkloadCard,
+    "sources": SourceDocument,
+    "device_use": DeviceUse,
+}
+"""Tables whose columns are fields of a record, which has their types and meanings."""
+SQL_TYPES = {"integer": "integer", "number": "double", "boolean": "boolean"}
+"""Kind of a field -> type of its column; of all others text."""
 
 
 def field_at(record: Any, path: str) -> Any:  # noqa: ANN401 - any value of a record
@@ -39,8 +55,17 @@ def field_at(record: Any, path: str) -> Any:  # noqa: ANN401 - any value of a re
 def _declared_columns() -> dict[str, list[tuple[str, str]]]:
     """Return (column, path) of the columns that are fields of a record, by the names of columns.toml."""
     declared = tomllib.loads(Path(__file__).with_name("columns.toml").read_text(encoding="utf-8"))
+    for name in RECORDS:
+        named = {path.partition(" as ")[0] for path in declared[name]}
+        others = [path for path, kind, _ in _fields(name) if "." not in path and "object" not in kind and path not in named]
+        declared[name] = [path for each in declared[name] for path in (others if each == "*" else [each])]
     parts = {name: [path.partition(" as ") for path in paths] for name, paths in declared.items()}
     return {name: [(column or path.rpartition(".")[2], path) for path, _, column in of] for name, of in parts.items()}
+
+
+@cache
+def _fields(table: str) -> list[tuple[str, str, str]]:
+    return field_reference(RECORDS[table])
 
 
 def columns_of(name: str, record: object) -> Row:
@@ -84,12 +109,34 @@ CLOSED: dict[str, Any] = {
 """Settings under which SQL reads no other file, and no extension is fetched or loaded."""
 
 
+@cache
+def sql_script() -> str:
+    """Return views.sql with the columns of each record in place of FIELDS, but for those that have a line of their own, and their meanings."""
+    script = SQL_FILE.read_text(encoding="utf-8").replace("OLD_PRICE_DAYS", str(OLD_PRICE_DAYS))
+    return re.sub(r"create table (\w+) \(\n    FIELDS,\n(.*?\n\));\n", _with_fields, script, flags=re.DOTALL)
+
+
+def _with_fields(table: re.Match[str]) -> str:
+    name, others = table.groups()
+    known = {path: (kind, meaning) for path, kind, meaning in _fields(name)}
+    fields = {column: known[path] for column, path in _declared_columns()[name] if path in known}
+    columns, comments = "", ""
+    for column, (kind, meaning) in fields.items():
+        what, listed = kind.removesuffix(" or null").removeprefix("list of "), "[]" if kind.startswith("list of ") else ""
+        null = "" if kind.endswith(" or null") else " not null"
+        if not re.search(rf"^    {column} ", others, re.MULTILINE):
+            columns += f"    {column} {SQL_TYPES.get(what, 'varchar')}{listed}{null},\n"
+        words = f"{what.replace('` `', ' | ').replace('`', '')}: " if what.startswith("`") else ""
+        comments += f"comment on column {name}.{column} is '{(words + meaning).replace(chr(39), 2 * chr(39))}';\n"
+    return f"create table {name} (\n{columns}{others};\n{comments}"
+
+
 def empty_database() -> "duckdb.DuckDBPyConnection":
     """Return a connection to a database in memory with all tables, views and comments, and no rows."""
     import duckdb
 
     connection = duckdb.connect(config=CLOSED)
-    connection.execute(SQL_FILE.read_text(encoding="utf-8").replace("OLD_PRICE_DAYS", str(OLD_PRICE_DAYS)))
+    connection.execute(sql_script())
     return connection
 
 
@@ -127,7 +174,7 @@ def build_database(path: Path, tables: "Mapping[str, pa.Table]") -> None:
     refuse_unwritable_database(path)
     try:
         with replacing(path) as partial, duckdb.connect(str(partial), config=CLOSED) as connection:
-            connection.execute(SQL_FILE.read_text(encoding="utf-8").replace("OLD_PRICE_DAYS", str(OLD_PRICE_DAYS)))
+            connection.execute(sql_script())
             for name, table in tables.items():
                 _insert(connection, name, table)
     except (duckdb.IOException, duckdb.TransactionException, OSError) as error:
@@ -170,14 +217,12 @@ def fact_rows(facts: FactBase) -> Rows:
             fix = "no such card in data/accelerators; add the card or correct the key"
             raise TunemarkError(place, row.accelerator, fix, exit_code=Exit.INVALID)
     return {
-        "accelerators": [_accelerator(card) for card in facts.accelerators.values()],
+        "accelerators": [
+            columns_of("accelerators", card) | {"cpu_clock": card.cpu.clock_words() if card.cpu and card.peak_tflops else None}
+            for card in facts.accelerators.values()
+        ],
         "models": [
-            {
-                **columns_of("models", card),
-                "matrix_parameters": count_parameters(card).matrix_multiplied,
-                **card.model_dump(exclude={"key"}),
-            }
-            for card in facts.models.values()
+            columns_of("models", card) | {"matrix_parameters": count_parameters(card).matrix_multiplied} for card in facts.models.values()
         ],
         "workloads": [_workload(card, facts.matrix_of(card.key)) for card in facts.workloads.values()],
         "workload_axes": [row for card in facts.workloads.values() for row in _axes(card)],
@@ -202,14 +247,15 @@ def price_id(row: PriceRow) -> str:
 
 def price_rows(prices: Sequence[PriceRow], basis: PriceBasis) -> list[Row]:
     """Return the price book with an id, the rank of the provider and the fabric for each price."""
-    placed = [{"provider_rank": basis.rank(row.provider), "fabric": basis.fabric_of(row.provider, row.instance)} for row in prices]
-    stated = [{"price": price_id(row), **row.model_dump(mode="python", exclude={"kind"}), "kind": row.kind.value} for row in prices]
-    return [row | place for row, place in zip(stated, placed, strict=True)]
-
-
-def _accelerator(card: AcceleratorCard) -> Row:
-    own = card.model_dump(exclude={"key", "cores_per_unit", "peak_tflops", "cpu"})
-    return own | columns_of("accelerators", card) | {"cpu_clock": card.cpu.clock_words() if card.cpu and card.peak_tflops else None}
+    return [
+        {
+            "price": price_id(row),
+            **columns_of("prices", row),
+            "provider_rank": basis.rank(row.provider),
+            "fabric": basis.fabric_of(row.provider, row.instance),
+        }
+        for row in prices
+    ]
 
 
 def _workload(card: WorkloadCard, matrix: str | None) -> Row:

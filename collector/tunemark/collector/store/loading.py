@@ -34,7 +34,7 @@ from tunemark.schema.comparability import configuration
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.records.converted import ConvertedResult
-from tunemark.schema.records.published import PublishedResult, SourceDocument, published_results
+from tunemark.schema.records.published import SourceDocument, published_results
 from tunemark.schema.records.reading import Problem
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.statistics.intervals import one_more_run
@@ -171,28 +171,18 @@ def _headlines(submissions: list[LoadedSubmission], facts: FactBase) -> list[Row
 def _fact_files(facts: FactBase) -> dict[str, Verdict]:
     """Return the verdict on each file of published and converted results; raises TunemarkError (exit code 3) for the first problem."""
     root = facts.root.parent
-    verdicts = {shown_path(path, root): judge(path, facts) for name in (PUBLISHED, CONVERTED) for path in records_in(root / name).files}
+    paths = [path for name in (PUBLISHED, CONVERTED) for path in records_in(root / name).files]
+    verdicts = {shown_path(path, root): judge(path, facts) for path in paths}
+    problems = [(file, problem) for file, verdict in verdicts.items() for problem in verdict.problems]
+    problems = problems or document_problems(paths, root, Neighbours(facts.root))
     results: dict[str, str] = {}
-    for file, verdict in verdicts.items():
-        if verdict.problems:
-            raise _as_error(file, verdict.problems[0])
-        for result in _results(verdict):
-            if result.id in results:
-                raise _as_error(
-                    file, Problem("id", repr(result.id), f"is already in {results[result.id]}; give each result a unique number")
-                )
-            results[result.id] = file
-    for file, problem in document_problems([root / file for file in verdicts], root, Neighbours(facts.root)):
-        raise _as_error(file, problem)
+    for file, result in ((file, result) for file, verdict in verdicts.items() for result in published_results(verdict.record)):
+        if result.id in results:
+            problems.append((file, Problem("id", repr(result.id), f"is already in {results[result.id]}; give each result a unique number")))
+        results[result.id] = file
+    for file, problem in problems[:1]:
+        raise TunemarkError(file, None, str(problem), exit_code=Exit.INVALID)
     return verdicts
-
-
-def _results(verdict: Verdict) -> tuple[PublishedResult | ConvertedResult, ...]:
-    return (verdict.record,) if isinstance(verdict.record, ConvertedResult) else published_results(verdict.record)
-
-
-def _as_error(file: str, problem: Problem) -> TunemarkError:
-    return TunemarkError(file, None, str(problem), exit_code=Exit.INVALID)
 
 
 def _add_fact_files(rows: Rows, facts: FactBase, verdicts: Mapping[str, Verdict]) -> None:

@@ -4,7 +4,6 @@ import shlex
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
-from math import isfinite
 
 import numpy as np
 
@@ -57,11 +56,10 @@ def measured_rows(submission: Submission, derived: Derived, facts: FactBase, res
         "gates": [columns_of("gates", gate) for gate in submission.gates],
         "ranks": list(_ranks(submission, derived)),
         "device_use": [
-            {
-                "device": use.index,
+            columns_of("device_use", use)
+            | {
                 "throttle_share": max(use.throttle_shares.values(), default=None),
                 "why_unknown": [f"{name}: {why}" for name, why in use.unknown.items()],
-                **use.model_dump(mode="json", exclude={"index", "throttle_shares", "unknown"}),
             }
             for use in (submission.utilisation.devices if submission.utilisation else ())
         ],
@@ -125,9 +123,8 @@ def epoch_time_s(submission: Submission, derived: Derived) -> float | None:
 def _interval(name: str, interval: Interval | None) -> Row:
     if interval is None:
         return {}
-    # With too few steps for an interval its ends are unknown, not zero and infinity.
-    known = isfinite(interval.high)
-    return {name: interval.value, f"{name}_low": interval.low if known else None, f"{name}_high": interval.high if known else None}
+    # Without an interval its ends are unknown, not zero and infinity.
+    return {name: interval.value} | ({f"{name}_low": interval.low, f"{name}_high": interval.high} if interval.bounded else {})
 
 
 def _ranks(submission: Submission, derived: Derived) -> Iterator[Row]:
@@ -319,9 +316,7 @@ def _condition_facts(conditions: Conditions, assumed: str) -> Iterator[Row]:
 
 # Converted results ---------------------------------------------------------------------------------
 
-HEADLINES = (
-    *("step_time_s", "eval_loss", "epochs", "energy_per_run_j", "energy_per_sample_j", "train_time_s", "mlperf_score_s", "samples_per_s"),
-)
+HEADLINES = ("step_time_s", "eval_loss", "epochs", "energy_per_run_j", "energy_per_sample_j", "train_time_s", "mlperf_score_s")
 """Statistics over the runs that are columns of the result."""
 
 
@@ -408,8 +403,7 @@ def _converted_headline(result: ConvertedResult, rate: Interval | None) -> Row:
         "time_to_target_s": None if median is None else median.value,
         "time_to_target_low_s": median.low if median and median.bounded else None,
         "time_to_target_high_s": median.high if median and median.bounded else None,
-        "samples_per_s_low": rate.low if rate and rate.bounded else None,
-        "samples_per_s_high": rate.high if rate and rate.bounded else None,
+        **_interval("samples_per_s", rate),
         "evaluation_rows": count(conditions.settings.get("eval_samples")),
         "note": " ".join((*notes, *result.notes)),
     }

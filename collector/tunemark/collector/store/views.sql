@@ -1,6 +1,7 @@
 -- The database: tables that `tunemark collect` fills, views for readers, and comments that describe both.
 -- It is a cache that can always be rebuilt from data/ and submissions/.
 -- Units are in the names; shares are 0 to 1; unknown is NULL.
+-- FIELDS are the columns that columns.toml declares for a table, with the types and the meanings of their fields.
 
 create table collection (
     as_of date not null,
@@ -15,20 +16,7 @@ comment on column collection.complete is 'True if no file had a problem or a not
 -- Facts ---------------------------------------------------------------------------------------------
 
 create table accelerators (
-    accelerator varchar primary key,
-    name varchar not null,
-    vendor varchar not null,
-    architecture varchar,
-    aliases varchar[] not null,
-    unit varchar not null,
-    devices_per_unit integer,
-    trains boolean,
-    memory_gib double,
-    inline_ecc boolean,
-    caution varchar,
-    memory_bandwidth_gb_s double,
-    memory_bus_bits integer,
-    peak_clock_mhz double,
+    FIELDS,
     peak_bf16_tflops double,
     peak_fp16_tflops double,
     peak_tf32_tflops double,
@@ -38,141 +26,38 @@ create table accelerators (
     peak_int8_tops double,
     cpu_cores integer,
     cpu_clock varchar,
-    tdp_w double,
-    interconnect_gb_s double,
-    bridged integer,
-    launch_year integer,
-    msrp_usd double,
-    source varchar not null,
     read_on date,
-    unverified varchar[] not null,
-    notes varchar
+    primary key (accelerator)
 );
 comment on table accelerators is 'Cards of data/accelerators.';
 comment on column accelerators.accelerator is 'Key of the accelerator.';
-comment on column accelerators.aliases is 'Names that devices report and documents use.';
-comment on column accelerators.unit is 'device | chip | core | cpu: what one accelerator is.';
-comment on column accelerators.devices_per_unit is 'Devices of torch in one accelerator, each with its part of the memory and the peak.';
-comment on column accelerators.caution is 'What training on it needs that other accelerators do not.';
-comment on column accelerators.trains is 'False if its vendor supports it for inference alone.';
 comment on column accelerators.peak_bf16_tflops is 'Dense peak, as are the other peaks.';
 comment on column accelerators.cpu_cores is 'Physical cores of a CPU.';
 comment on column accelerators.cpu_clock is 'Clocks from which the peak of a CPU is computed, and their kind.';
 comment on column accelerators.read_on is 'Day on which the source was read.';
-comment on column accelerators.unverified is 'Columns that were not read at a source.';
 
 create table models (
-    model varchar primary key,
-    name varchar not null,
-    aliases varchar[] not null,
-    family varchar not null,
+    FIELDS,
     parameters bigint,
     matrix_parameters bigint,
-    hidden_size integer not null,
-    intermediate_size integer not null,
-    dense_intermediate_size integer,
-    layers integer not null,
-    attention_heads integer not null,
-    key_value_heads integer not null,
-    head_dim integer not null,
-    rotary_head_dim integer,
-    value_head_dim integer,
-    query_rank integer,
-    key_value_rank integer,
-    vocabulary integer not null,
-    context_length integer not null,
-    tied_embeddings boolean not null,
-    sliding_window integer,
-    full_attention_every integer,
-    full_attention_layers integer[],
-    feed_forward_layers integer[],
-    wide_head_dim integer,
-    wide_key_value_heads integer,
-    per_layer_width integer,
-    sharing_layers integer,
-    sharing_intermediate_size integer,
-    linear_key_heads integer,
-    linear_value_heads integer,
-    linear_head_dim integer,
-    state_size integer,
-    experts integer,
-    active_experts integer,
-    shared_experts integer,
-    mixture_every integer,
-    dense_layers integer,
-    hub_id varchar,
-    gated boolean,
-    source varchar not null,
     read_on date,
-    notes varchar
+    primary key (model)
 );
 comment on table models is 'Cards of data/models.';
-comment on column models.aliases is 'Names in documents and mirrors.';
 comment on column models.matrix_parameters is 'N_mm: weights in matrix products; head once, active experts only.';
-comment on column models.sliding_window is 'Attention span in tokens, where it is limited; in Llama 4, the length of a chunk.';
-comment on column models.full_attention_every is 'N if every N-th layer attends to all tokens, the others within a window, with a state or not; NULL if none does.';
-comment on column models.feed_forward_layers is 'Places of the layers that are a feed-forward layer alone, where the others have none.';
-comment on column models.full_attention_layers is 'Places of the layers that attend to all tokens, from 0, where they are not one in N.';
-comment on column models.wide_head_dim is 'Width of a head in the layers that attend to all tokens, where it is another one.';
-comment on column models.wide_key_value_heads is 'Heads of keys in these layers where the keys are the values, too.';
-comment on column models.per_layer_width is 'Width of a further embedding of each token for each layer.';
-comment on column models.sharing_layers is 'Number of last layers that attend to the keys and values of an earlier one.';
-comment on column models.sharing_intermediate_size is 'Width of the feed-forward layer in these layers, where it is another one.';
-comment on column models.linear_key_heads is 'Heads of queries and keys in the layers that keep a state of earlier tokens (gated delta rule); the groups of Mamba-2.';
-comment on column models.linear_value_heads is 'Heads of values in these layers; each has a state.';
-comment on column models.linear_head_dim is 'Width of the heads of these layers.';
-comment on column models.state_size is 'Width of the queries and keys of these layers, where it is not that of the values (Mamba-2).';
-comment on column models.dense_intermediate_size is 'Width of the feed-forward layer in the blocks of a mixture that have no experts.';
-comment on column models.rotary_head_dim is 'Further width of queries and keys, which holds positions; that of keys is the same in all heads.';
-comment on column models.value_head_dim is 'Width of values of a head; NULL if it is that of keys.';
-comment on column models.query_rank is 'Width of the vector from which queries are computed; NULL if they are computed from the residual stream.';
-comment on column models.key_value_rank is 'Width of the vector from which keys and values are computed; NULL if they are computed from the residual stream.';
-comment on column models.shared_experts is 'Experts that every token uses, beside the active ones.';
-comment on column models.mixture_every is 'N if every N-th block has experts, beginning after the first dense ones; NULL if all do.';
-comment on column models.dense_layers is 'Number of first blocks of a mixture that have no experts.';
 comment on column models.read_on is 'Day on which the source was read.';
 
 create table workloads (
-    workload varchar primary key,
-    title varchar not null,
-    description varchar not null,
-    tier varchar not null,
-    source varchar not null,
-    task varchar not null,
-    model varchar not null,
-    method varchar not null,
-    dataset varchar not null,
-    sequence_length integer not null,
-    micro_batch integer not null,
-    gradient_accumulation integer not null,
-    learning_rate double not null,
+    FIELDS,
     matrix varchar,
-    weights varchar not null,
-    optimizer varchar not null,
-    compute varchar not null,
-    padding varchar not null,
-    packing boolean not null,
-    attention varchar not null,
-    gradient_checkpointing varchar not null,
-    fused_kernels varchar not null,
-    compile varchar not null,
     lora varchar,
     quantisation varchar,
-    devices integer not null,
-    strategy varchar not null,
-    offload varchar not null,
-    tensor_parallel integer not null,
-    pipeline_parallel integer not null,
-    not_stated varchar[] not null
+    primary key (workload)
 );
 comment on table workloads is 'Cards of data/workloads.';
 comment on column workloads.matrix is 'Key of the matrix that this workload is a cell of; null otherwise.';
-comment on column workloads.weights is 'random | pretrained';
-comment on column workloads.compute is 'Number format of matrix products; auto is bf16 where the device has it.';
 comment on column workloads.lora is 'Rank, alpha and adapted layers.';
 comment on column workloads.quantisation is 'Storage format of frozen weights, for qlora.';
-comment on column workloads.strategy is 'Sharding; auto is DDP on several devices.';
-comment on column workloads.not_stated is 'Settings that the source does not give and that were chosen here.';
 
 create table workload_axes (
     workload varchar not null,
@@ -228,45 +113,24 @@ comment on column gate_scores.cases is 'Attempts times the submissions that they
 comment on column gate_scores.named is 'Caught cases in which a message names a wrong field; null if no field was expected.';
 
 create table prices (
-    price varchar primary key,
-    provider varchar not null,
-    instance varchar not null,
-    accelerator varchar not null,
-    accelerator_count double not null,
-    vcpus integer,
-    memory_gib double,
-    region varchar,
-    kind varchar not null,
-    usd_per_hour double not null,
+    FIELDS,
+    price varchar,
     effective_on date not null,
-    dated_by varchar not null,
-    source varchar not null,
-    notes varchar,
     provider_rank integer,
-    fabric varchar
+    fabric varchar,
+    primary key (price)
 );
 comment on table prices is 'The price book, data/prices.';
 comment on column prices.price is 'provider/instance/region/kind/date.';
-comment on column prices.kind is 'on_demand | spot | reserved | marketplace | owned';
-comment on column prices.usd_per_hour is 'Price of the whole instance.';
-comment on column prices.dated_by is 'provider | catalog | inferred';
 comment on column prices.provider_rank is 'Place of the provider in the list of the price basis, from 1; NULL if it is not part of it.';
 comment on column prices.fabric is 'Training network between several nodes of this instance; NULL if none is known.';
 
 -- Documents -----------------------------------------------------------------------------------------
 
 create table sources (
-    source varchar primary key,
-    title varchar not null,
-    authors varchar,
-    published_on varchar,
+    FIELDS,
     read_on date,
-    licence varchar not null,
-    licence_read_at varchar,
-    url varchar,
-    origin_repository varchar,
-    summary varchar not null,
-    caveats varchar[] not null
+    primary key (source)
 );
 comment on table sources is 'Documents and benchmark rounds with imported results.';
 comment on column sources.source is 'A document such as ''003'', or a round such as ''mlperf-v5.1''.';
@@ -611,33 +475,16 @@ comment on column ranks.own_work_s is 'Median time over the steady window before
 comment on column ranks.behind is 'Own work / median of all ranks - 1.';
 
 create table device_use (
+    FIELDS,
     result_id varchar not null,
-    node integer not null,
-    device integer not null,
-    samples integer not null,
-    busy_mean double,
-    busy_peak double,
-    power_mean_w double,
-    power_peak_w double,
-    clock_mean_mhz double,
-    clock_min_mhz double,
-    temperature_peak_c double,
     memory_used_peak_bytes bigint,
     memory_used_before_bytes bigint,
-    memory_clock_mean_mhz double,
-    other_processes integer,
-    errors varchar[],
-    throttle_reasons varchar[],
     throttle_share double,
     why_unknown varchar[],
     primary key (result_id, node, device)
 );
 comment on table device_use is 'Devices of measured results over the steady window, sampled from outside the process.';
-comment on column device_use.busy_mean is 'Share of time in which the device was busy.';
-comment on column device_use.node is 'Machine; 0 is the one that writes the record.';
 comment on column device_use.throttle_share is 'Share of time with the most frequent throttle reason; null without reasons, and in older records.';
-comment on column device_use.memory_used_peak_bytes is 'Includes other processes.';
-comment on column device_use.throttle_reasons is 'Empty if the driver reported none; null if it does not report them.';
 comment on column device_use.why_unknown is 'Null column and the reason, such as `errors: NVML: Not Supported`.';
 
 create table flops (
@@ -1101,57 +948,28 @@ qualify row_number() over (partition by provider, instance, region, kind order b
 comment on view current_prices is 'The newest price in force on `collection.as_of` for each instance, region and kind.';
 
 create view costs as
-with offers as (
-    select
-        r.result_id,
-        p.*,
-        coalesce(r.nodes, 1) as instances,
-        coalesce(r.nodes, 1) * p.usd_per_hour as hourly,
-        coalesce(r.instance = p.instance, false) as same_instance,
-        p.accelerator_count > 2 * coalesce(r.accelerator_units, r.accelerator_count) / coalesce(r.nodes, 1) * 1.001 as oversized,
-        r.samples_per_s,
-        r.samples_per_s_low,
-        r.samples_per_s_high,
-        r.tokens_per_s,
-        r.tokens_per_s_low,
-        r.tokens_per_s_high,
-        r.epoch_time_s,
-        r.train_time_s,
-        r.wall_s
-    from result_rows r
-    join current_prices p
-        on p.accelerator = r.accelerator
-        and p.accelerator_count >= coalesce(r.accelerator_units, r.accelerator_count) / coalesce(r.nodes, 1) * 0.999
-        and (coalesce(r.nodes, 1) = 1 or p.fabric is not null)
-)
 select
-    result_id,
-    price,
-    provider,
-    provider_rank,
-    instance,
-    region,
-    kind,
-    effective_on,
-    dated_by,
-    source as price_source,
-    accelerator_count,
-    fabric,
-    same_instance,
-    oversized,
+    r.result_id,
+    p.* exclude (accelerator, notes, vcpus, memory_gib, dated) replace (instances * p.usd_per_hour as usd_per_hour) rename (source as price_source),
+    coalesce(r.instance = p.instance, false) as same_instance,
+    p.accelerator_count > 2 * units * 1.001 as oversized,
     instances,
-    hourly as usd_per_hour,
-    hourly / 3600 / samples_per_s * 1e3 as usd_per_1k_samples,
-    hourly / 3600 / samples_per_s_high * 1e3 as usd_per_1k_samples_low,
-    hourly / 3600 / nullif(samples_per_s_low, 0) * 1e3 as usd_per_1k_samples_high,
-    hourly / 3600 / samples_per_s * 1e6 as usd_per_1m_samples,
-    hourly / 3600 / tokens_per_s * 1e6 as usd_per_1m_tokens,
-    hourly / 3600 / tokens_per_s_high * 1e6 as usd_per_1m_tokens_low,
-    hourly / 3600 / nullif(tokens_per_s_low, 0) * 1e6 as usd_per_1m_tokens_high,
-    hourly / 3600 * epoch_time_s as usd_per_epoch,
-    hourly / 3600 * train_time_s as usd_per_training,
-    hourly / 3600 * wall_s as usd_per_run
-from offers;
+    usd_per_s / r.samples_per_s * 1e3 as usd_per_1k_samples,
+    usd_per_s / r.samples_per_s_high * 1e3 as usd_per_1k_samples_low,
+    usd_per_s / nullif(r.samples_per_s_low, 0) * 1e3 as usd_per_1k_samples_high,
+    usd_per_s / r.samples_per_s * 1e6 as usd_per_1m_samples,
+    usd_per_s / r.tokens_per_s * 1e6 as usd_per_1m_tokens,
+    usd_per_s / r.tokens_per_s_high * 1e6 as usd_per_1m_tokens_low,
+    usd_per_s / nullif(r.tokens_per_s_low, 0) * 1e6 as usd_per_1m_tokens_high,
+    usd_per_s * r.epoch_time_s as usd_per_epoch,
+    usd_per_s * r.train_time_s as usd_per_training,
+    usd_per_s * r.wall_s as usd_per_run
+from (select *, coalesce(nodes, 1) as instances, coalesce(accelerator_units, accelerator_count) / coalesce(nodes, 1) as units from result_rows) r
+join current_prices p
+    on p.accelerator = r.accelerator
+    and p.accelerator_count >= units * 0.999
+    and (instances = 1 or p.fabric is not null)
+cross join lateral (select instances * p.usd_per_hour / 3600 as usd_per_s);
 comment on view costs is 'Cost of each result on each offer that can hold it, in whole instances. A result on one machine needs one instance with enough accelerators. A result on several machines needs an instance per machine, with enough accelerators for its share and a training fabric.';
 comment on column costs.same_instance is 'True if the result names this instance.';
 comment on column costs.oversized is 'True if the instance has more than twice the accelerators that are needed.';
@@ -1163,14 +981,7 @@ create view first_offers as
 select * from costs
 qualify row_number() over (
     partition by result_id, kind
-    order by
-        oversized,
-        kind = 'on_demand' and provider_rank is null,
-        usd_per_hour,
-        accelerator_count,
-        provider,
-        instance,
-        coalesce(region, '')
+    order by oversized, kind = 'on_demand' and provider_rank is null, usd_per_hour, accelerator_count, provider, instance, coalesce(region, '')
 ) = 1;
 comment on view first_offers is 'The cheapest offer per result and kind of price. Oversized instances come last, and on-demand prices of providers that are not part of the price basis.';
 
@@ -1182,23 +993,11 @@ comment on view basis_costs is 'Cost of each result on the default basis: the ch
 create view results_with_costs as
 select
     r.* replace (r.started_at at time zone 'UTC' as started_at),
-    c.price,
-    c.provider as price_provider,
-    c.instance as price_instance,
-    c.region as price_region,
-    c.kind as price_kind,
-    c.effective_on as price_effective_on,
-    c.instances as price_instances,
-    c.usd_per_hour,
-    c.usd_per_1k_samples,
-    c.usd_per_1k_samples_low,
-    c.usd_per_1k_samples_high,
-    c.usd_per_1m_tokens,
-    c.usd_per_1m_tokens_low,
-    c.usd_per_1m_tokens_high,
-    c.usd_per_epoch,
-    c.usd_per_training,
-    c.usd_per_run
+    c.* exclude (result_id, provider_rank, dated_by, price_source, accelerator_count, fabric, same_instance, oversized, usd_per_1m_samples)
+    rename (
+        provider as price_provider, instance as price_instance, region as price_region, kind as price_kind,
+        effective_on as price_effective_on, instances as price_instances
+    )
 from results r
 left join basis_costs c using (result_id);
 comment on view results_with_costs is 'All results: conditions, figures, utilisation, and the cost on the default price basis. Published as `results`.';
@@ -1285,91 +1084,37 @@ comment on column results_with_costs.usd_per_epoch is 'Cost of one pass over the
 
 comment on column accelerators.name is 'Display name.';
 comment on column accelerators.vendor is 'Vendor.';
-comment on column accelerators.architecture is 'Generation.';
 comment on column accelerators.memory_gib is 'Memory in GiB.';
-comment on column accelerators.inline_ecc is 'True if ECC is on by default and keeps its checks in the memory itself, of which it takes 1/16.';
-comment on column accelerators.memory_bandwidth_gb_s is 'Memory bandwidth in GB/s.';
-comment on column accelerators.memory_bus_bits is 'Width of the memory bus in bits.';
-comment on column accelerators.peak_clock_mhz is 'Clock of the compute units for which the peaks are given, MHz.';
 comment on column accelerators.peak_fp16_tflops is 'Dense peak in fp16, TFLOP/s.';
 comment on column accelerators.peak_tf32_tflops is 'Dense peak in tf32, TFLOP/s.';
 comment on column accelerators.peak_fp32_tflops is 'Dense peak in fp32, TFLOP/s.';
 comment on column accelerators.peak_fp8_tflops is 'Dense peak in fp8, TFLOP/s.';
 comment on column accelerators.peak_fp4_tflops is 'Dense peak in fp4, TFLOP/s.';
 comment on column accelerators.peak_int8_tops is 'Dense peak in int8, TOP/s.';
-comment on column accelerators.interconnect_gb_s is 'Bandwidth to its peers in GB/s, both directions together.';
-comment on column accelerators.bridged is 'Devices that this link joins where it is a bridge between few cards.';
 comment on column accelerators.launch_year is 'Year of launch.';
-comment on column accelerators.msrp_usd is 'List price at launch in US dollars.';
 comment on column accelerators.source is 'Source of these facts.';
 comment on column accelerators.notes is 'Remarks.';
 
 comment on column models.model is 'Key of the model.';
-comment on column models.name is 'Display name.';
-comment on column models.family is 'Architecture name in transformers.';
-comment on column models.hidden_size is 'Width of the residual stream.';
-comment on column models.intermediate_size is 'Width of the feed-forward layer; of one expert in a mixture.';
-comment on column models.layers is 'Number of blocks.';
-comment on column models.attention_heads is 'Query heads.';
 comment on column models.key_value_heads is 'Key and value heads.';
 comment on column models.head_dim is 'Width of a head, without rotary_head_dim.';
-comment on column models.vocabulary is 'Rows of the embedding.';
-comment on column models.context_length is 'Maximum sequence length.';
-comment on column models.tied_embeddings is 'True if the output projection is tied to the embedding.';
 comment on column models.experts is 'Number of experts in a mixture; null for dense models.';
 comment on column models.active_experts is 'Experts per token; null for dense models.';
-comment on column models.hub_id is 'Repository on the model hub.';
-comment on column models.gated is 'True if a licence must be accepted before download.';
 comment on column models.source is 'Source of these facts.';
 comment on column models.notes is 'Remarks.';
 
 comment on column workloads.workload is 'Key of the workload.';
-comment on column workloads.title is 'Title.';
-comment on column workloads.description is 'Purpose of the workload.';
-comment on column workloads.tier is 'Size of machine that the workload needs.';
-comment on column workloads.source is 'Source of the configuration.';
-comment on column workloads.task is 'What is trained, such as causal_lm.';
 comment on column workloads.model is 'Key of the model.';
-comment on column workloads.method is 'Fine-tuning method: full | lora | qlora | peft.';
-comment on column workloads.dataset is 'Dataset or token source.';
-comment on column workloads.sequence_length is 'Tokens per row, including padding.';
-comment on column workloads.micro_batch is 'Rows per forward and backward pass on one device.';
-comment on column workloads.gradient_accumulation is 'Micro-steps per optimizer step.';
-comment on column workloads.learning_rate is 'Learning rate of the optimizer.';
-comment on column workloads.optimizer is 'Optimizer as stated or used.';
-comment on column workloads.padding is 'How rows are padded.';
-comment on column workloads.packing is 'True if several documents share a row.';
-comment on column workloads.attention is 'Attention implementation; auto is the fastest kernel that torch has for packed documents: varlen, flex_attention or sdpa.';
-comment on column workloads.gradient_checkpointing is 'What is recomputed in the backward pass.';
-comment on column workloads.fused_kernels is 'Fused kernels that the run used.';
-comment on column workloads.compile is 'What is compiled with torch.compile.';
-comment on column workloads.devices is 'Number of devices.';
-comment on column workloads.offload is 'What is kept in host memory between uses.';
-comment on column workloads.tensor_parallel is 'Devices that share each layer.';
-comment on column workloads.pipeline_parallel is 'Devices that share the layers of the model in stages.';
 
 comment on column prices.provider is 'Company that rents out the instance.';
 comment on column prices.instance is 'Instance of a cloud provider.';
 comment on column prices.accelerator is 'Key of the accelerator.';
-comment on column prices.accelerator_count is 'Accelerators in the instance; a fraction if the provider sells one.';
 comment on column prices.vcpus is 'Virtual CPUs of the instance.';
-comment on column prices.memory_gib is 'Host memory of the instance in GiB.';
-comment on column prices.region is 'Region of the provider; null if the price has none.';
 comment on column prices.effective_on is 'Day on which the price is known to apply.';
-comment on column prices.source is 'Source of the price.';
-comment on column prices.notes is 'Remarks.';
 
 comment on column findings.rule is 'Key of the audit rule.';
 
-comment on column sources.title is 'Title.';
-comment on column sources.authors is 'Authors.';
-comment on column sources.published_on is 'Date of publication; null if it is unknown.';
-comment on column sources.licence is 'Licence of the source: an SPDX identifier, or what is known of it.';
-comment on column sources.licence_read_at is 'Files or page that state the licence; null if it was not read.';
 comment on column sources.url is 'Address of the source.';
-comment on column sources.origin_repository is 'Repository with the code of the source, with its commit.';
-comment on column sources.summary is 'Contents in one sentence.';
-comment on column sources.caveats is 'Limits of the source that affect its results.';
 
 comment on column current_prices.dated is 'Day of the price, with its age on `collection.as_of` if that is above OLD_PRICE_DAYS days.';
 comment on column costs.result_id is 'Key of the result.';
@@ -1416,13 +1161,10 @@ with stated as (
     select
         *,
         row(
-            model_label, source, section, accelerator, accelerator_count, dataset, sequence_length, padding, packing, precision, micro_batch,
-            attention, strategy, gradient_checkpointing, fused_kernels, compile, software, offload
-        ) as conditions,
-        row(
             model_label, source, section, accelerator, accelerator_count, dataset, padding, packing, precision, micro_batch, attention,
             strategy, gradient_checkpointing, fused_kernels, compile, software, offload
-        ) as sweep
+        ) as sweep,
+        row(sweep, sequence_length) as conditions
     from usable_results
     left join (select result_id, max(value) as offload from result_facts where topic = 'settings' and name like '%offload%' group by all) using (result_id)
     where method in ('full', 'lora', 'qlora') and accelerator is not null and model_label is not null
