@@ -63,7 +63,7 @@ class HeldOut:
 FOLDS = 5
 """Groups are left out in at most this many folds, several small groups together, which can only make predictions harder. The largest groups
 come first, each into the smallest fold: a new group of a few rows leaves the folds of larger ones as they are. With 4, 5 and 6 folds, the
-median error over sources is 13.8%, 13.7% and 14.5%, and 93.2 to 93.6% are inside (2026-11-30): 5 keep `collect` within 13 s of CPU."""
+median error over sources is 13.8%, 13.7% and 14.5%, and 93.2 to 93.6% are inside (2026-11-30): 5 keep `collect` within 12 s of CPU."""
 
 
 def leave_out(fitted: Fit, left_out: LeftOut) -> Iterator[HeldOut]:

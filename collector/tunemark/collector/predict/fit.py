@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -231,42 +232,55 @@ class Fit:
     def without(self, left_out: Iterable[int]) -> Posterior:
         """Return the posterior without some rows, by their numbers, by Gauss-Newton steps with the weights of Student's t distribution.
 
-        The steps begin at the mean of the prior: rows that are left out have no influence at all.
+        The steps begin at the mean of the prior: rows that are left out have no influence at all. Parameters that change every row alike, such as
+        the effects of a document and of its only accelerator, are fitted as their sum, of which each gets its share of the prior variance.
         """
         priors = [prior_of(name) for name in self.names]
         middle, variance = np.array([prior.mean for prior in priors]), np.array([prior.sd**2 for prior in priors])
-        lines = sorted({*range(len(self.rows))} - {*left_out})
+        lines = sorted({*range(len(self.rows))} - {*left_out}, key=lambda line: (self.rows[line].config.software, line))
         if not lines:
             return Posterior(middle, np.diag(variance))
         rows, design = [self.rows[line] for line in lines], self.design.of(lines)
         observed, counts = np.array([row.log_seconds for row in rows]), Counter(row.config.stack for row in rows)
         capped = np.array([min(1.0, MOST_ROWS / counts[row.config.stack]) for row in rows])
-        used, loops = design.slopes(design.times(middle)[1]) != 0, np.array([row.config.software for row in rows])
-        # The rows of a training loop depend on few of the parameters.
-        blocks = [np.ix_(own, used[own].any(axis=0)) for own in (loops == loop for loop in np.unique(loops))]
-        moved = step = np.zeros(len(middle))
+        slopes = design.slopes(design.times(middle)[1])
+        loop, used = np.unique([row.config.software for row in rows], return_inverse=True)[1], slopes != 0
+        begin, end = loop[used.argmax(axis=0)], loop[::-1][used[::-1].argmax(axis=0)]
+        columns = list(zip(np.where(begin == end, begin, len(rows)).tolist(), (column.tobytes() for column in slopes.T), strict=True))
+        numbers = {column: number for number, column in enumerate(sorted(set(columns)))}
+        group, owner = np.array([numbers[column] for column in columns]), [column[0] for column in numbers]
+        first = np.unique(group, return_index=True)[1]
+        loops = [(slice(*np.searchsorted(loop, each)), slice(*np.searchsorted(owner, each))) for each in pairwise(range(loop[-1] + 2))]
+        place = np.full(len(middle) + 1, len(first))
+        place[first] = np.arange(len(first))
+        distinct = replace(design, effects=design.effects[:, [*first, -1]], factors=place[design.factors])
+        sums = np.bincount(group, variance)
+        share, precision = variance / sums[group], 1 / sums
+        moved: Array = np.zeros(len(sums))
+        step = moved
         lowest, stride = math.inf, 1.0
         for _ in range(STEPS):
-            predicted, shares, busy = design.times(middle + moved + step)
+            predicted, shares, busy = design.times(middle + share * (moved + step)[group])
             residuals = observed - predicted
             spread = FREEDOM + (residuals / NOISE) ** 2
-            loss = (FREEDOM + 1) * float(capped @ np.log(spread)) + float(((moved + step) ** 2 / variance).sum())
+            loss = (FREEDOM + 1) * float(capped @ np.log(spread)) + float(precision @ (moved + step) ** 2)
             if loss > lowest:
                 # Too far along a direction in which the model bends: half of the step, and shorter ones for a while.
                 step, stride = step / 2, 0.5
                 continue
             moved, lowest = moved + step, loss
             weights = np.sqrt(capped * (FREEDOM + 1) / spread) / NOISE
-            weighed = design.slopes(shares) * (weights * busy)[:, None]
-            curvature = np.diag(1 / variance)
-            for block in blocks:
-                curvature[np.ix_(block[1][0], block[1][0])] += weighed[block].T @ weighed[block]
-            downhill = weighed.T @ (weights * residuals) - moved / variance
-            step = np.linalg.solve(curvature, downhill)
+            weighed = distinct.slopes(shares)
+            weighed *= (weights * busy)[:, None]
+            downhill = weighed.T @ (weights * residuals) - precision * moved
+            step = _solved(loops, weighed, precision, downhill)
             if float(downhill @ step) < CLOSE**2:
                 break
             step, stride = stride * step, min(1.0, 1.1 * stride)
-        return Posterior(middle + moved, np.linalg.inv(curvature))
+        curvature = weighed.T @ weighed + np.diag(precision)
+        apart = np.where(group[:, None] == group, np.outer(variance, share), 0.0)
+        covariance = np.outer(share, share) * np.linalg.inv(curvature)[np.ix_(group, group)] + np.diag(variance) - apart
+        return Posterior(middle + share * moved[group], covariance)
 
     def predict_rows(self, posterior: Posterior, lines: Sequence[int]) -> list[LogPrediction]:
         """Return predictions for some rows by another posterior of the same parameters."""
@@ -283,6 +297,24 @@ def fit(rows: Iterable[Observed]) -> Fit:
     rows = tuple(rows)
     names = tuple(sorted({name for row in rows for name in row.parameters}))
     return Fit(names, rows, Design.of_rows(rows, names))
+
+
+def _solved(loops: Sequence[tuple[slice, slice]], weighed: Array, precision: Array, downhill: Array) -> Array:
+    """Return x of (weighed' weighed + diag(precision)) x = downhill. `loops` are rows and columns of one training loop each; the last columns are of several.
+
+    The columns of a loop never meet those of another, so they are eliminated loop by loop.
+    """
+    several = loops[-1][1].stop
+    both = weighed[:, several:]
+    rest = np.column_stack((both.T @ both + np.diag(precision[several:]), downhill[several:]))
+    eliminated = []
+    for rows, columns in loops:
+        own = weighed[rows, columns]
+        mixed = np.column_stack((own.T @ both[rows], downhill[columns]))
+        eliminated.append(np.linalg.solve(own.T @ own + np.diag(precision[columns]), mixed))
+        rest -= mixed[:, :-1].T @ eliminated[-1]
+    last = np.linalg.solve(rest[:, :-1], rest[:, -1])
+    return np.concatenate([*(each[:, -1] - each[:, :-1] @ last for each in eliminated), last])
 
 
 def meaning_of_parameter(name: str) -> str:
