@@ -13,8 +13,8 @@ from pathlib import Path
 
 from tunemark.collector.audit.load import load_evidence
 from tunemark.collector.audit.published_shape import expected_bytes, memory_compared, published_shape
+from tunemark.collector.predict.estimate import memory_on
 from tunemark.schema.formats import GIB
-from tunemark.schema.physics.memory import memory_on
 from tunemark.schema.plan_search import has_bf16
 from tunemark.schema.records.published import Conditions, PublishedResult
 from tunemark.schema.vocabulary import Dtype, PublishedStatus

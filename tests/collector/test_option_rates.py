@@ -10,11 +10,10 @@ import pytest
 from test_throughput_model import CHIPS, FACTS, combination, made_up, row_of
 
 from tunemark.collector.commands.database import run_query
-from tunemark.collector.predict.estimate import estimates
+from tunemark.collector.predict.estimate import estimates, memory_on
 from tunemark.collector.predict.fit import fit
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.option_rates import Evidence, consistent, option_rates
-from tunemark.schema.physics.memory import memory_on
 from tunemark.schema.physics.stacks import on_stack
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.plan_search import Asked, best_plan, combination_on, division_of, plans_of, step_on, with_software

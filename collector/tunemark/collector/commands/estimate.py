@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_args
 import typer
 
 from tunemark.collector.commands import options as ui
-from tunemark.collector.predict.estimate import Estimate, estimates, range_of, read_evidence, shown_plan, tell_levels
+from tunemark.collector.predict.estimate import Estimate, StackedMemory, estimates, range_of, read_evidence, shown_plan, tell_levels
 from tunemark.collector.store.database import columns_of
 from tunemark.schema import formats
 from tunemark.schema.errors import TunemarkError
@@ -18,7 +18,6 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import gib
 from tunemark.schema.option_rates import cautions
-from tunemark.schema.physics.memory import StackedMemory
 from tunemark.schema.physics.memory_states import MOMENTS
 from tunemark.schema.physics.stacks import STACKS
 from tunemark.schema.physics.training_shape import TrainingShape
@@ -152,8 +151,8 @@ def estimate(
         tell(hint)
     speeds = ["{} {} ({}; {})".format(name, *_with_interval(speed, formats.significant), plan) for name, (speed, plan) in loops.items()]
     if speeds:
-        by_results = "With the training loop of a stack (--stack) and the fastest plan with its own recomputation, by its results on devices of any vendor"
-        tell(f"{by_results}, tokens/s on {_hardware(shown)}: {', '.join(speeds)}.")
+        told = "By software (`--stack`), from its results on any device and each with its own fastest plan, predicted"
+        tell(f"{told} tokens/s on {_hardware(shown)}: {', '.join(speeds)}.")
     assumed, [(on, _), *_] = f"with the plan on {_hardware(shown)} and {answer['assumes']}", shown_on
     _print_memory(shown, assumed, by_torch=on.vendor in {"NVIDIA", "AMD"})
 

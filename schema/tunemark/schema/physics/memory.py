@@ -1,7 +1,6 @@
 """The memory of a training step, predicted from shapes: states, activations, logits, gathered shards and framework."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 
 from tunemark.schema.formats import MIB
@@ -18,9 +17,8 @@ from tunemark.schema.physics.memory_states import (
     divided,
     state_lines,
 )
-from tunemark.schema.physics.stacks import STACKS, USUAL_STACK, on_stack
 from tunemark.schema.physics.training_shape import BYTES, TrainingShape
-from tunemark.schema.vocabulary import Checkpointing, Dtype, Method, SoftwareLevel
+from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
 
 LIVE_PARAMETERS = 1_000_000_000
 """Default of DeepSpeed's `stage3_max_live_parameters`."""
@@ -141,57 +139,3 @@ def _gathered(shape: TrainingShape) -> Iterator[MemoryLine]:
     yield MemoryLine("prefetched blocks", stream, int((blocks - block) * each * (copies - joined)), ahead, fetched)
     yield MemoryLine("unreduced gradients", "training", int(unreduced * size), until_last, ALL_BUT_UPDATE)
     yield MemoryLine("gradients on their way to the host", "training", int(waiting), late, BEFORE)
-
-
-# By software stack --------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class StackedMemory:
-    """The memory of a step on a stack, and what it would be on others."""
-
-    stack: str
-    shape: TrainingShape
-    """The step on this stack."""
-    ledgers: dict[str, MemoryLedger]
-    """Its memory on every stack that could be meant: only this one if it was chosen."""
-
-    @property
-    def ledger(self) -> MemoryLedger:
-        """Its memory on this stack."""
-        return self.ledgers[self.stack]
-
-    @property
-    def needed_interval(self) -> tuple[int, int]:
-        """The 90% interval of the needed bytes of a device; without a chosen stack, from that of the leanest to room for the heaviest."""
-        ledgers, chosen = self.ledgers.values(), len(self.ledgers) == 1
-        most = max(each.needed_high if chosen else each.fit_limits["fits"] for each in ledgers)
-        return min(each.needed_low for each in ledgers), most
-
-    def measured_as(self, device_bytes: int) -> dict[str, tuple[int, int, int]]:
-        """Return the bytes on a device that each way to measure shows, with the ends of the 90% interval: the peaks of torch, and what the driver says.
-
-        What is reserved is more than needed, up to the memory of a device on which it fits (less of a cache that has no room there), and most with rows of
-        varied lengths. Without a chosen stack the intervals are those of all.
-        """
-        ledger, each_stack, outside = self.ledger, self.ledgers.values(), self.ledger.outside
-        fewest = min(each.needed_low - each.outside for each in each_stack)
-        reserved, cached = ledger.reserved_on(device_bytes), min(each.reserved_interval[0] for each in each_stack)
-        least = max(fewest, cached) if cached <= reserved else fewest
-        high = max(each.needed_high - each.outside for each in each_stack)
-        most = max(reserved, high, min(max(each.reserved_interval[1] for each in each_stack), device_bytes - outside))
-        return {
-            "torch.cuda.max_memory_allocated": (ledger.peak_allocated, fewest, max(ledger.peak_allocated, high)),
-            "torch.cuda.max_memory_reserved": (reserved, least, most),
-            "nvidia-smi or rocm-smi": (reserved + outside, least + outside, most + outside),
-        }
-
-
-def memory_on(
-    shape: TrainingShape, stack: str | None, fixed: tuple[str, ...] = (), level: SoftwareLevel = "plain", vendor: str = "NVIDIA"
-) -> StackedMemory:
-    """Return the memory of a step on a stack, or if none is chosen on the usual one of a level, with that on all others for a vendor's devices."""
-    name = stack or USUAL_STACK[level]
-    others = [each for each, known in STACKS.items() if each == name or known.runs(shape, vendor)]
-    ledgers = {each: estimate_memory(on_stack(shape, each, fixed)) for each in ([stack] if stack else others)}
-    return StackedMemory(name, on_stack(shape, name, fixed), ledgers)
