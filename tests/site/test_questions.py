@@ -71,7 +71,10 @@ def test_the_answers_are_at_most_two_clicks_away(path: tuple[str, ...], browser:
         for step in path:
             kind, _, words = step.partition(" ")
             take(visit, kind, words)
-        text = visit.page.locator("#tm-answer" if all(step.startswith("field") for step in path) else "article").inner_text()
+        shown, text = visit.page.locator("#tm-answer" if all(step.startswith("field") for step in path) else "article"), ""
+        # Tables are laid out after a page has loaded.
+        while text != (text := shown.inner_text()):
+            visit.page.wait_for_timeout(250)
         for question, answers in PATHS[path].items():
             for answer in answers:
                 pattern = answer.replace("TIME_AND_COST", TIME_AND_COST)
