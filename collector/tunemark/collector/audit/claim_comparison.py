@@ -96,7 +96,7 @@ def compared(facts: FactBase, claim: ClaimText, sides: Sides, fitted: Evidence) 
         elif by_times and kind == "speed":
             what = f"{sides[0].name} is {significant(by_times[0].value)} times as fast as {sides[1].name}; {_ends(by_times[0])}"
             # A round that is named has no further entries that might say otherwise.
-            decided = any(found[1] for found in MLPERF.finditer(claim.text)) and not ratio.overlaps(by_times[0])
+            decided = _rounds(claim) and not ratio.overlaps(by_times[0])
             place = "outside" if decided else placed(ratio, by_times[0])
             found.append((f"{what}, by the times of the entries of MLPerf {by_times[1]}{_stays_open(place, ratio, by_times[0])}", place))
         else:
@@ -113,12 +113,16 @@ def _by_times(claim: ClaimText, sides: Sides) -> tuple[Interval, str] | None:
     entries = [list(_entries({side.card.key}, count)) for side, count in zip(sides, counts, strict=True) if side.card]
     if len(entries) < PAIR or not all(entries):
         return None
-    named = [found[1].lower() for found in MLPERF.finditer(claim.text) if found[1]]
-    rounds = named or sorted(set.intersection(*({name for name, _ in own} for own in entries)))[-1:]
+    rounds = _rounds(claim) or sorted(set.intersection(*({name for name, _ in own} for own in entries)))[-1:]
     first, second = ([minutes for name, minutes in own if name in rounds] or [minutes for _, minutes in own] for own in entries)
     first, second = ([each for each in own if each < SLOW_ENTRY * statistics.median(own)] for own in (first, second))
     ratio = Interval(statistics.median(second) / statistics.median(first), min(second) / max(first), max(second) / min(first))
     return ratio, " and ".join(dict.fromkeys(rounds)) or "of several rounds"
+
+
+def _rounds(claim: ClaimText) -> list[str]:
+    """Return the rounds of MLPerf that a text names, such as `v5.1`."""
+    return [found[1].lower() for found in MLPERF.finditer(claim.text) if found[1]]
 
 
 def _by_rates(

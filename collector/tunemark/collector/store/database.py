@@ -14,9 +14,6 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.workloads import WorkloadCard
 from tunemark.schema.files import refuse_unwritable, replacing
 from tunemark.schema.physics.architecture import count_parameters
-from tunemark.schema.records.published import SourceDocument
-from tunemark.schema.records.reading import field_reference
-from tunemark.schema.records.trace import DeviceUse
 
 if TYPE_CHECKING:
     import duckdb
@@ -28,15 +25,8 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 Rows = dict[str, list[Row]]
-RECORDS: "dict[str, type[BaseModel]]" = {
-    "accelerators": AcceleratorCard,
-    "models": ModelCard,
-    "prices": PriceRow,
-    "workloads": WorkloadCard,
-    "sources": SourceDocument,
-    "device_use": DeviceUse,
-}
-"""Tables whose columns are fields of a record, which has their types and meanings."""
+DECLARED: dict[str, list[str]] = tomllib.loads(Path(__file__).with_name("columns.toml").read_text(encoding="utf-8"))
+"""Columns that are fields of a record."""
 SQL_TYPES = {"integer": "integer", "number": "double", "boolean": "boolean"}
 """Kind of a field -> type of its column; of all others text."""
 
@@ -52,25 +42,31 @@ def field_at(record: Any, path: str) -> Any:  # noqa: ANN401 - any value of a re
 
 
 @cache
-def _declared_columns() -> dict[str, list[tuple[str, str]]]:
-    """Return (column, path) of the columns that are fields of a record, by the names of columns.toml."""
-    declared = tomllib.loads(Path(__file__).with_name("columns.toml").read_text(encoding="utf-8"))
-    for name in RECORDS:
-        named = {path.partition(" as ")[0] for path in declared[name]}
+def _columns(name: str) -> list[tuple[str, str]]:
+    """Return (column, path) of the columns that are fields of a record, by a name of columns.toml."""
+    paths = DECLARED[name]
+    if "*" in paths:
+        named = {path.partition(" as ")[0] for path in paths}
         others = [path for path, kind, _ in _fields(name) if "." not in path and "object" not in kind and path not in named]
-        declared[name] = [path for each in declared[name] for path in (others if each == "*" else [each])]
-    parts = {name: [path.partition(" as ") for path in paths] for name, paths in declared.items()}
-    return {name: [(column or path.rpartition(".")[2], path) for path, _, column in of] for name, of in parts.items()}
+        paths = [path for each in paths for path in (others if each == "*" else [each])]
+    return [(column or path.rpartition(".")[2], path) for path, _, column in (each.partition(" as ") for each in paths)]
 
 
 @cache
 def _fields(table: str) -> list[tuple[str, str, str]]:
-    return field_reference(RECORDS[table])
+    """Return path, kind and meaning of the fields of the record that gives a table's columns their types and meanings."""
+    from tunemark.schema.records.published import SourceDocument
+    from tunemark.schema.records.reading import field_reference
+    from tunemark.schema.records.trace import DeviceUse
+
+    records: dict[str, type[BaseModel]] = {"accelerators": AcceleratorCard, "models": ModelCard, "prices": PriceRow}
+    records |= {"workloads": WorkloadCard, "sources": SourceDocument, "device_use": DeviceUse}
+    return field_reference(records[table])
 
 
 def columns_of(name: str, record: object) -> Row:
     """Return the columns that columns.toml declares under a name, with the values of their fields; None where a part of a path is missing."""
-    return {column: field_at(record, path) for column, path in _declared_columns()[name]}
+    return {column: field_at(record, path) for column, path in _columns(name)}
 
 
 def fact(topic: str, name: str, value: object, reason: object = None) -> Row:
@@ -119,7 +115,7 @@ def sql_script() -> str:
 def _with_fields(table: re.Match[str]) -> str:
     name, others = table.groups()
     known = {path: (kind, meaning) for path, kind, meaning in _fields(name)}
-    fields = {column: known[path] for column, path in _declared_columns()[name] if path in known}
+    fields = {column: known[path] for column, path in _columns(name) if path in known}
     columns, comments = "", ""
     for column, (kind, meaning) in fields.items():
         what, listed = kind.removesuffix(" or null").removeprefix("list of "), "[]" if kind.startswith("list of ") else ""
@@ -246,16 +242,10 @@ def price_id(row: PriceRow) -> str:
 
 
 def price_rows(prices: Sequence[PriceRow], basis: PriceBasis) -> list[Row]:
-    """Return the price book with an id, the rank of the provider and the fabric for each price."""
-    return [
-        {
-            "price": price_id(row),
-            **columns_of("prices", row),
-            "provider_rank": basis.rank(row.provider),
-            "fabric": basis.fabric_of(row.provider, row.instance),
-        }
-        for row in prices
-    ]
+    """Return the price book with an id, the rank of the provider and the fabric for each price. Questions ask it, so no schema is computed."""
+    placed = [{"provider_rank": basis.rank(row.provider), "fabric": basis.fabric_of(row.provider, row.instance)} for row in prices]
+    stated = [{"price": price_id(row), **row.model_dump(exclude={"kind"}), "kind": row.kind.value} for row in prices]
+    return [row | place for row, place in zip(stated, placed, strict=True)]
 
 
 def _workload(card: WorkloadCard, matrix: str | None) -> Row:
