@@ -16,6 +16,7 @@ from tunemark.collector.predict.fit import fit
 from tunemark.collector.predict.predicted_vs_measured import memory_needs
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.option_rates import cautions
+from tunemark.schema.vocabulary import METHODS
 
 AS_TYPED = tomllib.loads(Path(__file__).with_name("as_typed.toml").read_text(encoding="utf-8"))
 BASE = ("estimate", "--model", "llama-3.1-8b", "--method", "lora", "--seq", "8192", "--micro-batch", "2", "--checkpointing", "full")
@@ -57,6 +58,17 @@ def test_without_a_stack_the_verdict_names_one_and_the_methods_that_fit(tunemark
     assert usual["needed_interval_bytes"][0] < torchtune["needed_interval_bytes"][1] < usual["needed_bytes"]
     verdicts = [(fit["fit"], fit["with_stacks"][:2], fit["fitting"]) for answer in (usual, torchtune) for fit in answer["accelerators"]]
     assert verdicts == [("no", ["hf-pure-bf16", "unsloth"], ["lora", "qlora"]), ("fits", [], [])]
+
+
+def test_without_a_model_the_largest_that_fit_are_named_largest_first(tunemark: Tunemark) -> None:
+    found = json.loads(tunemark("estimate", "-a", "RTX 4090", "--json").out)["models"]
+    assert all(each["fit"] in {"fits", "probably"} or each["with_stacks"] for each in found)
+    sizes = {method: [FACTS.models[each["model"]].parameters or 0 for each in found if each["method"] == method] for method in METHODS}
+    assert all(each == sorted(each, reverse=True) for each in sizes.values())
+    assert sizes["full"][-1] < sizes["lora"][-1] < sizes["qlora"][-1]
+    told = tunemark("estimate", "-a", "RTX 4090", "--method", "qlora")
+    assert re.search(r"QLoRA +Mistral Small 22B \(2409\) +GeForce RTX 4090 +fits ", told.out)
+    assert "--model/-m: missing" in tunemark("estimate").err
 
 
 def test_a_chosen_stack_keeps_what_is_given(tunemark: Tunemark) -> None:

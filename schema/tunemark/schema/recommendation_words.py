@@ -193,8 +193,8 @@ def with_stack(
 ) -> str:
     """Return the answer with the software stack with which training fits where it does not with the usual one, if that changes the answer; else empty.
 
-    It does if nothing fits with the usual one, or not on the reader's own machine, or if hardware that is cheaper by the hour, and has no room with
-    the usual one, is better by the objective. `rates_with` returns the rates with the memory and the speed of a stack.
+    It does if nothing fits with the usual one, or not on the reader's own machine, or if hardware that is no option with the usual one is better by the
+    objective. `rates_with` returns the rates with the memory and the speed of a stack.
     """
     fewest_first = sorted(answer.too_large, key=lambda each: each.devices)
     stacks = [name for each in fewest_first for name in each.stacks] + [
@@ -208,11 +208,9 @@ def with_stack(
         return f"It fits on {room}, and its speed is not known." if room else ""
     machines = {(offer.accelerator, offer.devices): offer for offer in question.own}
     own = [each for each in fewest_first if each.stacks and (each.accelerator, each.devices) in machines]
-    limit = math.inf if best is None or own else best.offer.usd_per_hour * best.instances
-    cheaper = [each for each in offered_all if each.usd_per_hour < limit]
     stack = own[0].stacks[0] if own else stack
     rates = rates_with(stack)
-    answered = recommendation.recommend(replace(question, software=rates[0].software), rates, cheaper)
+    answered = recommendation.recommend(replace(question, software=rates[0].software), rates, offered_all)
     options = [*answered.unpriced, *answered.ranked, *answered.may_exceed, *answered.exceeding]
     small = [machines[each.accelerator, each.devices] for each in own]
     mine = [each for each in options if each.offer in small]
@@ -224,25 +222,21 @@ def with_stack(
             for each in mine
         ]
         return f"With {name} {'; '.join(needed)}."
-    lacking = [(each.method, each.accelerator, each.devices) for each in answer.too_large if stack in each.stacks]
-    lacking += [(each.rate.method, each.offer.accelerator, each.devices) for each in answer.may_exceed if stack in each.rate.other_stacks]
+    known = [(each.rate.method, each.offer.accelerator, each.devices) for each in answer.ranked]
     quick = [each for each in answered.ranked if best is None or each.seconds <= max(best.seconds, recommendation.LONG_S)]
-    others = [each for each in quick if best is None or (each.rate.method, each.offer.accelerator, each.devices) in lacking]
+    others = [each for each in quick if best is None or (each.rate.method, each.offer.accelerator, each.devices) not in known]
     if others:
         compared = recommendation.measure([*answer.ranked, *others], question.objective)
-        # Fewer of the same devices need not be cheaper by more than the error of a tie.
-        least, ties = (compared(best), {best.offer.accelerator: 1.0}) if best else (math.inf, {})
-        better = [each for each in others if compared(each) * ties.get(each.offer.accelerator, recommendation.ALIKE) < least]
+        # Fewer of the same devices, and those that are asked for, need not be cheaper by more than the error of a tie.
+        least, asked_for = (compared(best), [best.offer.accelerator, *question.accelerators]) if best else (math.inf, [])
+        better = [
+            each for each in others if compared(each) * (1.0 if each.offer.accelerator in asked_for else recommendation.ALIKE) < least
+        ]
         if better:
             surely = "Surely cheaper: with" if best and better[0].rate.seen and better[0].usd_high < best.usd_low else "With"
             caution = f" {better[0].offer.caution}" if better[0].offer.caution else ""
             return f"{surely} {name}: {offered(question, better[0])}, {time_and_cost(better[0])}, with {states(better[0].rate)}.{caution}"
-    several = best is not None and best.instances > 1
-    wanted = question.objective != "fastest" and not others and (question.method == recommendation.ANY or several)
-    fitting = [(each.rate.method, each.offer.accelerator, each.devices) for each in answer.ranked]
-    fitting += [(each.method, each.accelerator, each.devices) for each in answer.no_data if each.room]
-    roomy = tuple(each for each in answered.no_data if (each.method, each.accelerator, each.devices) not in fitting)
-    room = with_room(question, replace(answered, no_data=roomy), cheaper) if best is None or wanted else ""
+    room = "" if best else with_room(question, answered, offered_all)
     return f"With {name} it fits on {room}, and its speed is not known." if room else ""
 
 
@@ -395,7 +389,11 @@ def own_hardware(question: recommendation.Question, answer: recommendation.Answe
             number, option = own[0]
             if number > 1:
                 place_of = f"place {number} of {len(answer.ranked)}{with_method(question, option.rate.method)}"
-                divided = question.method != recommendation.ANY and option.rate.sharding not in {None, "single", "ddp"}
+                divided = (
+                    option.rate.method != "qlora"
+                    and question.method != recommendation.ANY
+                    and option.rate.sharding not in {None, "single", "ddp"}
+                )
                 hint = " With `--method any`, QLoRA is compared, too: its weights may fit on each device." if divided else ""
                 lines.append(f"{name}: {place_of}, {time_and_cost(option)}. {needs(option)[0]}{hint}")
         elif others:

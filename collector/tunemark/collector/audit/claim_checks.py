@@ -291,8 +291,9 @@ def changes(claim: ClaimText) -> Iterator[Equation]:
             # `2x` for 2.5 is rounded too far.
             right = Interval(value, max(stated.value.low, value * (1 - ROUNDED)), min(stated.value.high, value * (1 + ROUNDED)))
             about = words("about").search(claim.text[stated.place + len(stated.printed) :])
-            what = about[0] if about else stated.printed
-            kinds = next((row["kinds"] for row in CLAIMS["about"] if re.search(row["words"], what, re.IGNORECASE)), None)
+            what = stated.printed + (about[0] if about else "")
+            named = [(re.search(row["words"], what, re.IGNORECASE), row["kinds"]) for row in CLAIMS["about"]]
+            kinds = min(((found.start(), kinds) for found, kinds in named if found), default=(0, None))[1]
             # Without a word about what changed, it may be any pair.
             chosen = [pair for pair in pairs if kinds is None or pair[0] in kinds]
             # It comes after the figures that it compares, or in one sentence with them.

@@ -155,7 +155,7 @@ class ClaimText:
     @property
     def other_work(self) -> str:
         """What it is about instead of supervised training; "" if it is about that."""
-        others = ("inference", "reinforcement learning", "preference training")
+        others = ("reinforcement learning", "preference training", "inference")
         return next((name for name in others if self.says(name) and not self.says("supervised" if name == "inference" else "sft")), "")
 
     @property

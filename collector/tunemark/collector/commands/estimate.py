@@ -1,7 +1,7 @@
 """The command `estimate`: the memory of a training step, the accelerators it fits on, and the predicted time and cost of a job."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, fields, replace
 from functools import partial
@@ -10,7 +10,18 @@ from typing import Annotated, Any, get_args
 import typer
 
 from tunemark.collector.commands import options as ui
-from tunemark.collector.predict.estimate import Estimate, StackedMemory, estimates, range_of, read_evidence, shown_plan, tell_levels
+from tunemark.collector.predict.estimate import (
+    LEAST_BYTES,
+    MODERN_CONTEXT,
+    Estimate,
+    StackedMemory,
+    estimates,
+    largest_models,
+    range_of,
+    read_evidence,
+    shown_plan,
+    tell_levels,
+)
 from tunemark.collector.store.database import columns_of
 from tunemark.schema import formats
 from tunemark.schema.errors import TunemarkError
@@ -26,7 +37,7 @@ from tunemark.schema.recommendation import PROVEN, Rate, provider_name
 from tunemark.schema.recommendation_words import SHOWN, asked_in_words, measured_rates, methods_fit
 from tunemark.schema.records.plan import Compile
 from tunemark.schema.throughput import LEVEL, Range
-from tunemark.schema.vocabulary import FITS, Checkpointing, Dtype, Method
+from tunemark.schema.vocabulary import FITS, METHODS, Checkpointing, Dtype, Method
 from tunemark.terminal import AsJson, print_json, print_table, say, tell
 
 SETTINGS = {
@@ -47,7 +58,7 @@ ADAPTERS = {"lora_rank", "lora_targets", "lora_dropout", "adapters"}
 
 @ui.named_as(ui.OPTIONS | OPTIONS_OF_SHAPE)
 def estimate(
-    model: ui.ModelName,
+    model: Annotated[str | None, ui.Model] = None,
     method: Annotated[str | None, ui.option("--method", "full, lora or qlora. Default: lora; full for encoders.")] = None,
     sequence_length: ui.Length = None,
     micro_batch: Annotated[str | None, ui.option("--micro-batch", "Rows of a micro-step on a device. Default: the fastest.")] = None,
@@ -72,7 +83,7 @@ def estimate(
     settings: ui.Settings = None,
     as_json: AsJson = False,
 ) -> None:
-    """Estimate memory and speed of a training step on accelerators, and with --tokens or --samples the time and cost of a job.
+    """Estimate memory and speed of a training step on accelerators, and with --tokens or --samples time and cost; without a model, the largest that fit.
 
     All figures are those of the fastest plan that fits on the accelerator; --micro-batch, --checkpointing and --sharding fix their part of
     it. Speed is predicted from accepted results, with a 90% interval, as `recommend` does. Memory follows from the model card and the
@@ -85,27 +96,24 @@ def estimate(
     Examples
     --------
     - `tunemark estimate -m llama-3.1-8b --method lora --seq 8192`
-    - `tunemark estimate -m llama-3.1-8b --method qlora -a "RTX 4090" -a L4 --json`
-    - `tunemark estimate -m llama-3.1-8b --samples 10k -a "H100 80GB" -a B200`
+    - `tunemark estimate -m llama-3.1-8b --method qlora -a L4 --json`
+    - `tunemark estimate -a "RTX 4090" --method qlora`
+    - `tunemark estimate -m llama-3.1-8b --samples 10k -a H100 -a B200`
     - `tunemark estimate -m llama-3.1-70b --devices 16 --set loss=fused`
     """
     facts = FactBase.of_project()
-    card = ui.named_model(facts, model)
-    method_used = ui.training_method(method, [known for known in Method if known is not Method.PEFT], card, model)
+    if model is None and not accelerator:
+        raise TunemarkError("--model/-m", "", "missing; or give only --accelerator for the largest models that fit on it")
+    card, methods = None if model is None else ui.named_model(facts, model), list(LEAST_BYTES)
+    if method or card:
+        methods = [ui.training_method(method, methods, card, model or "")]
     given = {SETTINGS[name]: text for name, text in ui.named_settings(settings, SETTINGS).items()}
-    _refuse_unused(method_used, {"lora_rank": rank, **given}, epochs, usd_per_hour, sized=bool(samples or tokens))
+    _refuse_unused(methods[-1], {"lora_rank": rank, **given}, epochs, usd_per_hour, sized=bool(samples or tokens))
     chosen_stack, level = ui.software_of(stack, software)
-    fields_of_step: dict[str, Any] = {
-        "micro_batch": micro_batch and ui.read_number("--micro-batch", micro_batch),
-        "checkpointing": checkpointing and ui.chosen("--checkpointing", checkpointing, Checkpointing),
-        "sharding": sharding,
-        "lora_rank": rank,
-        "optimizer": re.sub("-(?:torch|bnb|hf|32bit)(?=-|$)", "", optimizer.lower().replace("_", "-")) if optimizer else None,
-        "activations": given.get("parameters") and _property("parameters", given["parameters"]),
-        **{name: _property(name, text) for name, text in given.items()},
-    }
+    typed = {"micro_batch": micro_batch, "checkpointing": checkpointing, "sharding": sharding, "lora_rank": rank, "optimizer": optimizer}
+    kept = _fields_of_step(typed, given)
     length = ui.row_length(card, sequence_length)
-    in_fp32 = fields_of_step.get("parameters") is Dtype.FP32 and not fields_of_step.get("autocast")
+    in_fp32 = kept.get("parameters") is Dtype.FP32 and not kept.get("autocast")
     slow = "weights in fp32 also multiply in fp32: --set autocast=bf16 is mixed precision" if in_fp32 else ""
     runs_on = STACKS[chosen_stack].runs_on if chosen_stack else lambda _: True
     # A step on a CPU uses the host's memory, which its card does not know.
@@ -115,46 +123,50 @@ def estimate(
     size = ui.job_tokens(tokens, samples, length, 1 if epochs is None else epochs)
     evidence = read_evidence(project_root(), facts, say)
     tell_levels((each for each, _ in named if accelerator and level == "plain"), evidence.results, say)
-    kept = {name: value for name, value in fields_of_step.items() if value is not None}
-    if kept.get("autocast") in {Dtype.BF16, Dtype.FP16} and not {"parameters", "activations"} & kept.keys():
-        # Products in 16 bits are the default, with weights in the format that the software has for it.
-        kept.pop("autocast", None)
     asked = Asked(kept, chosen_stack, named=tuple(each.key for each, _ in named) if accelerator else ())
     places = [(each, _count(devices, count, kept.get("tensor_parallel", 1))) for each, count in named]
-    step: dict[str, Any] = {"model": card, "method": method_used, "length": length, "level": level, "asked": asked}
-    found = list(estimates(facts, evidence, places, **step, tokens=size, usd_per_hour=usd_per_hour))
+    step: dict[str, Any] = {"length": length, "level": level, "asked": asked}
+    search = partial(estimates, facts, evidence, **step, tokens=size, usd_per_hour=usd_per_hour)
+    if card is None:
+        _answer_largest(
+            [each for place in places for name in methods for each in largest_models(facts, place, name, length, search)], as_json
+        )
+        return
+    step |= {"model": card, "method": methods[0]}
+    found = list(search(places=places, model=card, method=methods[0]))
     for warning in (warnings := list(filter(None, (cautions(card, length), slow, *remarks)))):
         say(f"tunemark: warning: {warning}")
     shown = shown_plan(found)
     shown_on = [place for place in places if (place[0].key, place[1]) == (shown.accelerator, shown.rate.devices)]
-    plan = {field: getattr(shown.memory.shape, field) for field in ("micro_batch", "checkpointing", "sharding")}
-    # Without shared matrices, the devices would need another sharding.
-    for name in (name for name in given if name != "tensor_parallel"):
-        others = replace(asked, given=plan | {field: value for field, value in kept.items() if field != name})
-        if next(estimates(facts, evidence, shown_on, **step | {"asked": others})).tokens_per_s == shown.tokens_per_s is not None:
-            say(
-                f"tunemark: {OPTIONS_OF_SHAPE[name]}: no effect on the rate of this plan, which is that of any {level} loop; compiled and fused ones are tuned: --software tuned"
-            )
+    on_shown = partial(estimates, facts, evidence, shown_on, **step)
+    _tell_without_effect(on_shown, shown, asked, given)
     memory, shape = shown.memory, shown.memory.shape
     settled = f"attention {shape.attention}, loss {shape.loss}, optimizer {shape.optimizer}, checkpointing {shape.checkpointing.value}"
     answer = {"plan_on": shown.accelerator} | _memory_json(memory, shown.memory_bytes)
     answer |= {"assumes": f"the stack {memory.stack} with {settled}", "warnings": warnings, "tokens": size}
-    loops = {} if chosen_stack else _speed_by_stack(partial(estimates, facts, evidence, shown_on, **step), shown, asked)
+    loops = {} if chosen_stack else _speed_by_stack(on_shown, shown, asked)
     answer |= {"software": level, "label": "predicted", "level": LEVEL, "accelerators": [_estimate_json(each) for each in found]}
     answer |= {"speed_by_stack": {name: asdict(speed) | {"plan": plan} for name, (speed, plan) in loops.items()}}
     if as_json:
         print_json(answer)
         return
-    typer.echo(f"{asked_in_words(card, method_used, size, length)}\n")
+    typer.echo(f"{asked_in_words(card, methods[0], size, length)}\n")
     _print_answer(found, named=bool(accelerator))
-    for hint in _hints(partial(estimates, facts, evidence, shown_on, **step), found, shown, asked):
+    for hint in (*_hints(on_shown, found, shown, asked), *_loops_in_words(loops, shown)):
         tell(hint)
-    speeds = ["{} {} ({}; {})".format(name, *_with_interval(speed, formats.significant), plan) for name, (speed, plan) in loops.items()]
-    if speeds:
-        told = "By software (`--stack`), from its results on any device and each with its own fastest plan, predicted"
-        tell(f"{told} tokens/s on {_hardware(shown)}: {', '.join(speeds)}.")
     assumed, [(on, _), *_] = f"with the plan on {_hardware(shown)} and {answer['assumes']}", shown_on
     _print_memory(shown, assumed, by_torch=on.vendor in {"NVIDIA", "AMD"})
+
+
+def _tell_without_effect(estimate: Callable[..., Iterator[Estimate]], shown: Estimate, asked: Asked, names: Iterable[str]) -> None:
+    """Say which of the named settings leave the rate of the plan that is shown as it is."""
+    plan = {field: getattr(shown.memory.shape, field) for field in ("micro_batch", "checkpointing", "sharding")}
+    # Without shared matrices, the devices would need another sharding.
+    for name in (name for name in names if name != "tensor_parallel"):
+        others = replace(asked, given=plan | {field: value for field, value in asked.given.items() if field != name})
+        if next(estimate(asked=others)).tokens_per_s == shown.tokens_per_s is not None:
+            any_loop = f"which is that of any {shown.rate.software} loop; compiled and fused ones are tuned: --software tuned"
+            say(f"tunemark: {OPTIONS_OF_SHAPE[name]}: no effect on the rate of this plan, {any_loop}")
 
 
 def _speed_by_stack(estimate: Callable[..., Iterator[Estimate]], shown: Estimate, asked: Asked) -> dict[str, tuple[Range, str]]:
@@ -166,6 +178,13 @@ def _speed_by_stack(estimate: Callable[..., Iterator[Estimate]], shown: Estimate
                 each = next(estimate(level=stack.level, asked=replace(asked, stack=name)))
                 found |= {name: (each.tokens_per_s, each.plan)} if each.tokens_per_s and each.fit in FITS else {}
     return found
+
+
+def _loops_in_words(loops: Mapping[str, tuple[Range, str]], shown: Estimate) -> Iterator[str]:
+    if loops:
+        speeds = ["{} {} ({}; {})".format(name, *_with_interval(speed, formats.significant), plan) for name, (speed, plan) in loops.items()]
+        told = "By software (`--stack`), from its results on any device and each with its own fastest plan, predicted"
+        yield f"{told} tokens/s on {_hardware(shown)}: {', '.join(speeds)}."
 
 
 def _hints(estimate: Callable[..., Iterator[Estimate]], found: Sequence[Estimate], shown: Estimate, asked: Asked) -> Iterator[str]:
@@ -188,6 +207,32 @@ def _count(devices: int | None, counted: int | None, shared: int) -> int:
     if devices not in {None, count // shared}:
         raise TunemarkError("--devices", devices, f"differs from {counted} in the name of the accelerator; give one of them")
     return count
+
+
+def _fields_of_step(typed: dict[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
+    """Return the fields of a step that options give, `given` those of `--set`."""
+    fields_of_step = typed | {
+        "micro_batch": typed["micro_batch"] and ui.read_number("--micro-batch", typed["micro_batch"]),
+        "checkpointing": typed["checkpointing"] and ui.chosen("--checkpointing", typed["checkpointing"], Checkpointing),
+        "optimizer": typed["optimizer"] and re.sub("-(?:torch|bnb|hf|32bit)(?=-|$)", "", typed["optimizer"].lower().replace("_", "-")),
+        "activations": given.get("parameters") and _property("parameters", given["parameters"]),
+        **{name: _property(name, text) for name, text in given.items()},
+    }
+    kept = {name: value for name, value in fields_of_step.items() if value is not None}
+    if kept.get("autocast") in {Dtype.BF16, Dtype.FP16} and not {"parameters", "activations"} & kept.keys():
+        # Products in 16 bits are the default, with weights in the format that the software has for it.
+        kept.pop("autocast", None)
+    return kept
+
+
+def _answer_largest(found: Sequence[Estimate], as_json: bool) -> None:  # noqa: FBT001 - as the option
+    if as_json:
+        print_json(
+            {"models": [_estimate_json(each) | {"model": each.memory.shape.model.key, "method": each.rate.method} for each in found]}
+        )
+        return
+    typer.echo(f"The largest models that fit, of those with a context of {MODERN_CONTEXT:,} tokens or more\n")
+    _print_answer(found, named=True, models=True)
 
 
 def _property(name: str, text: str) -> Any:  # noqa: ANN401 - of the type of the field
@@ -270,8 +315,8 @@ LEVERS: dict[str, dict[str, Any]] = {"--optimizer adamw-8bit": {"optimizer": "ad
 """Options with which full fine-tuning needs less memory -> the fields of the step that they give."""
 
 
-def _print_answer(every: Sequence[Estimate], *, named: bool) -> None:
-    """Print speed, time, cost, fit and evidence on each accelerator, the fastest first. A plan that does not fit has no speed.
+def _print_answer(every: Sequence[Estimate], *, named: bool, models: bool = False) -> None:
+    """Print speed, time, cost, fit and evidence on each accelerator, the fastest first, or of each model. A plan that does not fit has no speed.
 
     It has a row if its accelerator is named, or if it fits with other software; if nothing fits, the largest accelerators have one.
     """
@@ -281,13 +326,14 @@ def _print_answer(every: Sequence[Estimate], *, named: bool) -> None:
     found = [
         replace(each, tokens_per_s=None, seconds=None, usd=None, price=None, no_price=None) if each.fit == "no" else each for each in listed
     ]
-    for each in sorted(found, key=lambda each: -each.tokens_per_s.value if each.tokens_per_s else 0.0):
+    for each in found if models else sorted(found, key=lambda each: -each.tokens_per_s.value if each.tokens_per_s else 0.0):
         job = (*_with_interval(each.seconds, formats.estimated_duration), *_with_interval(each.usd, formats.estimated_usd))
         rates = [f"{formats.significant(rate.tokens_per_s or 0.0)}{'' if rate.software != 'vendor' else VENDORS}" for rate in each.faster]
         # Where the middle leaves it open whether a plan fits, its interval is shown.
         ledger = each.memory.ledger
         needed = f"{gib(ledger.needed_low)} to {gib(ledger.needed_high)}" if each.fit == "unsure" else gib(ledger.needed)
         row = (
+            *((METHODS[each.rate.method], each.memory.shape.model.name) if models else ()),
             _hardware(each),
             "; ".join(filter(None, (each.fit, _with_stacks(each.with_stacks), methods_fit(each.fitting) if each.fitting else ""))),
             f"{needed} of {gib(each.memory_bytes)}",
@@ -298,7 +344,8 @@ def _print_answer(every: Sequence[Estimate], *, named: bool) -> None:
             _evidence(each),
         )
         rows.append(row)
-    columns = ["accelerator", "fits", "needs", "tokens/s", "90% interval", "tuned", *(JOB if sized else ()), "plan", "evidence"]
+    columns = [*(("method", "model") if models else ()), "accelerator", "fits", "needs", "tokens/s", "90% interval", "tuned"]
+    columns += [*(JOB if sized else ()), "plan", "evidence"]
     level = " and ".join(dict.fromkeys(each.rate.software for each in found))
     title = f"Predicted for {level} software, with an interval of {LEVEL:.0%}: training alone, without start, evaluation and saving."
     if not any(each.tokens_per_s for each in found):

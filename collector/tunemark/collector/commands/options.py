@@ -11,7 +11,7 @@ import typer
 
 from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.any_model import any_model
-from tunemark.schema.facts.cards import APPLE, AcceleratorCard, ModelCard
+from tunemark.schema.facts.cards import APPLE, USUAL_LENGTH, AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.names import memory_in, words_of
 from tunemark.schema.files import project_root
@@ -97,19 +97,19 @@ OTHER_BITS = re.compile(r"[-_.:](gguf|exl\d|aqlm|fp8|8bit|int8|w8a\d+|i?q\d_\w+)
 """In the names of models whose weights are stored in other formats than they are trained in."""
 
 
-def training_method(word: str | None, known: Iterable[Word], model: ModelCard, name: str) -> Word:
+def training_method(word: str | None, known: Iterable[Word], model: ModelCard | None, name: str) -> Word:
     """Return the method that `--method` names, else what people usually do: full fine-tuning of encoders, LoRA of other models.
 
     Adapters of a model whose `name`, or configuration, says that its weights have 4 bits are QLoRA.
 
     Raises TunemarkError with the reason for training of another kind.
     """
-    if word is None and FOUR_BITS.search(f"{name} {model.name}"):
+    if word is None and FOUR_BITS.search(f"{name} {model.name if model else ''}"):
         say(f"tunemark: {name!r} has weights in 4 bits, so the method is QLoRA; --method lora is with weights in 16 bits")
         word = Method.QLORA.value
     elif (word or "").lower() in {"", "lora", "full"} and (stored := FOUR_BITS.search(name) or OTHER_BITS.search(name)):
         say(f"tunemark: {name!r} has weights in {stored[1]}; the answer is for the original ones in 16 bits")
-    word = word or (Method.FULL if FAMILIES[model.family].encoder else Method.LORA).value
+    word = word or (Method.FULL if model and FAMILIES[model.family].encoder else Method.LORA).value
     if word.lower() in OTHER_TRAINING:
         fix = "is not covered: its steps differ from those of supervised fine-tuning, whose methods are full, lora and qlora"
         raise TunemarkError("--method", word, fix)
@@ -184,9 +184,10 @@ def named_model(facts: FactBase, name: str) -> ModelCard:
     return card
 
 
-def row_length(card: ModelCard, text: str | None = None) -> int:
+def row_length(card: ModelCard | None, text: str | None = None) -> int:
     """Return the tokens of a row by `--seq`, else the usual ones of the model."""
-    return card.usual_length if text is None else read_number("--seq", text, tokens_in_row)
+    usual = card.usual_length if card else USUAL_LENGTH
+    return usual if text is None else read_number("--seq", text, tokens_in_row)
 
 
 def job_tokens(tokens: str | None, samples: str | None, length: int, epochs: int) -> int | None:

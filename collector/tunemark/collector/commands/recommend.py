@@ -114,7 +114,7 @@ def recommend(
         raise TunemarkError("--currency", currency, "JSON is in US dollars; leave out one of both")
     named = ui.named_accelerators(facts, ui.listed(accelerator))
     variants = _variants(facts, ui.listed(accelerator))
-    yours = [each for name in ui.listed(own) for each in ui.named_accelerators(facts, [name], "--own")]
+    yours = ui.named_accelerators(facts, ui.listed(own), "--own")
     offers, given = [replace(offer, usd_per_hour=offer.usd_per_hour * rate) for offer in read_offers(facts)], more["start_up"]
     question = Question(
         ui.training_method(method, (*ALL_METHODS, ANY), card, model),
@@ -292,9 +292,12 @@ def _break_even(figures: str, answer: Answer) -> str:
     machine = parse_owned(figures, usual_watts=own.devices * (own.offer.watts or 0))
     hours = machine.break_even_hours_per_year(rented.usd / own.seconds * formats.HOUR_S)
     stated = machine.utilisation * HOURS_PER_YEAR
-    fewer = f"; you state {stated:,.0f}" if hours is not None and stated < hours else ""
-    used = "more, however long it is used," if hours is None else f"less, if it is used for {hours:,.0f} hours a year or more{fewer},"
-    return f"For such jobs your machine costs {used} than renting {words.hardware(rented)} ({words.place(rented)})."
+    rent = f"than renting {words.hardware(rented)} ({words.place(rented)})"
+    if hours is None:
+        return f"For such jobs your machine costs more {rent}, however long it is used."
+    if stated < hours:
+        return f"For such jobs your machine costs more {rent}: it costs less from {hours:,.0f} hours of use a year, and you state {stated:,.0f}."
+    return f"For such jobs your machine costs less {rent}, if it is used for {hours:,.0f} hours a year or more."
 
 
 def read_offers(facts: FactBase) -> list[Offer]:

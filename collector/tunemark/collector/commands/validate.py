@@ -166,8 +166,7 @@ def _print_report(report: dict[str, Any]) -> None:
     for change in report["maintainer"]:
         say(terminal(f"{change['path']}: {change['reason']}"))
     for file in report["files"]:
-        ranks = [f"rank {table['rank']} of {table['results']}, {table['table']}" for table in file["tables"]]
-        for text in ("; ".join(ranks) or file["note"], *(f"note: {note}" for note in file["notes"])):
+        for text in (file["note"] or "accepted", *(f"note: {note}" for note in file["notes"])):
             typer.echo(terminal(f"{file['path']}: {text}"))
 
 

@@ -72,10 +72,6 @@ def _file_lines(entry: Mapping[str, Any]) -> Iterator[str]:
     yield f"- result {_text(entry.get('id'))}: {_text(entry.get('workload'))} on {devices}, status {_text(entry.get('status'))}, {_number(entry.get('tokens_per_s'), ',.4g')} tokens/s"
     if entry.get("note"):
         yield f"- {_text(entry['note'])}"
-    for table in _first(entry.get("tables")):
-        yield f"- {_text(table.get('table'))}: rank {_number(table.get('rank'), '.0f')} of {_number(table.get('results'), '.0f')} by tokens/s"
-        for peer in _first(table.get("peers")):
-            yield f"    - {_number(peer.get('ratio'), '.3f')} x {_text(peer.get('id'))} on {_text(peer.get('device'))}"
     for note in _list(entry.get("notes"))[:MOST_ROWS]:
         yield f"- note: {_text(note)}"
 

@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import starmap
-from operator import itemgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,7 +15,6 @@ from typing import Any
 from tunemark.collector.gate.check import LARGEST_FILE_BYTES, judge, validate_all
 from tunemark.collector.gate.cross_file_checks import FileProblems
 from tunemark.collector.gate.read import SUBMISSIONS, records_in, shown_path, submission_id
-from tunemark.collector.store.database import Row
 from tunemark.collector.store.result_rows import measured_rows
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
@@ -37,8 +35,6 @@ MOST_BYTES = 64 * MIB
 """Of all submissions of a pull request together."""
 MOST_CHANGES = 2_000
 """Changes that are listed one by one."""
-CONDITIONS = itemgetter("workload", "comparability_group", "division")
-"""What results that are ranked together share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +69,11 @@ def check(root: Path, base: str, head: str, facts: FactBase, remarks: Callable[[
         invalid = [(names[file], problem) for file, problem in done.problems if file in names] if done.judged else done.problems
         bad = {file for file, _ in invalid}
         accepted = [path for path, name in written.items() if done.judged and name not in bad]
-        rows = _rows(accepted, root, facts)
         doubts: dict[str, list[str]] = defaultdict(list)
         said = [(names.get(file, file), note.text) for file, note in done.notes]
         for file, text in (*said, *((written[path], text) for path, text in remarks(accepted))):
             doubts[file].append(text)
-        files = [{"path": written[path], "notes": doubts[written[path]], **_landing(rows[path], list(rows.values()))} for path in accepted]
+        files = [{"path": written[path], "notes": doubts[written[path]], **_headline(path, facts)} for path in accepted]
     refused = [{"path": file, **asdict(problem)} for file, problem in (*problems, *invalid)]
     verdict = "refused" if refused else "needs a maintainer" if maintainer else "accepted" if files else NOTHING
     return {
@@ -158,47 +153,23 @@ def _write(root: Path, change: Change, folder: Path) -> Path:
     return path
 
 
-# The place of a result among others -------------------------------------------------------------------
-
-
-def _rows(accepted: Sequence[Path], root: Path, facts: FactBase) -> dict[Path, Row]:
-    """Return the rows of accepted submissions, and of the results of the same workloads in the base."""
-    folders = sorted({path.parent.name for path in accepted})
-    rows = {}
-    for path in (*(path for name in folders for path in records_in(root / SUBMISSIONS / name).files), *accepted):
-        verdict = judge(path, facts)
-        if isinstance(verdict.record, Submission) and verdict.derived is not None and not verdict.problems:
-            tables = measured_rows(verdict.record, verdict.derived, facts, submission_id(path), path.name, verdict.sha256)
-            # A run without a steady rate has no figure of it.
-            rows[path] = {"tokens_per_s": None} | tables["result_rows"][0]
-    return rows
-
-
-def _landing(row: Row, rows: Sequence[Row]) -> dict[str, Any]:
-    """Return the headline of a result, and its rank and nearest results in each table that it enters."""
-    headline = {"id": row["result_id"], "workload": row["workload"], "status": row["status"], "tokens_per_s": row["tokens_per_s"]}
-    headline |= {"device": row["accelerator"] or row["accelerator_printed"], "devices": row["accelerator_count"]}
-    if not row["rankable"] or not row["tokens_per_s"]:
-        return headline | {"tables": [], "note": "is listed, but not ranked: it did not finish, or has too few steady steps"}
-    alike = [other for other in rows if other["rankable"] and other["tokens_per_s"] and CONDITIONS(other) == CONDITIONS(row)]
-    same_device = [other for other in alike if _hardware(other) == _hardware(row)]
-    tables = [_table("same workload, conditions and division", row, alike), _table("the same on this device", row, same_device)]
-    return headline | {"tables": tables, "note": ""}
-
-
-def _hardware(row: Row) -> str:
-    return f"{row['accelerator_count']} x {row['accelerator'] or row['accelerator_printed']}"
-
-
-def _table(name: str, row: Row, members: Sequence[Row]) -> dict[str, Any]:
-    """Return the rank of a result in a table by tokens per second, and its ratio to the next faster and the next slower one."""
-    ordered = sorted(members, key=lambda other: -other["tokens_per_s"])
-    place = next(index for index, other in enumerate(ordered) if other["result_id"] == row["result_id"])
-    peers = [
-        {"id": other["result_id"], "device": _hardware(other), "ratio": row["tokens_per_s"] / other["tokens_per_s"]}
-        for other in (*ordered[max(0, place - 1) : place], *ordered[place + 1 : place + 2])
-    ]
-    return {"table": name, "rank": place + 1, "results": len(ordered), "peers": peers}
+def _headline(path: Path, facts: FactBase) -> dict[str, Any]:
+    """Return the identity, device and speed of an accepted submission."""
+    verdict = judge(path, facts)
+    if not isinstance(verdict.record, Submission) or verdict.derived is None:
+        return {}
+    tables = measured_rows(verdict.record, verdict.derived, facts, submission_id(path), path.name, verdict.sha256)
+    row = tables["result_rows"][0]
+    ranked = row["rankable"] and row.get("tokens_per_s")
+    return {
+        "id": row["result_id"],
+        "workload": row["workload"],
+        "status": row["status"],
+        "tokens_per_s": row.get("tokens_per_s"),
+        "device": row["accelerator"] or row["accelerator_printed"],
+        "devices": row["accelerator_count"],
+        "note": "" if ranked else "is listed, but not ranked: it did not finish, or has too few steady steps",
+    }
 
 
 def summary(report: dict[str, Any]) -> str:

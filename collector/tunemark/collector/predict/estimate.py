@@ -20,6 +20,7 @@ from tunemark.schema.facts.names import product_of
 from tunemark.schema.files import data_folder, is_checkout, write_atomically
 from tunemark.schema.formats import HOUR_S
 from tunemark.schema.option_rates import EVIDENCE_TABLES, Evidence, KnownRate, Place, no_training, option_rates, usual_level
+from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.memory_states import MemoryLedger
 from tunemark.schema.physics.stacks import STACKS, USUAL_STACK, on_stack
@@ -233,8 +234,10 @@ def estimates(
         plan, verdict = best_plan(evidence.effects, card, step_on(card, model, method, length, devices, asked), own, asked)
         memory = memory_on(plan.shape, asked.stack, plan.fixed, own, card.vendor)
         size, rate = card.usable_bytes, rates[own][method.value, card.key, devices]
-        faster = (rates[other][method.value, card.key, devices] for other in ("tuned", "vendor"))
+        tuned, vendors = (rates[other][method.value, card.key, devices] for other in ("tuned", "vendor"))
         speed = range_of(rate)
+        # Their usual software is compiled whole, and is compared with tuned software on other devices.
+        faster = (tuned if tuned.tokens_per_s or card.vendor in ISSUING else rate, vendors)
         seconds = None if tokens is None or speed is None else speed.under(tokens)
         price, nodes, no_price = offer_for(facts, card, devices) if usd_per_hour is None and speed else (None, 1, None)
         hourly = usd_per_hour if price is None else price.usd_per_hour * nodes
@@ -249,7 +252,7 @@ def estimates(
             () if verdict in FITS else fitting_methods(rates[own], rate),
             rate,
             speed,
-            tuple(each for each in faster if each.tokens_per_s) or ((rate,) if speed and card.vendor not in ISSUING else ()),
+            tuple(each for each in faster if each.tokens_per_s),
             unseen(evidence.results, card, model, own),
             seconds,
             usd,
@@ -257,6 +260,36 @@ def estimates(
             nodes,
             no_price if seconds is not None and usd is None else None,
         )
+
+
+LEAST_BYTES = {Method.FULL: 2.0, Method.LORA: 1.0, Method.QLORA: 0.5}
+"""Bytes of a parameter that every plan of a method holds on some device: weights in 16 bits, or frozen ones in 8 or 4."""
+SIZES = 3
+"""Largest sizes of models that are named for a method."""
+MODERN_CONTEXT = 8_192
+"""Tokens of context that models of today have at least: of the decoders with a card that have less, all but OLMo 2 are of 2024 or before."""
+
+
+def largest_models(
+    facts: FactBase, place: Place, method: Method, length: int, estimate: Callable[..., Iterator[Estimate]]
+) -> list[Estimate]:
+    """Return the estimates of the largest models of the hub that fit on some devices, and before them of the largest that fits with other software."""
+    fitting, beside = list[Estimate](), list[Estimate]()
+    decoders = [
+        card
+        for card in facts.models.values()
+        if card.hub_id and not FAMILIES[card.family].encoder and card.context_length >= max(length, MODERN_CONTEXT)
+    ]
+    sizes = {card.parameters: card for card in decoders if (card.parameters or 0) * LEAST_BYTES[method] <= place[0].usable_bytes * place[1]}
+    for _, model in sorted(sizes.items(), reverse=True):
+        found = next(estimate(places=[place], model=model, method=method, length=length))
+        if found.fit in FITS:
+            fitting.append(found)
+        elif found.with_stacks and not fitting:
+            beside = beside or [found]
+        if len(fitting) == SIZES:
+            break
+    return beside + fitting
 
 
 def offer_for(facts: FactBase, card: AcceleratorCard, devices: int) -> tuple[PriceRow | None, int, str | None]:

@@ -17,7 +17,7 @@ from tunemark.schema.vocabulary import Dtype, PriceKind
 VERSION = re.compile(r"\bv\d+(?:\.\d+)*\b|\b[0-9a-f]{7,40}\b")
 """A catalogue version, or a commit."""
 APPLE = "Apple"
-TORCH_ON_MACS = "On Macs, figures are those of PyTorch, and only the speed of QLoRA is that of MLX, the usual software there."
+TORCH_ON_MACS = "On Macs, memory is that of PyTorch, and the speed of QLoRA that of MLX, the usual software there; `--stack mlx-lm` counts the memory of MLX."
 LARGE_MAC_BYTES = 32 * GIB
 """Memory above which Metal recommends 3/4 of it instead of 2/3: 10,922.67 MB of 16 GB (abetlen/llama-cpp-python#687), 21,845.34 MB of 32 GB
 (ollama/ollama#434), 49,152.00 MB of 64 GB (ggml-org/llama.cpp#1870). Newer systems recommend up to 84% of 128 GB (antirez/ds4#893)."""
