@@ -6,7 +6,6 @@ import re
 import tomllib
 from collections.abc import Callable
 from dataclasses import asdict
-from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -144,8 +143,8 @@ def answered(
     """Return the answer as HTML, the rates and the answer; or the message of an error."""
     try:
         question, model = Question(**asked), model_of(named)
-        asked = (question, model, FACTS.accelerators, offers, evidence)
-        rates = rates_for(*asked)
+        asked = (model, FACTS.accelerators, offers, evidence)
+        rates = rates_for(question, *asked)
     except TunemarkError as error:
         unknown = error.fix.startswith("not a known model")
         return "choose one from the list, or give a size such as 13B or its config.json" if unknown else error.fix
@@ -153,12 +152,13 @@ def answered(
     names = {key: FACTS.accelerators[key].name for key in GPUS}
     page = f"models/{model.key}.html" if getattr(FACTS.models.get(model.key), "name", None) == model.name else ""
     said = {"caution": cautions(model, question.sequence_length, question.tokens)}
-    said |= {"with_stack": with_stack(question, answer, offers, partial(rates_on_stack, *asked))}
-    return (
-        answer_html(question, answer, with_software(question, answer, rates, offers), names, every=True, model_page=page, **said),
-        rates,
-        answer,
-    )
+
+    def rates_with(stack: str, asking: Question) -> list[Rate]:
+        return rates_on_stack(stack, asking, *asked)
+
+    said |= {"with_stack": with_stack(question, answer, offers, rates_with)}
+    software = with_software(question, answer, rates, offers, rates_with)
+    return answer_html(question, answer, software, names, every=True, model_page=page, **said), rates, answer
 
 
 @pytest.mark.parametrize("count", [60, pytest.param(500, marks=[pytest.mark.nightly, pytest.mark.timeout(1800)])])

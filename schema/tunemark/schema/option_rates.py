@@ -189,7 +189,7 @@ def rates_for(
 
 
 def rates_on_stack(
-    question: Question, model: ModelCard, cards: Mapping[str, AcceleratorCard], offers: Iterable[Offer], evidence: Evidence, stack: str
+    stack: str, question: Question, model: ModelCard, cards: Mapping[str, AcceleratorCard], offers: Iterable[Offer], evidence: Evidence
 ) -> list[Rate]:
     """Return the rates with a software stack, as tuned as it is, or as the question says for one that is plain."""
     level = STACKS[stack].level
@@ -282,8 +282,9 @@ def option_rates(
             if verdict == "no" and not (asked.stack is None and rate.other_stacks):
                 missing = f"{NO_ROOM}each device lacks {gib(plan.needed_bytes - card.usable_bytes)}{_where_it_ran(of_model, rate)}"
         if missing is None:
-            estimate = predict(evidence.effects, plan_search.combination_on(card, plan.shape, level, asked), plan.work)
-            rate = _with_speed(replace(rate, seen=(product_of(card), level == "vendor") in seen), estimate, direct, found, model.vocabulary)
+            config = plan_search.combination_on(card, plan.shape, level, asked)
+            rate = replace(rate, seen=(product_of(card), level == "vendor") in seen, loop=config.stack)
+            rate = _with_speed(rate, predict(evidence.effects, config, plan.work), direct, found, model.vocabulary)
         rates.append(rate if missing is None else replace(rate, reason=missing))
     return consistent(rates)
 

@@ -107,6 +107,8 @@ class Rate:
     """True if the software stores the experts of QLoRA in that format, too."""
     usual_software: SoftwareLevel | Literal[""] = ""
     """The level of software that it is of, where that takes the place of plain software."""
+    loop: str = ""
+    """The training loop whose results say how fast it is; empty for that of any software of its level."""
 
     @property
     def narrow_weights(self) -> str:

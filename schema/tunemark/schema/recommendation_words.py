@@ -10,7 +10,8 @@ from dataclasses import replace
 from tunemark.schema import recommendation
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.formats import HOUR_S, TIMES, counted, estimated_duration, estimated_usd, gib, plain, significant, usd
-from tunemark.schema.vocabulary import METHODS, PURE_BF16, VENDORS_STACK
+from tunemark.schema.physics.stacks import STACKS
+from tunemark.schema.vocabulary import FITS, METHODS, PURE_BF16, VENDORS_STACK
 
 WORDS = recommendation.TABLE
 EVIDENCE, KINDS_OF_EVIDENCE, SHARDINGS = (WORDS[name] for name in ("evidence", "kinds_of_evidence", "shardings"))
@@ -24,6 +25,7 @@ LONG_ROWS = 32_768
 SHOWN = 6
 """Accelerators named in a list."""
 STACKS_SHOWN = 3
+RatesWith = Callable[[str, recommendation.Question], Sequence[recommendation.Rate]]
 FEW_STEPS = 100
 """Optimizer steps below which a job is mostly warm-up: LIMA, a thousand examples, takes about 240 (Zhou et al. 2023)."""
 REASONS = 6
@@ -189,12 +191,12 @@ def with_stack(
     question: recommendation.Question,
     answer: recommendation.Answer,
     offers: Iterable[recommendation.Offer],
-    rates_with: Callable[[str], Sequence[recommendation.Rate]],
+    rates_with: RatesWith,
 ) -> str:
     """Return the answer with the software stack with which training fits where it does not with the usual one, if that changes the answer; else empty.
 
     It does if nothing fits with the usual one, or not on the reader's own machine, or if hardware that is no option with the usual one is better by the
-    objective. `rates_with` returns the rates with the memory and the speed of a stack.
+    objective. `rates_with` returns the rates with the memory and the speed of a stack that answer a question.
     """
     fewest_first = sorted(answer.too_large, key=lambda each: each.devices)
     stacks = [name for each in fewest_first for name in each.stacks] + [
@@ -209,7 +211,7 @@ def with_stack(
     machines = {(offer.accelerator, offer.devices): offer for offer in question.own}
     own = [each for each in fewest_first if each.stacks and (each.accelerator, each.devices) in machines]
     stack = own[0].stacks[0] if own else stack
-    rates = rates_with(stack)
+    rates = rates_with(stack, question)
     answered = recommendation.recommend(replace(question, software=rates[0].software), rates, offered_all)
     options = [*answered.unpriced, *answered.ranked, *answered.may_exceed, *answered.exceeding]
     small = [machines[each.accelerator, each.devices] for each in own]
@@ -463,8 +465,9 @@ def with_software(
     answer: recommendation.Answer,
     rates: Sequence[recommendation.Rate],
     offers: Sequence[recommendation.Offer],
+    rates_with: RatesWith,
 ) -> list[str]:
-    """Return the best option with software of each other level, and the best of those with results, unless the best one is cheaper and faster.
+    """Return the best option with software of each other level, and the best of those with results, unless the best one is cheaper and faster; and that with named software.
 
     A question about other than plain software has none. `rates` are of all levels.
     """
@@ -480,7 +483,21 @@ def with_software(
         ]
         whose = "the vendor's own software, such as NeMo or MaxText" if level == "vendor" else f"{level} software"
         lines += [f"With {whose}: {'; '.join(parts)}."] if parts else []
-    return lines
+    return [*lines, *_by_stack(question, best, rates_with)] if best is not None and question.software == "plain" else lines
+
+
+def _by_stack(question: recommendation.Question, best: recommendation.Option, rates_with: RatesWith) -> list[str]:
+    """Return the time and the cost of the best option with each software stack that has results of its own, in a sentence; none where it does not fit."""
+    parts = []
+    for stack in [name for name, each in STACKS.items() if each.loop]:
+        for rate in rates_with(stack, replace(question, accelerators=(best.offer.accelerator,))):
+            same = (rate.method, rate.accelerator, rate.devices) == (best.rate.method, best.offer.accelerator, best.devices)
+            if same and rate.loop and rate.tokens_per_s and rate.memory in FITS:
+                seconds = question.startup_s + question.tokens / rate.tokens_per_s
+                cost = f" and {estimated_usd(best.usd * seconds / best.seconds)}" if best.usd else ""
+                parts.append(f"{stack} {significant(rate.tokens_per_s)} tokens/s, about {estimated_duration(seconds)}{cost}")
+    told = f"By software (`tunemark recommend --stack`), predicted from its results on any device, on {hardware(best)}"
+    return [f"{told}: {'; '.join(parts)}."] if parts else []
 
 
 def _as_measured(question: recommendation.Question, option: recommendation.Option) -> str:

@@ -1,7 +1,7 @@
 """The answer on the home page to a usual question. The script of the page answers other questions."""
 
 from tunemark.schema.facts.cards import USUAL_LENGTH
-from tunemark.schema.option_rates import Evidence, rates_for
+from tunemark.schema.option_rates import Evidence, rates_for, rates_on_stack
 from tunemark.schema.recommendation import Question, recommend
 from tunemark.schema.recommendation_words import with_software
 from tunemark.site import recommend_data
@@ -20,7 +20,9 @@ def first_answer(database: Database) -> str:
         return ""
     cards, offers = recommend_data.accelerators(database.rows), recommend_data.offers(database.rows)
     question = Question("lora", TOKENS, USUAL_LENGTH)
-    rates = rates_for(question, model, cards, offers, evidence)
+    asked = (model, cards, offers, evidence)
+    rates = rates_for(question, *asked)
     answer = recommend(question, rates, offers)
     names = {key: card.name for key, card in cards.items()}
-    return answer_html(question, answer, with_software(question, answer, rates, offers), names, every=False) if answer.best else ""
+    software = with_software(question, answer, rates, offers, lambda stack, asking: rates_on_stack(stack, asking, *asked))
+    return answer_html(question, answer, software, names, every=False) if answer.best else ""

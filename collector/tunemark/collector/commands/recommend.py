@@ -156,8 +156,12 @@ def recommend(
         for rate in rates_for(replace(question, software=each), *options, chosen_stack)
     )
     answer = best_options(question, rates, offers)
-    stacked = words.with_stack(question, answer, offers, lambda name: of_machines(rates_on_stack(question, *options, name)))
-    with_software = words.with_software(question, answer, rates, offers)
+
+    def rates_with(stack: str, asked: Question) -> list[Rate]:
+        return of_machines(rates_on_stack(stack, asked, *options))
+
+    stacked = words.with_stack(question, answer, offers, rates_with)
+    with_software = words.with_software(question, answer, rates, offers, rates_with)
     if as_json:
         said = {
             "headline": words.headline(question, answer),

@@ -70,8 +70,8 @@ class Stack:
         return found
 
     def loop_for(self, model: ModelCard, devices: int) -> str:
-        """Return its training loop; empty for experts, and for several devices if no result is of any: then any loop of its level counts."""
-        return "" if model.experts or (self.alone and devices > 1) else self.loop
+        """Return its training loop; empty for experts, encoders and several devices of which it has no result: then any loop of its level counts."""
+        return "" if model.experts or FAMILIES[model.family].encoder or (self.alone and devices > 1) else self.loop
 
     def with_adapters(self, shape: TrainingShape) -> TrainingShape:
         """Return a step with adapters in the format that its speed is known with; see `loop`."""

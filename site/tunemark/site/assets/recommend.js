@@ -53,8 +53,8 @@
     const offers = rate === 1 ? index.offers : index.offers.map((offer) => make(Offer, [], { ...offer, usd_per_hour: offer.usd_per_hour * rate }));
     const page = index.models[model.key]?.name === model.name ? `models/${model.key}.html` : "";
     const answer = recommend(question, rates, offers), caution = cautions(model, question.sequence_length, question.tokens);
-    const ratesWith = (stack) => ((rates.others ??= {})[`${stack} ${question.software}`] ??= rates_on_stack(question, model, hardware, offers, index.evidence, stack)); // kept with the usual ones
-    const html = answer_html(question, answer, with_software(question, answer, rates, offers), index.names, true, page, caution, with_stack(question, answer, offers, ratesWith));
+    const ratesWith = (stack, asked) => ((rates.others ??= {})[`${stack} ${asked.software} ${asked.accelerators}`] ??= rates_on_stack(stack, asked, model, hardware, offers, index.evidence)); // kept with the usual ones
+    const html = answer_html(question, answer, with_software(question, answer, rates, offers, ratesWith), index.names, true, page, caution, with_stack(question, answer, offers, ratesWith));
     return code === "USD" ? html : html.replaceAll("$", `${code}\u00a0`);
   };
   globalThis.tunemarkHome = { answered, modelOf, prepared };
