@@ -753,9 +753,9 @@ comment on column memory_needs.device_gib is 'Smallest usual memory of a device 
 create view largest_models as
 with sizes as (select distinct device_gib as memory_gib from memory_needs where device_gib is not null)
 select memory_gib, method, stack, arg_max(m.model, parameters) as model, max(parameters) as parameters, arg_max(least_bytes, parameters) as least_bytes, arg_max(sequence_length, parameters) as sequence_length
-from sizes join memory_needs n on device_gib <= memory_gib join models m on m.model = n.model and hub_id is not null and (stack = 'hf' or coalesce(experts, 0) = 0)
+from sizes join memory_needs n on device_gib <= memory_gib join models m on m.model = n.model and hub_id is not null and context_length >= 8192 and family <> 'modernbert' and (stack = 'hf' or coalesce(experts, 0) = 0)
 group by memory_gib, method, stack order by memory_gib, parameters;
-comment on view largest_models is 'For each method and stack, the largest model of the hub that is expected to run on one device of this memory, as in memory_needs; with Unsloth, of those without experts.';
+comment on view largest_models is 'For each method and stack, the largest model of the hub, of decoders with a context of 8,192 tokens or more, that is expected to run on one device of this memory, as in memory_needs; with Unsloth, of those without experts.';
 comment on column largest_models.memory_gib is 'Memory of a device, as names of cards have it.';
 
 create view rule_errors as
