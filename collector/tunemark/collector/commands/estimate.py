@@ -118,7 +118,7 @@ def estimate(
     runs_on = STACKS[chosen_stack].runs_on if chosen_stack else lambda _: True
     # A step on a CPU uses the host's memory, which its card does not know.
     every_card = [(card, None) for card in facts.accelerators.values() if card.unit != "cpu" and card.memory_gib and runs_on(card.vendor)]
-    named = ui.named_accelerators(facts, ui.listed(accelerator)) if accelerator else every_card
+    named = [*ui.named_accelerators(facts, ui.listed(accelerator)).values()] if accelerator else every_card
     remarks = [f"{each.name}: {each.remarks}" for each, _ in named if accelerator and each.remarks]
     size = ui.job_tokens(tokens, samples, length, 1 if epochs is None else epochs)
     evidence = read_evidence(project_root(), facts, say)

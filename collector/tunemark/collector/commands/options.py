@@ -144,12 +144,12 @@ def listed(texts: Iterable[str] | None) -> list[str]:
     return [part.strip() for text in texts or () for part in text.split(",")]
 
 
-def named_accelerators(facts: FactBase, names: Iterable[str], option: str = ACCELERATOR) -> list[tuple[AcceleratorCard, int | None]]:
-    """Return the cards of accelerators, each with the number of devices that its name gives, as in `8 x H100`; and say how names were read.
+def named_accelerators(facts: FactBase, names: Iterable[str], option: str = ACCELERATOR) -> dict[str, tuple[AcceleratorCard, int | None]]:
+    """Return the cards of accelerators by name, each with the number of devices that its name gives, as in `8 x H100`; and say how names were read.
 
     Names without a card are left out, with a message. Raises TunemarkError about the option if no name has one.
     """
-    found, unknown = list[tuple[AcceleratorCard, int | None]](), list[TunemarkError]()
+    found, unknown = dict[str, tuple[AcceleratorCard, int | None]](), list[TunemarkError]()
     for text in dict.fromkeys(names):
         try:
             count, name = facts.counted(text, option)
@@ -168,7 +168,7 @@ def named_accelerators(facts: FactBase, names: Iterable[str], option: str = ACCE
         )
         if most or facts.recognise_accelerator(name) is None:
             say(f"tunemark: {option}: {name!r} is read as {card.name}{most}")
-        found.append((card, count))
+        found[text] = (card, count)
     if unknown and not found:
         raise unknown[0]
     for each in unknown:

@@ -75,7 +75,7 @@ def recommend(
     kind: Annotated[list[str] | None, ui.option("--kind", "on_demand (default), spot, reserved or marketplace; repeatable.")] = None,
     accelerator: ui.Accelerators = None,
     most_devices: Annotated[int | None, ui.option("--max-devices", "Maximum number of accelerators.")] = None,
-    own: Annotated[list[str] | None, ui.option("--own", "Your own, as '2 x RTX 4090' or 'M4 Max 64GB'; repeatable.")] = None,
+    own: Annotated[list[str] | None, ui.option("--own", "Your own, as '2 x RTX 4090' or 'H100 at 2.49/h'; repeatable.")] = None,
     owned: Annotated[str | None, ui.option("--owned", "What they cost, as above.", metavar="FIGURES")] = None,
     stack: ui.StackName = None,
     settings: ui.Settings = None,
@@ -112,9 +112,9 @@ def recommend(
         raise TunemarkError("--owned", owned, fix)
     if currency is not None and as_json:
         raise TunemarkError("--currency", currency, "JSON is in US dollars; leave out one of both")
-    named = ui.named_accelerators(facts, ui.listed(accelerator))
+    named = [*ui.named_accelerators(facts, ui.listed(accelerator)).values()]
     variants = _variants(facts, ui.listed(accelerator))
-    yours = ui.named_accelerators(facts, ui.listed(own), "--own")
+    yours = _with_costs(facts, ui.listed(own), owned)
     offers, given = [replace(offer, usd_per_hour=offer.usd_per_hour * rate) for offer in read_offers(facts)], more["start_up"]
     question = Question(
         ui.training_method(method, (*ALL_METHODS, ANY), card, model),
@@ -137,9 +137,11 @@ def recommend(
     )
     offered = places_of(question, offers)
     named += [(each, count) for card, count in named for each in variants.get(card.key, ()) if _is_offered(each, count, offered)]
-    not_yours = [each for each in named if each[0].key not in {card.key for card, _ in yours}]
-    machines = [*yours, *_not_offered(facts, not_yours, offered, variants, most_devices)]
-    question = replace(question, own=tuple(_own(each, owned, yours=each in yours) for each in machines))
+    not_yours = [each for each in named if each[0].key not in {card.key for (card, _), _ in yours}]
+    others = list(_not_offered(facts, not_yours, offered, variants, most_devices))
+    own_offers = [*(_own(machine, costs, yours=True) for machine, costs in yours), *(_own(each, None, yours=False) for each in others)]
+    question = replace(question, own=tuple(own_offers))
+    machines = [*(machine for machine, _ in yours), *others]
     cards = facts.accelerators | {card.key: card for card, _ in machines}
     evidence = read_evidence(project_root(), facts, say)
     tell_levels((each for each, _ in (*named, *machines) if level == "plain"), evidence.results, say)
@@ -178,8 +180,8 @@ def recommend(
     remarks = [words.not_fitting(question, asked_of), words.unknown(replace(asked_of, ranked=(), may_exceed=()) if counted else asked_of)]
     if caution := cautions(card, length, question.tokens):
         typer.echo(f"{caution}\n")
-    others = (_break_even(owned or "", answer), stacked, *with_software)
-    _print(card, question, answer, others, remarks, "$" if money == "USD" else f"{money} ")
+    lines = (_break_even(owned or "", answer), stacked, *with_software)
+    _print(card, question, answer, lines, remarks, "$" if money == "USD" else f"{money} ")
 
 
 def _allowed(facts: FactBase, keys: Sequence[str], most_memory_gib: str) -> tuple[str, ...]:
@@ -241,6 +243,8 @@ def _not_offered(
         yield from ((card, each) for each in ([count] if count else rented or machine))
 
 
+QUOTE = re.compile(r"(.+?)\s*(?:\bat\b|@)\s*[$€£]?\s*(\d+(?:\.\d+)?)(?:\s*(?:/|per )\s*h(?:ou)?r?)?", re.IGNORECASE)
+"""A machine with the price of an hour of it: `8 x H100 at 19.92/h`."""
 SIGNS = {"$": "USD", "US$": "USD", "DOLLARS": "USD", "DOLLAR": "USD", "€": "EUR", "EURO": "EUR", "EUROS": "EUR", "£": "GBP"}
 """What people write for a currency -> its code."""
 AMOUNT = re.compile(r"([^\d.,]*?)\s*(\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)\s*(k?)\s*([^\d.,]*)")
@@ -268,9 +272,16 @@ def _currency(text: str | None) -> tuple[str, float]:
     return match[1].upper(), float(match[2])
 
 
+def _with_costs(facts: FactBase, names: Sequence[str], owned: str | None) -> list[tuple[Counted, str | None]]:
+    """Return the machines of the reader, each with the figures of its cost: the price in its name, else those of `--owned`."""
+    quotes = {text: QUOTE.fullmatch(text) for text in names}
+    figures = {found[1] if found else text: f"usd_per_hour={found[2]}" if found else owned for text, found in quotes.items()}
+    return [(machine, figures[name]) for name, machine in ui.named_accelerators(facts, figures, "--own").items()]
+
+
 def _own(machine: Counted, given_costs: str | None, *, yours: bool) -> Offer:
     """Return a machine of the reader with its cost, or one that is named and not offered, as an offer."""
-    (card, count), figures = machine, given_costs if yours else None
+    (card, count), figures = machine, given_costs
     devices, watts, hourly = count or 1, card.tdp_w, 0.0
     if figures is not None:
         owned = parse_owned(figures, f"usd_per_hour=0.20, or {EXAMPLE}", usual_watts=devices * (card.tdp_w or 0))

@@ -69,7 +69,7 @@ def log(request: Request) -> None:
     """
     given, facts = {name: SETTINGS[name](option_of(name), text) for name, text in request.known(SETTINGS).items()}, FactBase.of_project()
     # Names are checked before the log is read.
-    for card, count in named_accelerators(facts, [given["accelerator"]]) if "accelerator" in given else ():
+    for card, count in named_accelerators(facts, [given["accelerator"]]).values() if "accelerator" in given else ():
         if count not in {None, given.setdefault("devices", count or 1)}:
             raise TunemarkError("--devices", given["devices"], f"differs from {count} in the name of the accelerator; give one of them")
         given["accelerator"] = card.key
