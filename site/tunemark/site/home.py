@@ -10,7 +10,6 @@ from tunemark.site.database import Database
 
 USUAL = "llama-3.1-8b"
 """Model of the question that is answered first."""
-TOKENS = 10_000_000
 
 
 def first_answer(database: Database) -> str:
@@ -19,10 +18,9 @@ def first_answer(database: Database) -> str:
     if model is None or not evidence.results:
         return ""
     cards, offers = recommend_data.accelerators(database.rows), recommend_data.offers(database.rows)
-    question = Question("lora", TOKENS, USUAL_LENGTH)
+    question = Question("lora", 10_000_000, USUAL_LENGTH)
     asked = (model, cards, offers, evidence)
     rates = rates_for(question, *asked)
     answer = recommend(question, rates, offers)
-    names = {key: card.name for key, card in cards.items()}
     software = with_software(question, answer, rates, offers, lambda stack, asking: rates_on_stack(stack, asking, *asked))
-    return answer_html(question, answer, software, names, every=False) if answer.best else ""
+    return answer_html(question, answer, software, {key: card.name for key, card in cards.items()}, every=False) if answer.best else ""

@@ -231,8 +231,9 @@ def _answer_largest(found: Sequence[Estimate], as_json: bool) -> None:  # noqa: 
             {"models": [_estimate_json(each) | {"model": each.memory.shape.model.key, "method": each.rate.method} for each in found]}
         )
         return
-    typer.echo(f"The largest models that fit, of those with a context of {MODERN_CONTEXT:,} tokens or more\n")
-    _print_answer(found, named=True, models=True)
+    typer.echo(f"The largest models that fit, of those with a context of {MODERN_CONTEXT:,} tokens or more{'' if found else ': none'}\n")
+    if found:
+        _print_answer(found, named=True, models=True)
 
 
 def _property(name: str, text: str) -> Any:  # noqa: ANN401 - of the type of the field

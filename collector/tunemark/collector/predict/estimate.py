@@ -266,6 +266,8 @@ LEAST_BYTES = {Method.FULL: 2.0, Method.LORA: 1.0, Method.QLORA: 0.5}
 """Bytes of a parameter that every plan of a method holds on some device: weights in 16 bits, or frozen ones in 8 or 4."""
 SIZES = 3
 """Largest sizes of models that are named for a method."""
+NEXT_SIZE = 0.9
+"""Size of the next model over that of the last one at most: names of one size, such as 7B, differ by less."""
 MODERN_CONTEXT = 8_192
 """Tokens of context that models of today have at least: of the decoders with a card that have less, all but OLMo 2 are of 2024 or before."""
 
@@ -274,21 +276,21 @@ def largest_models(
     facts: FactBase, place: Place, method: Method, length: int, estimate: Callable[..., Iterator[Estimate]]
 ) -> list[Estimate]:
     """Return the estimates of the largest models of the hub that fit on some devices, and before them of the largest that fits with other software."""
-    fitting, beside = list[Estimate](), list[Estimate]()
+    fitting, beside, smaller_than = list[Estimate](), list[Estimate](), (place[0].usable_bytes or math.inf) * place[1] / LEAST_BYTES[method]
+    least = max(length, MODERN_CONTEXT)
     decoders = [
-        card
-        for card in facts.models.values()
-        if card.hub_id and not FAMILIES[card.family].encoder and card.context_length >= max(length, MODERN_CONTEXT)
+        card for card in facts.models.values() if card.hub_id and not FAMILIES[card.family].encoder and card.context_length >= least
     ]
-    sizes = {card.parameters: card for card in decoders if (card.parameters or 0) * LEAST_BYTES[method] <= place[0].usable_bytes * place[1]}
-    for _, model in sorted(sizes.items(), reverse=True):
+    for model in sorted(decoders, key=lambda card: -(card.parameters or 0)):
+        size = model.parameters or 0
+        if size > smaller_than or len(fitting) == SIZES:
+            continue
         found = next(estimate(places=[place], model=model, method=method, length=length))
         if found.fit in FITS:
             fitting.append(found)
+            smaller_than = size * NEXT_SIZE
         elif found.with_stacks and not fitting:
             beside = beside or [found]
-        if len(fitting) == SIZES:
-            break
     return beside + fitting
 
 
