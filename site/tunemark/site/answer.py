@@ -51,13 +51,18 @@ def answer_html(
     """
     parts = [f'<p role="note"><strong>{escape(caution)}</strong></p>'] if caution else []
     own = [line.partition(". ") for line in words.own_hardware(question, answer)]
-    parts += [f"<p><strong>{escape(first)}{end.strip()}</strong> {_sentence(rest)}</p>" for first, end, rest in own]
+    stacked = [f"<p>{_sentence(with_stack)}</p>"] if with_stack else []
+    # What the reader's own machine does with another stack is said first.
+    parts += [
+        *(f"<p><strong>{escape(first)}{end.strip()}</strong> {_sentence(rest)}</p>" for first, end, rest in own),
+        *stacked[: len(own)],
+    ]
     if answer.best is None:
         results = f' <a href="{escape(model_page)}">The page of this model</a> has all its results, if there are any.' if model_page else ""
         parts.append(f'<p class="tm-headline">{_sentence(words.headline(question, answer))}{results}</p>')
     else:
         parts += _best(question, answer, answer.best)
-    parts += [f"<p>{_sentence(with_stack)}</p>"] if with_stack else []
+    parts += [] if own else stacked
     if answer.best is not None:
         parts.append(_table("Options, best first", answer.ranked[:SHOWN], question))
         if every:
@@ -68,10 +73,8 @@ def answer_html(
         parts.append(_folded("Tight memory, or may exceed a limit", answer.may_exceed[:SHOWN], question))
         parts.append(_folded("Over a limit", answer.exceeding[:SHOWN], question))
     parts.append(_list("With other software", "other-software", [_sentence(line) for line in with_software]))
-    missing = (words.not_fitting(question, answer), words.unknown(answer))
-    parts.append(
-        _list("What is not recommended or not known", "not-known", [_with_accelerators(line, accelerators) for line in missing if line])
-    )
+    unknown = [_with_accelerators(line, accelerators) for line in (words.not_fitting(question, answer), words.unknown(answer)) if line]
+    parts.append(_list("What is not recommended or not known", "not-known", unknown))
     notes = [words.startup(question), words.NOT_INCLUDED, *([words.ORDER] if answer.best is not None else [])]
     parts.append(f'<p class="tm-quiet">{escape(" ".join(notes))}</p>')
     return "".join(parts)

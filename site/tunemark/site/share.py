@@ -53,11 +53,6 @@ def picture_path(page: Page) -> str | None:
     return f"{page.path}.png" if charts_of(page) or (page.path.startswith("results/") and page.path != "results/index") else None
 
 
-def chart_path(page: Page, number: int) -> str:
-    """Return the path of the nth chart of a page as a file to embed."""
-    return f"{page.path}-chart-{number}.svg"
-
-
 def charts_of(page: Page) -> list[Chart]:
     """Return the charts of a study; none of other pages."""
     return list(getattr(page.context.get("writer"), "drawings", ())) if page.path.startswith("studies/") else []
@@ -66,7 +61,7 @@ def charts_of(page: Page) -> list[Chart]:
 def pictures(page: Page, url: str) -> Iterator[tuple[str, bytes]]:
     """Yield the path and the contents of each chart of a page, and of its picture with the first one."""
     for number, chart in enumerate(charts_of(page), 1):
-        yield chart_path(page, number), standalone(chart.svg).encode()
+        yield f"{page.path}-chart-{number}.svg", standalone(chart.svg).encode()
     path = picture_path(page)
     if path is not None:
         yield path, vl_convert.svg_to_png(card(page, address(url, page.path))) if charts_of(page) else result_card(page, url)

@@ -180,7 +180,7 @@ def recommend(
     remarks = [words.not_fitting(question, asked_of), words.unknown(replace(asked_of, ranked=(), may_exceed=()) if counted else asked_of)]
     if caution := cautions(card, length, question.tokens):
         typer.echo(f"{caution}\n")
-    lines = (_break_even(owned or "", answer), stacked, *with_software)
+    lines = (stacked, _break_even(owned or "", answer), *with_software)
     _print(card, question, answer, lines, remarks, "$" if money == "USD" else f"{money} ")
 
 
@@ -349,11 +349,13 @@ def _stem(name: str) -> str:
 
 
 def _print(card: ModelCard, question: Question, answer: Answer, others: Iterable[str], remarks: Iterable[str], sign: str) -> None:
-    """Print an answer for people. `others` are answers with other software, and `remarks` sentences below the tables; empty ones are left out. `sign` stands before costs."""
+    """Print an answer for people. `others` are answers with other software, with that of another stack first, and `remarks` sentences below the tables; empty ones are left out. `sign` stands before costs."""
     typer.echo(f"{words.asked_in_words(card, question.method, question.tokens, question.sequence_length)}\n")
     grounds = words.grounds(answer.best) if answer.best is not None else []
-    own, best_by = words.own_hardware(question, answer), words.alternatives(question, answer)
-    for line in filter(None, (*own, words.headline(question, answer), *grounds, *others, *best_by)):
+    own, best_by, (stacked, *more) = words.own_hardware(question, answer), words.alternatives(question, answer), others
+    # What the reader's own machine does with another stack is said first.
+    ordered = (*own, *([stacked] if own else []), words.headline(question, answer), *grounds, *([] if own else [stacked]), *more, *best_by)
+    for line in filter(None, ordered):
         tell(line.replace("$", sign))
     for title, options in (
         ("Options, best first", answer.ranked),
