@@ -280,7 +280,8 @@ def option_rates(
                 reasons[method, card.vendor] = unmeasured(evidence.results, model, method, card, length)
             missing = unknown or (None if direct else reasons[method, card.vendor])
             if verdict == "no" and not (asked.stack is None and rate.other_stacks):
-                missing = f"{NO_ROOM}each device lacks {gib(plan.needed_bytes - card.usable_bytes)}{_where_it_ran(of_model, rate)}"
+                experts = ", with experts in 16 bits" if rate.whole_experts else ""
+                missing = f"{NO_ROOM}each device lacks {gib(plan.needed_bytes - card.usable_bytes)}{experts}{_where_it_ran(of_model, rate)}"
         if missing is None:
             config = plan_search.combination_on(card, plan.shape, level, asked)
             rate = replace(rate, seen=(product_of(card), level == "vendor") in seen, loop=config.stack)
