@@ -13,6 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
+from tunemark.collector.audit.load import load_evidence
+from tunemark.collector.audit.rule import audit
 from tunemark.collector.predict.calibration_rows import calibrate
 from tunemark.collector.predict.fit import Observed, fit, no_data
 from tunemark.schema.facts.fact_base import FactBase
@@ -45,7 +47,8 @@ def main() -> None:
     """Print the table."""
     facts = FactBase(ROOT / "data")
     groups: dict[str, list[Held]] = defaultdict(list)
-    for outcome in held_out(calibrate(ROOT, facts).rows):
+    evidence = load_evidence(ROOT, facts)
+    for outcome in held_out(calibrate(ROOT, evidence, audit(evidence)).rows):
         groups[outcome[0]].append(outcome)
     print(f"{'evidence':<12}{'results':>8}{'median error':>14}{'90% of errors':>15}{'in interval':>13}{'median width':>14}")
     for kind in ("direct", "near", "predicted"):

@@ -119,7 +119,7 @@ def audit_all(root: Path, evidence: Evidence) -> tuple[Finding, ...]:
 def fit_and_audit(root: Path, evidence: Evidence) -> tuple[Fit, tuple[Finding, ...]]:
     """Return the fit to what the other rules do not refute, and the findings of all rules."""
     findings = audit(evidence)
-    fitted = fit(calibrate(root, evidence.facts, evidence, findings).rows)
+    fitted = fit(calibrate(root, evidence, findings).rows)
     return fitted, audit_rates(evidence, findings, leave_out(fitted, "source"))
 
 
