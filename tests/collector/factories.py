@@ -18,8 +18,9 @@ from gate_mutations.honest import cpu, cpu_machine
 from gate_mutations.simulated import FACTS
 from pydantic import ValidationError
 
-from tunemark.collector.predict import calibration_rows
-from tunemark.collector.predict.calibration_rows import Calibration
+from tunemark.collector.audit.load import load_evidence
+from tunemark.collector.audit.rule import audit
+from tunemark.collector.predict.calibration_rows import Calibration, calibrate
 from tunemark.collector.predict.cross_validation import HeldOut
 from tunemark.collector.predict.fit import Fit, fit
 from tunemark.harness.plan.resolve import Options, resolve
@@ -158,16 +159,14 @@ def link_facts(data: Path, *left_out: str) -> None:
 @cache
 def calibration_of_checkout() -> Calibration:
     """Return the calibration rows of this checkout, computed once."""
-    return CALIBRATE(CHECKOUT, FACTS)
+    evidence = load_evidence(CHECKOUT, FACTS)
+    return calibrate(CHECKOUT, evidence, audit(evidence))
 
 
 @cache
 def fit_of_checkout() -> Fit:
     """Return the fit to these rows."""
     return fit(calibration_of_checkout().rows)
-
-
-CALIBRATE = calibration_rows.calibrate
 
 
 def assert_golden(golden: Path, shown: str) -> None:

@@ -51,7 +51,6 @@ def test_rows_padded_to_one_length_count_as_its_slots_and_tf32_multiplies_at_hal
     assert in_tf32.terms["matmul"] == pytest.approx(2 * in_fp16.terms["matmul"], rel=1e-3)
 
 
-@pytest.mark.usefixtures("calibrated_once")
 @pytest.mark.parametrize(
     ("hardware", "instances", "no_price"),
     [
