@@ -77,14 +77,10 @@ def leave_out(fitted: Fit, left_out: LeftOut) -> Iterator[HeldOut]:
         lines = [line for line, row in enumerate(fitted.rows) if fold_of[key(row.config)] == fold]
         kept = (known for row, known in zip(fitted.rows, fitted.known, strict=True) if fold_of[key(row.config)] != fold)
         others = tuple({(each.method, each.vendor, each.encoder, each.experts, each.sequence_length): each for each in kept}.values())
-        none = dict[tuple[object, ...], str | None]()
         for line, estimate in zip(lines, fitted.predict_rows(fitted.without(lines), lines), strict=True):
             row = fitted.rows[line]
             config, shape = row.config, row.config.shape
-            place = (shape.model.key, shape.method, shape.sequence_length, config.accelerator.vendor)
-            reason = none[place] = (
-                none[place] if place in none else unmeasured(others, shape.model, shape.method, config.accelerator, shape.sequence_length)
-            )
+            reason = unmeasured(others, shape.model, shape.method, config.accelerator, shape.sequence_length)
             yield HeldOut(row, left_out, key(config), None if reason else interval_of(estimate, config.devices), reason)
 
 

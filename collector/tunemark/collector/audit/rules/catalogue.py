@@ -161,11 +161,8 @@ def _unlike(evidence: Evidence, result: AuditedResult, own: AcceleratorCard) -> 
     power, limit = result.interval("power_w") or (energy / time if energy and time else None), (own.tdp_w or 0) * result.devices
     if power and limit and power.low > limit * (1 + DATA_TOLERANCE):
         words = f"a mean of {power.value:,.0f} W, but {result.devices} x {own.name} have {limit:,.0f} W: a limit was raised, or the host, its fans and the cooling were measured too"
-        names, verdict = (
-            ("power_w", "energy_j", "train_time_s"),
-            AMBIGUOUS if result.devices >= NODE and power.low <= WHOLE_MACHINE * limit else SUSPICIOUS,
-        )
-        yield Finding(verdict, (result.id,), result.printed(*names), words, names[:2], ("accelerator",))
+        names, whole = ("power_w", "energy_j", "train_time_s"), result.devices >= NODE and power.low <= WHOLE_MACHINE * limit
+        yield Finding(AMBIGUOUS if whole else SUSPICIOUS, (result.id,), result.printed(*names), words, names[:2], ("accelerator",))
     if power and limit and power.high < IDLE * limit:
         words = f"a mean of {power.value:,.0f} W, but {result.devices} x {own.name} without work take about {IDLE * limit:,.0f} W"
         yield Finding(SUSPICIOUS, (result.id,), result.printed("power_w", "energy_j"), words, ("power_w", "energy_j"), ("accelerator",))
@@ -307,10 +304,8 @@ def devices(evidence: Evidence) -> Iterator[Finding]:
             and all(rates_below_peak(replace(row, accelerator=kind)) or not rates_below_peak(row) for row in results)
         ]
         if any(_differ(first, second) for first, second in combinations(kinds, 2)):
-            readings = {
-                kind.name: f"{kind.peak_tflops[Dtype.BF16]:g} TFLOP/s in bf16, {kind.memory_bandwidth_gb_s or 0:g} GB/s, {kind.memory_gib or 0:g} GiB"
-                for kind in kinds
-            }
+            figures = [(each.name, each.peak_tflops[Dtype.BF16], each.memory_bandwidth_gb_s or 0, each.memory_gib or 0) for each in kinds]
+            readings = {name: f"{peak:g} TFLOP/s in bf16, {speed:g} GB/s, {memory:g} GiB" for name, peak, speed, memory in figures}
             yield open_to(results, f"device {printed!r}", readings, conditions=("accelerator",))
 
 
