@@ -16,9 +16,9 @@ from statistics import median
 from tunemark.collector.audit.load import load_evidence
 from tunemark.collector.audit.rule import audit
 from tunemark.collector.predict.calibration_rows import calibrate
-from tunemark.collector.predict.fit import Observed, fit, no_data
+from tunemark.collector.predict.fit import Observed, fit
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.option_rates import is_direct
+from tunemark.schema.option_rates import is_direct, unmeasured
 from tunemark.schema.throughput import LogPrediction, interval_of, predict
 
 ROOT = Path(__file__).parents[1]
@@ -33,7 +33,9 @@ def held_out(rows: tuple[Observed, ...]) -> Iterator[Held]:
         fitted = fit(others)
         for row in (row for row in rows if row.config.source == source):
             config, own = replace(row.config, stack="", release=""), row.known
-            estimate = None if no_data(fitted.known, config) else predict(fitted.effects, config)
+            shape, card = config.shape, config.accelerator
+            missing = unmeasured(fitted.known, shape.model, shape.method, card, shape.sequence_length)
+            estimate = None if missing else predict(fitted.effects, config)
             if isinstance(estimate, LogPrediction):
                 same = (own.architecture, own.method, own.accelerator, own.level)
                 found = [each for each in fitted.known if (each.architecture, each.method, each.accelerator, each.level) == same]

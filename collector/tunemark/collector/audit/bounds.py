@@ -155,11 +155,6 @@ def software_of(run: AuditedResult, facts: FactBase) -> Software:
     return facts.known.software_of(source, lambda name: place[name] if name in place else run.conditions.stated(name))
 
 
-def states_recompute(result: AuditedResult) -> bool:
-    """Return True if the result states that every block is computed twice."""
-    return result.conditions.settings.get("gradient_checkpointing") in {True, "full"}
-
-
 def usual_limit(result: AuditedResult, facts: FactBase) -> tuple[float, str]:
     """Return the share of the dense peak, recomputed work included, above which a rate of its level of software is doubted, with words."""
     level = software_of(result, facts).level

@@ -58,11 +58,8 @@ def report_markdown(report: Mapping[str, Any]) -> str:
         lines += ["", f"Compared with {compared:,} accepted submissions. `tunemark validate` runs the same checks of a file."]
     text = "\n".join(lines)
     # A cut within inline code would leave it open, so whole lines are left out.
-    return (
-        text
-        if len(text) <= LARGEST_COMMENT
-        else f"{text[:LARGEST_COMMENT].rpartition(chr(10))[0]}\n\nThe rest is in the log of the check.\n"
-    )
+    whole = text[:LARGEST_COMMENT].rpartition("\n")[0]
+    return text if len(text) <= LARGEST_COMMENT else f"{whole}\n\nThe rest is in the log of the check.\n"
 
 
 def _file_lines(entry: Mapping[str, Any]) -> Iterator[str]:

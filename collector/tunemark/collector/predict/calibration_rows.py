@@ -111,12 +111,13 @@ def _published(evidence: Evidence, subjects: Subjects, readings: Mapping[str, Co
         if not isinstance(rate, TokenRate):
             yield from [] if rate is None else [(run.id, rate)]
             continue
-        software, missing = software_of(run, facts), _refuted(run, subjects, FOLLOWS_FROM[rate.quantity], rate.conditions)
+        software, about = software_of(run, facts), RUN_CONDITIONS.union(rate.conditions)
+        reason = refutation(subjects.get(run.id, ()), FOLLOWS_FROM[rate.quantity], about) or software.left_out
         # The time of a token hardly depends on the number of rows that are computed at once.
         conditions = run.conditions.model_copy(update={"micro_batch": run.conditions.micro_batch or 1})
         shape = published_shape(conditions, facts, facts.known.memory_reading(run.source))
-        if missing is not None or software.left_out is not None:
-            yield run.id, missing or Missing(software.left_out or "")
+        if reason is not None:
+            yield run.id, Missing(reason)
         elif run.accelerator is None or shape is None:
             stated = run.accelerator and conditions.model and conditions.sequence_length
             yield run.id, Missing("adapters or split are not covered" if stated else "accelerator, model or row length is not stated")
@@ -158,12 +159,6 @@ def rate_of(run: AuditedResult, excluded: Collection[str]) -> TokenRate | Missin
     return None
 
 
-def _refuted(run: AuditedResult, subjects: Subjects, claims: Collection[str], conditions: Collection[str]) -> Missing | None:
-    """Return the finding for which a rate is no evidence, as a reason, or None."""
-    reason = refutation(subjects.get(run.id, ()), claims, RUN_CONDITIONS.union(conditions))
-    return Missing(reason) if reason else None
-
-
 def excluded_readings(findings: Iterable[Finding]) -> dict[str, frozenset[str]]:
     """Return the readings of a step that the audit excludes, by document: a term has one meaning throughout a document."""
     of_document = grouped(findings, lambda finding: source_of(finding.records[0]))
@@ -191,9 +186,9 @@ def _converted(evidence: Evidence, subjects: Subjects) -> Iterator[CalibrationOu
     for run, (rate,) in ((run, rates) for run, rates in evidence.with_intervals("samples_per_s") if run.converted):
         stated, accelerator, software = run.conditions, run.accelerator, software_of(run, evidence.facts)
         count, batch, length = stated.accelerator_count, stated.global_batch, stated.sequence_length
-        missing = _refuted(run, subjects, {"samples_per_s"}, ())
-        if missing is not None or run.model is None or accelerator is None or not count or not batch or not length:
-            yield run.id, missing or Missing("accelerator, devices or batch is not stated")
+        reason = refutation(subjects.get(run.id, ()), {"samples_per_s"}, RUN_CONDITIONS)
+        if reason is not None or run.model is None or accelerator is None or not count or not batch or not length:
+            yield run.id, Missing(reason or "accelerator, devices or batch is not stated")
             continue
         # Loops of this benchmark are fully fused. A packed row is computed by one device, or by a group of them.
         shape = TrainingShape(
@@ -342,9 +337,7 @@ def _peak_flop_per_s(card: AcceleratorCard, devices: int, method: Method, result
     if dtype is None:
         return None, f"the card of {card.name} has no dense peak for {named or 'bf16'}"
     peak = card.peak_tflops[dtype] * 1e12
+    words = f"{devices} x {peak / 1e12:g} TFLOP/s {dtype.value}"
     if stated and needed > peak * devices:
-        return (
-            None,
-            f"the rate needs more than {devices} x {peak / 1e12:g} TFLOP/s {dtype.value}, and the format of the products is not stated",
-        )
-    return peak * devices, f"({devices} x {peak / 1e12:g} TFLOP/s {dtype.value} dense{stated})"
+        return None, f"the rate needs more than {words}, and the format of the products is not stated"
+    return peak * devices, f"({words} dense{stated})"

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import product
 from statistics import median_low
 
-from tunemark.collector.audit.published_shape import expected_bytes, memory_compared, published_shape
+from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.store.database import Row
 from tunemark.schema.facts.cards import APPLE, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
@@ -125,7 +125,9 @@ def memory_errors(facts: FactBase, results: Iterable[object]) -> Iterator[Row]:
         if not isinstance(result, PublishedResult) or result.source not in readings:
             continue
         reading = readings[result.source]
-        shape = published_shape(result.conditions, facts, reading) if memory_compared(result, reading) else None
+        # The memory model does not know experts on different devices.
+        compared = result.id not in reading.left_out and result.conditions.settings.get("expert_parallel", 1) == 1
+        shape = published_shape(result.conditions, facts, reading) if compared else None
         if shape is None:
             continue
         ledger, device = estimate_memory(shape), facts.accelerators.get(result.conditions.accelerator or "")
@@ -134,8 +136,7 @@ def memory_errors(facts: FactBase, results: Iterable[object]) -> Iterator[Row]:
             claim = result.claims.get(name)
             if claim is None or result.status is not PublishedStatus.OK:
                 continue
-            published, predicted = _claimed_bytes(claim, reading), expected_bytes(ledger, quantity, memory)
-            low, high = _interval(ledger, quantity, predicted)
+            published, (predicted, low, high) = _claimed_bytes(claim, reading), _predicted_bytes(ledger, quantity, memory)
             total = count_parameters(shape.model).total
             yield {
                 "result_id": result.id,
@@ -158,11 +159,13 @@ def memory_errors(facts: FactBase, results: Iterable[object]) -> Iterator[Row]:
             }
 
 
-def _interval(ledger: MemoryLedger, quantity: str, predicted: int) -> tuple[int, int]:
-    """Return the 90% interval of a predicted figure; memory outside the allocator is taken as exact."""
+def _predicted_bytes(ledger: MemoryLedger, quantity: str, device_bytes: int | None) -> tuple[int, int, int]:
+    """Return predicted bytes, `allocated`, `reserved` or `in use`, with the 90% interval; memory outside the allocator is taken as exact."""
+    inside, (low, high) = ledger.reserved_on(device_bytes), ledger.reserved_error
+    if quantity == "allocated":
+        inside, (low, high) = ledger.peak_allocated, ledger.error
     outside = ledger.outside if quantity == "in use" else 0
-    low, high = ledger.error if quantity == "allocated" else ledger.reserved_error
-    return int((predicted - outside) * low) + outside, int((predicted - outside) * high) + outside
+    return inside + outside, int(inside * low) + outside, int(inside * high) + outside
 
 
 def _claimed_bytes(claim: Claim, reading: MemoryConvention) -> float:

@@ -194,9 +194,8 @@ def open_database(path: Path) -> "duckdb.DuckDBPyConnection":
     try:
         return duckdb.connect(str(path), read_only=True, config={**CLOSED, "lock_configuration": True})
     except duckdb.Error as error:
-        raise TunemarkError(
-            "--db", str(path), f"cannot be opened as a database ({_first_line(error)}); run `tunemark collect` again"
-        ) from error
+        fix = f"cannot be opened as a database ({_first_line(error)}); run `tunemark collect` again"
+        raise TunemarkError("--db", str(path), fix) from error
 
 
 def _first_line(error: Exception) -> str:
@@ -212,6 +211,8 @@ def fact_rows(facts: FactBase) -> Rows:
             place = f"data/prices/prices.csv:{line}: accelerator"
             fix = "no such card in data/accelerators; add the card or correct the key"
             raise TunemarkError(place, row.accelerator, fix, exit_code=Exit.INVALID)
+    known = facts.known
+    listed = [known.released_on(each.library, version) for each in known.libraries for version in each.released_on]
     return {
         "accelerators": [
             columns_of("accelerators", card) | {"cpu_clock": card.cpu.clock_words() if card.cpu and card.peak_tflops else None}
@@ -225,14 +226,7 @@ def fact_rows(facts: FactBase) -> Rows:
         "support": list(_support(facts.support)) if facts.support else [],
         "gate_scores": [{"position": place, **row} for place, row in enumerate(facts.gate_scores, start=1)],
         "prices": price_rows(facts.prices, facts.price_basis),
-        "releases": [
-            *(columns_of("releases", row) for row in facts.known.releases),
-            *(
-                {"library": listed.library, "version": version, "released_on": day, "source": listed.source}
-                for listed in facts.known.libraries
-                for version, day in listed.released_on.items()
-            ),
-        ],
+        "releases": [columns_of("releases", row) for row in (*known.releases, *listed)],
     }
 
 

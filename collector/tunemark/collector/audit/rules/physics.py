@@ -15,7 +15,6 @@ from tunemark.collector.audit.bounds import (
     flop_per_token,
     peak_flop_per_s,
     rates_below_peak,
-    states_recompute,
     usual_limit,
     utilisation,
     weight_bytes,
@@ -91,8 +90,8 @@ def above_attainable(evidence: Evidence) -> Iterator[Finding]:
 
 def _executed(result: AuditedResult) -> Iterator[tuple[TokenRate, tuple[Interval, str]]]:
     """Yield the rate of a result, if only one is possible, with the share of the dense peak that it needs, stated recomputation included."""
-    rates = rates_below_peak(result)
-    share = utilisation(result, rates[0], recompute=states_recompute(result)) if len(rates) == 1 else None
+    rates, recomputed = rates_below_peak(result), result.conditions.settings.get("gradient_checkpointing") in {True, "full"}
+    share = utilisation(result, rates[0], recompute=recomputed) if len(rates) == 1 else None
     if share is not None:
         yield rates[0], share
 
