@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations_with_replacement
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
@@ -84,12 +84,6 @@ def leave_out(fitted: Fit, left_out: LeftOut) -> Iterator[HeldOut]:
             yield HeldOut(row, left_out, key(config), None if reason else interval_of(estimate, config.devices), reason)
 
 
-def cross_validate(rows: Sequence[Observed]) -> tuple[Fit, list[HeldOut]]:
-    """Return the fit to all rows, and each row predicted without each of its groups."""
-    fitted = fit(rows)
-    return fitted, [held_out for way in get_args(LeftOut) for held_out in leave_out(fitted, way)]
-
-
 def audit_rates(evidence: Evidence, findings: Iterable[Finding], held_out: Iterable[HeldOut]) -> tuple[Finding, ...]:
     """Return findings together with those on rates that results of other sources do not explain.
 
@@ -138,15 +132,13 @@ STACK_LOOPS = {stack.loop for stack in STACKS.values()}
 """Training loops of software stacks; empty for any loop."""
 
 
-def loop_of(parameter: str) -> str:
-    """Return the training loop that a parameter is of, such as `050 Unsloth`; empty for what all loops share."""
-    found = re.match(r"(?:(?:stack|release)[^:]*: |factor of stack: \w+, )(.*?) \(\w+\)", parameter)
-    return found[1] if found else ""
+OF_LOOP = re.compile(r"(?:(?:stack|release)[^:]*: |factor of stack: \w+, )(.*?) \(\w+\)")
+"""The training loop that a parameter is of, such as `050 Unsloth`."""
 
 
 def throughput_rows(fitted: Fit, held_out: Sequence[HeldOut], trust: Mapping[str, str], findings: Iterable[Finding]) -> Rows:
     """Return the rows of the tables about the throughput model. `trust` is the trust level of each result."""
-    covariance, loops = fitted.posterior.covariance, [loop_of(name) for name in fitted.names]
+    covariance, loops = fitted.posterior.covariance, [found[1] if (found := OF_LOOP.match(name)) else "" for name in fitted.names]
     # Predictions are for any software of a level, or for that of a stack.
     places = [place for place, loop in enumerate(loops) if loop in STACK_LOOPS]
     doubted = {

@@ -19,9 +19,11 @@ from tunemark.collector.gate.cross_file_checks import FileProblems, Verdict, acc
 from tunemark.collector.gate.fact_checks import Neighbours
 from tunemark.collector.gate.fact_files import document_problems
 from tunemark.collector.gate.read import CONVERTED, PUBLISHED, SUBMISSIONS, records_in, shown_path
+from tunemark.collector.gate.relations import SECOND_RUN
 from tunemark.collector.predict.calibration_rows import CalibrationOutcome, add_derived_figures, calibrate, calibration_outcome
-from tunemark.collector.predict.cross_validation import audit_rates, cross_validate, throughput_rows
+from tunemark.collector.predict.cross_validation import GROUP, audit_rates, leave_out, throughput_rows
 from tunemark.collector.predict.estimate import EVIDENCE_FILE, inputs_sha256, keep_evidence
+from tunemark.collector.predict.fit import fit
 from tunemark.collector.predict.predicted_vs_measured import memory_errors, memory_needs
 from tunemark.collector.store.database import Row, Rows, arrow_schemas, as_arrow, build_database, columns_of, fact_rows, merge
 from tunemark.collector.store.result_rows import converted_rows, document_rows, measured_rows, published_rows
@@ -33,9 +35,6 @@ from tunemark.schema.records.published import SourceDocument, published_results
 from tunemark.schema.records.reading import Problem
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.statistics.intervals import one_more_run
-
-SECOND_RUN = "second_run"
-"""Kind of the warnings of results that need a second run, which follow from other results too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +82,9 @@ def collect(root: Path, database: Path, as_of: date | None = None) -> Collected:
     submissions = {loaded.candidate.file: loaded for loaded in loaded_files}
     accepted = accept([loaded.candidate for loaded in submissions.values()], committed_files(root), root=root)
     kept = [submissions[candidate.file] for candidate in accepted.kept]
-    rows.setdefault("warnings", []).extend(
-        {"result_id": submissions[file].candidate.result_id, "kind": SECOND_RUN, "message": doubt.text} for file, doubt in accepted.doubts
-    )
-    rows.setdefault("result_rows", []).extend(_headlines(kept, facts))
+    of_result = {file: loaded.candidate.result_id for file, loaded in submissions.items()}
+    doubts = [{"result_id": of_result[file], "kind": SECOND_RUN, "message": doubt.text} for file, doubt in accepted.doubts]
+    merge(rows, {"warnings": doubts, "result_rows": _headlines(kept, facts)})
     rows["configurations"] = pool_configurations(rows["result_rows"], submitters(root))
     trusted = [loaded for loaded in kept if facts.known.withdrawal(loaded.candidate.result_id) is None]
     read = [verdict.record for verdict in fact_files.values()]
@@ -97,7 +95,8 @@ def collect(root: Path, database: Path, as_of: date | None = None) -> Collected:
     calibration = calibrate(root, evidence, findings, measured)
     rows["throughput_refused"] = calibration.unused()
     trust = {row["result_id"]: row["trust"] for row in rows["result_rows"]}
-    fitted, held_out = cross_validate(calibration.rows)
+    fitted = fit(calibration.rows)
+    held_out = [each for left_out in GROUP for each in leave_out(fitted, left_out)]
     findings = audit_rates(evidence, findings, held_out)
     rows["audit_rules"] = [columns_of("audit_rules", each) for each in rules]
     rows["findings"] = [columns_of("findings", each) | {"finding": number} for number, each in enumerate(findings, start=1)]

@@ -146,22 +146,16 @@ def _ranks(submission: Submission, derived: Derived) -> Iterator[Row]:
 
 def _facts(submission: Submission, derived: Derived) -> Iterator[Row]:
     record = submission.model_dump(mode="json")
-    plan, environment = record["plan"], record["environment"]
-    reasons = plan.pop("reasons")
-    packages = environment.pop("packages") | environment.pop("runtime")
-    yield from _topic("environment", environment)
-    yield from _topic("packages", packages)
+    reasons, environment = {"plan": record["plan"].pop("reasons")}, record["environment"]
+    record["packages"] = environment.pop("packages") | environment.pop("runtime")
+    for topic in ("environment", "packages", "plan", "harness", "process", "row_lengths", "model", "utilisation", "evaluation"):
+        for name, value in flattened(record[topic] or {}):
+            yield fact(topic, name, value, reasons.get(topic, {}).get(name))
     yield fact("requested", "command", shlex.join(["tunemark", "run", *submission.requested.arguments()]), None)
-    yield from _topic("plan", plan, reasons)
     for override in submission.overrides:
         yield fact("overrides", override.field, override.run, f"the card has {as_text(override.card)}")
-    yield from _topic("harness", record["harness"])
-    yield from _topic("process", record["process"])
-    for name in type(submission.memory).model_fields:
-        reading = getattr(submission.memory, name)
+    for name, reading in submission.memory:
         yield fact("memory", name, reading.peak_bytes, reading.method or reading.reason)
-    for topic in ("row_lengths", "model", "utilisation", "evaluation"):
-        yield from _topic(topic, record[topic] or {})
     micro = derived.micro_steps
     which = "in steady steps" if micro and micro.steady else "in the steps after the first, none of them steady"
     yield from _derived_facts(
@@ -181,11 +175,6 @@ def _derived_facts(figures: Mapping[str, tuple[object, str]]) -> Iterator[Row]:
     for name, (value, origin) in figures.items():
         if value is not None:
             yield fact("derived", name, value, origin)
-
-
-def _topic(topic: str, values: Row, reasons: dict[str, str] | None = None) -> Iterator[Row]:
-    for name, value in flattened(values):
-        yield fact(topic, name, value, (reasons or {}).get(name))
 
 
 # Physics: FLOPs, utilisation, energy and memory, each with its formula or the reason why it is unknown ----
