@@ -44,12 +44,12 @@ def memory_needs(facts: FactBase) -> Iterator[Row]:
 # Measured memory -----------------------------------------------------------------------------------
 
 WEIGHED = {
-    "base weights": ("weights", "4-bit weights", "4-bit scales"),
-    "adapters": ("adapters",),
-    "gradients": ("gradients",),
-    "optimizer states": ("optimizer states", "fp32 master weights"),
+    "base weights": ("parameter_bytes", "weights", "4-bit weights", "4-bit scales"),
+    "adapters": ("adapter_bytes", "adapters"),
+    "gradients": ("gradient_bytes", "gradients"),
+    "optimizer states": ("optimizer_state_bytes", "optimizer states", "fp32 master weights"),
 }
-"""State that the harness measures -> the lines of the estimate that it consists of."""
+"""State that the harness measures -> its field, and the lines of the estimate that it consists of."""
 MOMENTS = {
     "loss": "the loss is computed",
     "backward begins": "the backward pass begins",
@@ -73,7 +73,7 @@ def compare_memory(submission: Submission, card: ModelCard | None) -> tuple[list
         return [], problem
     ledger = estimate_memory(shape_of_plan(submission.plan, card))
     # The other lines of the estimate are not measured one by one.
-    weighed = {name for names in WEIGHED.values() for name in names}
+    weighed = {name for _, *names in WEIGHED.values() for name in names}
     parts = [_line(line.key, "part", line.bytes, None, line.formula) for line in ledger.lines if line.key not in weighed]
     return [*_states(ledger, submission), *_peaks(ledger, submission), *parts], None
 
@@ -85,18 +85,13 @@ def _line(line: str, kind: str, predicted: int, measured: int | None, *note: str
 
 def _states(ledger: MemoryLedger, submission: Submission) -> Iterator[Row]:
     """Yield the tensors of one process; for sharded tensors, only its own shard."""
-    model = submission.model
-    known: dict[str, tuple[int | None, str | None]] = dict.fromkeys(WEIGHED, (None, "the run ended before the model memory was measured"))
-    if model is not None:
-        known = {
-            "base weights": (sum(model.parameter_bytes.values()) - model.adapter_bytes, None),
-            "adapters": (model.adapter_bytes, None),
-            "gradients": (model.gradient_bytes, model.gradient_bytes_reason),
-            "optimizer states": (model.optimizer_state_bytes, model.optimizer_state_bytes_reason),
-        }
-    for key, names in WEIGHED.items():
-        lines, (measured, reason) = [line for line in ledger.lines if line.key in names], known[key]
+    model, unknown = submission.model, "the run ended before the model memory was measured"
+    for key, (field, *names) in WEIGHED.items():
+        lines, measured = [line for line in ledger.lines if line.key in names], getattr(model, field, None)
+        if model is not None and field == "parameter_bytes":
+            measured = sum(model.parameter_bytes.values()) - model.adapter_bytes
         if lines or measured:
+            reason = getattr(model, f"{field}_reason", None) if model else unknown
             yield _line(key, "state", sum(line.bytes for line in lines), measured, *(line.formula for line in lines), reason)
 
 

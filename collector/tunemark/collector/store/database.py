@@ -172,17 +172,12 @@ def build_database(path: Path, tables: "Mapping[str, pa.Table]") -> None:
         with replacing(path) as partial, duckdb.connect(str(partial), config=CLOSED) as connection:
             connection.execute(sql_script())
             for name, table in tables.items():
-                _insert(connection, name, table)
+                connection.register("incoming", table)
+                # Sorted, so that equal inputs give equal contents in equal order.
+                connection.execute(f"insert into {name} by name select * from incoming order by all")  # noqa: S608 - our own tables
     except (duckdb.IOException, duckdb.TransactionException, OSError) as error:
         fix = f"cannot be written ({_first_line(error)}); free some disk space or name another file. The old database is unchanged"
         raise TunemarkError("--db", str(path), fix, exit_code=Exit.INTERNAL) from error
-
-
-def _insert(connection: "duckdb.DuckDBPyConnection", name: str, table: "pa.Table") -> None:
-    connection.register("incoming", table)
-    # Sorted, so that equal inputs give equal contents in equal order.
-    connection.execute(f"insert into {name} by name select * from incoming order by all")  # noqa: S608 - our own tables
-    connection.unregister("incoming")
 
 
 def open_database(path: Path) -> "duckdb.DuckDBPyConnection":

@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import date
 from itertools import combinations
@@ -259,17 +259,12 @@ SAMPLE_LENGTHS = (1_024, 2_048, 4_096)
 """Lengths that show how utilisation depends on an unstated length."""
 FLOP_UNIT = re.compile(r"([0-9][0-9,.]*) ?([KMGTP])(?:F|FLOP|FLOPS|FLOPs)", re.IGNORECASE)
 PREFIXES = "KMGTP"
+Names = tuple[str, ...]
 SAME_VALUE = 0.01
 """Share by which a stored figure may differ from the printed one in the unit that was used."""
 
 
-def open_to(
-    results: Sequence[AuditedResult],
-    claim: str,
-    readings: Mapping[str, str],
-    quantities: tuple[str, ...] = (),
-    conditions: tuple[str, ...] = (),
-) -> Finding:
+def open_to(results: list[AuditedResult], claim: str, readings: dict[str, str], quantities: Names = (), conditions: Names = ()) -> Finding:
     """Return a finding about a condition or a figure with several readings, each with its consequence in words."""
     words = "; ".join(f"read as {reading}: {consequence}" for reading, consequence in readings.items())
     return Finding(AMBIGUOUS, tuple(result.id for result in results), claim, words, quantities, conditions)
@@ -356,7 +351,7 @@ def memory_of_which_device(evidence: Evidence) -> Iterator[Finding]:
         if any(size * GIB < needed for size in sizes) and any(size * GIB >= needed for size in sizes):
             claim = f"out of memory: {result.model.name}, {result.method_name}, weights {needed / 1e9:.1f} GB, no device named"
             readings = {f"{size:g} GiB": f"{size * GIB / 1e9 - needed / 1e9:+.1f} GB beside the weights" for size in sizes}
-            yield open_to((result,), claim, readings, conditions=("accelerator",))
+            yield open_to([result], claim, readings, conditions=("accelerator",))
 
 
 def batches(evidence: Evidence) -> Iterator[Finding]:
@@ -395,7 +390,7 @@ def lengths(evidence: Evidence) -> Iterator[Finding]:
         shares = {length: rate[0].value * length * flop_per_token(result, model, length) / peak for length in possible}
         readings = {f"{length:,} tokens": f"{share:.1%} of the dense peak" for length, share in shares.items()}
         claim = f"{rate[1]} = {rate[0].value:.3f} rows/s without the length of a sample"
-        yield open_to((result,), claim, readings, ("samples_per_s",), ("sequence_length",))
+        yield open_to([result], claim, readings, ("samples_per_s",), ("sequence_length",))
 
 
 def flop_units(evidence: Evidence) -> Iterator[Finding]:
@@ -412,7 +407,7 @@ def flop_units(evidence: Evidence) -> Iterator[Finding]:
                     f"10^{3 * power}": f"{decimal:.4e} FLOP, as the unit means",
                     f"2^{10 * power}": f"{binary:.4e} FLOP, {binary / decimal - 1:.1%} more, as the code of the trainer counts",
                 }
-                yield open_to((result,), result.printed(name), readings, (name,))
+                yield open_to([result], result.printed(name), readings, (name,))
 
 
 OPEN: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (devices, checkpoints, memory_of_which_device, batches, lengths, flop_units)
