@@ -3,12 +3,11 @@
 import math
 import re
 import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from tunemark.schema.records.published import Claim, Conditions
+from tunemark.schema.records.published import PublishedResult
 from tunemark.schema.vocabulary import Dtype, Padding
 
 WORDS = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
@@ -31,15 +30,14 @@ class Figure:
     """The formula in words; None when the document claims the figure itself."""
 
 
-def derived_figures(
-    claims: Mapping[str, Claim], conditions: Conditions, training_rows: int | None, test_rows: int | None
-) -> dict[str, Figure]:
+def derived_figures(result: PublishedResult, training_rows: int | None, test_rows: int | None) -> dict[str, Figure]:
     """Return times, rates, and the rows of a step and of an evaluation: claimed with one meaning, else by the first formula with known inputs.
 
     An ambiguous step time stays unknown, since no other figure can settle its meaning. On several devices the rows of a step are unknown
     unless they are stated: devices may share a row (tensor parallel) or hold separate rows.
     """
-    packed, full = conditions.packing, conditions.padding is Padding.NONE or conditions.packing is True
+    claims, conditions, packed = result.claims, result.conditions, result.conditions.packing
+    full = conditions.padding is Padding.NONE or packed is True
     known = {name: claim.value for name, claim in claims.items() if not claim.readings}
     if packed:
         known.pop("samples_per_s", None)

@@ -66,10 +66,8 @@ def published_shape(conditions: Conditions, facts: FactBase, convention: MemoryC
 
 
 def levers_of(conditions: Conditions, convention: MemoryConvention) -> Iterator[MemoryLever]:
-    """Yield the levers of a document's convention that apply to these conditions."""
-    for lever in convention.levers:
-        if applies(lever.when, conditions.stated):
-            yield lever
+    """Return the levers of a document's convention that apply to these conditions."""
+    return (lever for lever in convention.levers if applies(lever.when, conditions.stated))
 
 
 def _targets(printed: object) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ text is cut and shown as inline code, and everything else is ignored.
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -86,8 +86,7 @@ def _list(value: object) -> list[Any]:
 
 
 def _first(value: object) -> list[Mapping[str, Any]]:
-    listed = list(value) if isinstance(value, Iterable) and not isinstance(value, str | Mapping) else []
-    return [entry for entry in listed[:MOST_ROWS] if isinstance(entry, Mapping)]
+    return [entry for entry in _list(value)[:MOST_ROWS] if isinstance(entry, Mapping)]
 
 
 def read_report(path: Path) -> Mapping[str, Any]:

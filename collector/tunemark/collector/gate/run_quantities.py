@@ -115,6 +115,8 @@ QUANTITIES: dict[str, Callable[..., Any]] = {
     "mean_rate": lambda r: float(r.flops.sum() / r.times.sum()) if r.flops.sum() else None,
     "share_of_peak": lambda r: (rate := QUANTITIES["mean_rate"](r)) and r.peak and rate / r.peak,
     "clock_of_rate_mhz": lambda r: (share := QUANTITIES["share_of_peak"](r)) and r.card and share * (r.card.peak_clock_mhz or 0.0),
+    "before_ampere": lambda r: r.card is not None and r.card.architecture in BEFORE_AMPERE,
+    "card_bytes": lambda r: r.card.memory_gib * GIB if r.card and r.card.memory_gib and not r.cpu else None,
     "host_of_superchip": lambda r: r.card is None or not re.match("GH200|GB[123]", r.card.name) or not r.environment.os.endswith("x86_64"),
     "odd_allocated": lambda r: (r.memory.device_allocated.peak_bytes or 0) % 512,
     "odd_reserved": lambda r: (r.memory.device_reserved.peak_bytes or 0) % 2**21,
@@ -242,11 +244,6 @@ def point_was_requested(r: Run) -> bool:
 # Settings in effect
 
 
-def before_ampere(r: Run) -> bool:
-    """Return True if the card has an architecture of NVIDIA before Ampere."""
-    return r.card is not None and r.card.architecture in BEFORE_AMPERE
-
-
 def kernel_fits(r: Run) -> bool:
     """Return True if the kernel of attention runs on this device, in this format and with this mask."""
     ran = r.s.effective
@@ -256,7 +253,7 @@ def kernel_fits(r: Run) -> bool:
     known = kernel in ATTENTION_KERNELS.get(ran.attention, ())
     if not known or ran.attention != "sdpa":
         return known
-    short = r.plan.precision.compute in {Dtype.BF16, Dtype.FP16} and not before_ampere(r)
+    short = r.plan.precision.compute in {Dtype.BF16, Dtype.FP16} and not QUANTITIES["before_ampere"](r)
     fits = not r.gpu or ((kernel != "flash" or not bordered) and (kernel not in {"flash", "cudnn"} or short))
     return ran.compile == "none" and kernel in STACKS["kernels"].get(r.backend.value, [kernel]) and fits
 
@@ -391,15 +388,10 @@ def _usual_samples(r: Run, every_s: float | None) -> float | None:
     return 0.6 * fitting if fitting > SOME_SAMPLES else None
 
 
-def card_bytes(r: Run) -> float | None:
-    """Return the memory of the card."""
-    return r.card.memory_gib * GIB if r.card and r.card.memory_gib and not r.cpu else None
-
-
 def card_part_bytes(r: Run) -> float | None:
     """Return the memory of the smallest device that is a part of the card."""
     parts = (r.card.cores_per_unit or 1) if r.card and r.backend in PARTS else 1
-    whole = card_bytes(r)
+    whole: float | None = QUANTITIES["card_bytes"](r)
     return whole and whole / parts
 
 

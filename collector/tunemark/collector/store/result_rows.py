@@ -249,7 +249,7 @@ def published_rows(result: PublishedResult, facts: FactBase, file: str, sha256: 
     """Return the rows of a published result by table."""
     printed, dataset = result.conditions.dataset, facts.known.dataset(result.conditions.dataset)
     rows = printed_rows(printed) or (dataset.training_rows if dataset else None)
-    figures = derived_figures(result.claims, result.conditions, rows, dataset.test_rows if dataset else None)
+    figures = derived_figures(result, rows, dataset.test_rows if dataset else None)
     facts_of_result = [
         *_derived_facts({name: (figure.value, figure.formula) for name, figure in figures.items() if figure.formula is not None}),
         *_condition_facts(result.conditions, "assumed: implied, not stated"),

@@ -33,11 +33,9 @@ def compared(evidence: Evidence) -> Iterator[Finding]:
         first, last = Interval.of(claims[0]), Interval.of(claims[1])
         reasons = [_against_change(stated, first, last)]
         if stated.relation != "beside":
-            reasons += [
-                _against_word(stated, first, last),
-                _against_amounts(evidence, stated, first, last),
-                _against_times(evidence, stated, first, last),
-            ]
+            ends = evidence.with_ids((stated.records[0], stated.records[-1]))
+            reasons.append(_against_word(stated, first, last))
+            reasons += [_against_amounts(evidence, stated, ends, first, last), _against_times(stated, ends, first, last)]
         claim = f"{label(stated.quantity)}: {claims[0].printed} compared with {claims[1].printed}{quoted(statement)}"
         quantities = tuple(dict.fromkeys((stated.quantity, stated.base_quantity or stated.quantity)))
         for words in filter(None, reasons):
@@ -68,9 +66,8 @@ def _against_word(stated: Comparison, first: Interval, last: Interval) -> str | 
     return f"{first.value:g} / {last.value:g} = {ratio.value:.2f}, which is not '{stated.relation}'" if wrong else None
 
 
-def _against_amounts(evidence: Evidence, stated: Comparison, first: Interval, last: Interval) -> str | None:
+def _against_amounts(evidence: Evidence, stated: Comparison, results: list[AuditedResult], first: Interval, last: Interval) -> str | None:
     """Return a contradiction if shares of different totals compare in the opposite order as amounts."""
-    results = evidence.with_ids((stated.records[0], stated.records[-1]))
     totals = [known for result in results if (known := _total(evidence, result, stated.quantity))]
     if len(totals) < 2 or totals[0] == totals[1]:  # noqa: PLR2004 - a pair
         return None
@@ -93,9 +90,8 @@ def _total(evidence: Evidence, result: AuditedResult, quantity: str) -> tuple[fl
     return (claim.value / 1e9, "GB") if claim else None
 
 
-def _against_times(evidence: Evidence, stated: Comparison, first: Interval, last: Interval) -> str | None:
+def _against_times(stated: Comparison, results: list[AuditedResult], first: Interval, last: Interval) -> str | None:
     """Return a contradiction if the times of the same work have another ratio than the rates."""
-    results = evidence.with_ids((stated.records[0], stated.records[-1]))
     if not stated.quantity.startswith("samples_per_s") or len(results) < 2 or len({result.training_rows for result in results}) > 1:  # noqa: PLR2004 - a pair
         return None
     mine, theirs = (result.interval("epoch_time_s") or result.interval("train_time_s") for result in results)
