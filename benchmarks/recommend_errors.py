@@ -13,10 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from tunemark.collector.predict.calibration_rows import calibrate
-from tunemark.collector.predict.fit import Observed, fit, no_data
-from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.option_rates import is_direct
+from tunemark.collector.audit.load import load_evidence
+from tunemark.collector.predict.cross_validation import fit_and_audit
+from tunemark.collector.predict.fit import Observed, fit
+from tunemark.schema.option_rates import is_direct, unmeasured
 from tunemark.schema.throughput import LogPrediction, interval_of, predict
 
 ROOT = Path(__file__).parents[1]
@@ -31,7 +31,8 @@ def held_out(rows: tuple[Observed, ...]) -> Iterator[Held]:
         fitted = fit(others)
         for row in (row for row in rows if row.config.source == source):
             config, own = replace(row.config, stack="", release=""), row.known
-            estimate = None if no_data(fitted.known, config) else predict(fitted.effects, config)
+            step = (config.shape.model, config.shape.method, config.accelerator, config.shape.sequence_length)
+            estimate = None if unmeasured(fitted.known, *step) else predict(fitted.effects, config)
             if isinstance(estimate, LogPrediction):
                 same = (own.architecture, own.method, own.accelerator, own.level)
                 found = [each for each in fitted.known if (each.architecture, each.method, each.accelerator, each.level) == same]
@@ -43,9 +44,8 @@ def held_out(rows: tuple[Observed, ...]) -> Iterator[Held]:
 
 def main() -> None:
     """Print the table."""
-    facts = FactBase(ROOT / "data")
     groups: dict[str, list[Held]] = defaultdict(list)
-    for outcome in held_out(calibrate(ROOT, facts).rows):
+    for outcome in held_out(fit_and_audit(ROOT, load_evidence(ROOT))[0].rows):
         groups[outcome[0]].append(outcome)
     print(f"{'evidence':<12}{'results':>8}{'median error':>14}{'90% of errors':>15}{'in interval':>13}{'median width':>14}")
     for kind in ("direct", "near", "predicted"):

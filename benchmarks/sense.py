@@ -13,8 +13,8 @@ from itertools import chain, permutations
 from operator import ge
 from pathlib import Path
 
-from tunemark.collector.predict.calibration_rows import calibrate
-from tunemark.collector.predict.fit import fit
+from tunemark.collector.audit.load import load_evidence
+from tunemark.collector.predict.cross_validation import fit_and_audit
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.option_rates import LEVELS, Evidence, option_rates
@@ -98,7 +98,7 @@ def speed(rate: Rate) -> float:
 def measured(root: Path, models: Collection[str] = ()) -> dict[str, Counter[bool]]:
     """Return the number of pairs by check, and by whether they violate it, for models by key, all by default."""
     facts = FactBase(root / "data")
-    fitted = fit(calibrate(root, facts).rows)
+    fitted, _ = fit_and_audit(root, load_evidence(root, facts))
     evidence = Evidence(fitted.effects, fitted.known)
     cards = {key: card for key, card in facts.accelerators.items() if card.unit != "cpu" and card.memory_gib is not None}
     above, places = dominating(cards), [(card, devices) for card in cards.values() for devices in DEVICES]

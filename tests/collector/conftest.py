@@ -4,9 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from factories import CHECKOUT, calibration_of_checkout, copy_data
-
-from tunemark.collector.predict import calibration_rows
+from factories import CHECKOUT, copy_data
 
 
 @pytest.fixture
@@ -16,12 +14,6 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TUNEMARK_ROOT", str(root))
     monkeypatch.chdir(root)
     return root
-
-
-@pytest.fixture
-def calibrated_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands predict with the fit to the rows of this checkout, which is computed once."""
-    monkeypatch.setattr(calibration_rows, "calibrate", lambda _root, _facts: calibration_of_checkout())
 
 
 @pytest.fixture

@@ -18,15 +18,19 @@ from gate_mutations.honest import cpu, cpu_machine
 from gate_mutations.simulated import FACTS
 from pydantic import ValidationError
 
-from tunemark.collector.predict import calibration_rows
-from tunemark.collector.predict.calibration_rows import Calibration
+from tunemark.collector.audit.load import load_evidence
+from tunemark.collector.audit.rule import audit
+from tunemark.collector.predict.calibration_rows import Calibration, calibrate
 from tunemark.collector.predict.cross_validation import HeldOut
 from tunemark.collector.predict.fit import Fit, fit
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.schema.derive import RANDOM_WEIGHTS
+from tunemark.schema.option_rates import unmeasured
+from tunemark.schema.physics.work import Missing
 from tunemark.schema.records.base import canonical_json
 from tunemark.schema.records.published import PublishedResult
 from tunemark.schema.records.submission import Submission, submission_name
+from tunemark.schema.throughput import Combination, Range, interval_of, predict
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 RUN_ID = "0123456789abcdef0123456789abcdef"
@@ -158,16 +162,14 @@ def link_facts(data: Path, *left_out: str) -> None:
 @cache
 def calibration_of_checkout() -> Calibration:
     """Return the calibration rows of this checkout, computed once."""
-    return CALIBRATE(CHECKOUT, FACTS)
+    evidence = load_evidence(CHECKOUT, FACTS)
+    return calibrate(CHECKOUT, evidence, audit(evidence))
 
 
 @cache
 def fit_of_checkout() -> Fit:
     """Return the fit to these rows."""
     return fit(calibration_of_checkout().rows)
-
-
-CALIBRATE = calibration_rows.calibrate
 
 
 def assert_golden(golden: Path, shown: str) -> None:
@@ -205,3 +207,11 @@ def summarise(rows: Iterable[HeldOut]) -> Errors | None:
     predicted = [row for row in rows if row.error is not None]
     errors = [abs(row.error or 0.0) for row in predicted]
     return Errors(median(errors), max(errors), mean(bool(row.covered) for row in predicted)) if errors else None
+
+
+def rate_of(fitted: Fit, config: Combination) -> Range | Missing:
+    """Return the predicted tokens per second of all devices, or the reason why there is none."""
+    shape = config.shape
+    reason = unmeasured(fitted.known, shape.model, shape.method, config.accelerator, shape.sequence_length)
+    estimate = Missing(reason) if reason else predict(fitted.effects, config)
+    return estimate if isinstance(estimate, Missing) else interval_of(estimate, config.devices)

@@ -28,7 +28,7 @@ NOWHERE = Path("no such checkout")
 def calibrated(*records: PublishedResult | ConvertedResult, findings: Iterable[Finding] = ()) -> Calibration:
     """Return the calibration rows of these records and findings, without a checkout."""
     results = tuple(audited_record(record, FACTS) for record in records)
-    return calibrate(NOWHERE, FACTS, replace(evidence(), results=results, records=records), tuple(findings), ())
+    return calibrate(NOWHERE, replace(evidence(), results=results), tuple(findings), ())
 
 
 def row_of(record: PublishedResult | ConvertedResult, findings: Iterable[Finding] = ()) -> Observed:

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from factories import Tunemark, fit_of_checkout, summarise
+from factories import Tunemark, fit_of_checkout, rate_of, summarise
 
 from tunemark.collector.predict.cross_validation import LeftOut, leave_out
 from tunemark.schema.throughput import Range
@@ -22,7 +22,7 @@ def test_predicted_qlora_is_slower_than_lora_by_more_with_smaller_micro_batches(
     for rows in (1, 8):
         lora = replace(config, stack="", shape=replace(config.shape, micro_batch=rows))
         qlora = replace(lora, shape=replace(lora.shape, method=Method.QLORA))
-        rates = [fit_of_checkout().rate(each) for each in (qlora, lora)]
+        rates = [rate_of(fit_of_checkout(), each) for each in (qlora, lora)]
         assert all(isinstance(rate, Range) for rate in rates)
         ratios.append(rates[0].value / rates[1].value)  # type: ignore[union-attr]
     assert ratios[0] < ratios[1]
@@ -38,7 +38,7 @@ def test_errors_stay_at_what_was_reached_and_intervals_cover_what_they_say(left_
 
 def test_tuned_software_is_predicted_to_be_faster_than_plain_and_the_vendors_fastest() -> None:
     config = next(row.config for row in fit_of_checkout().rows if row.id == "003-002")
-    rates = [fit_of_checkout().rate(replace(config, level=level, stack="")) for level in ("plain", "tuned", "vendor")]
+    rates = [rate_of(fit_of_checkout(), replace(config, level=level, stack="")) for level in ("plain", "tuned", "vendor")]
     values = [rate.value for rate in rates if isinstance(rate, Range)]
     assert len(values) == 3
     assert values == sorted(values)
@@ -51,7 +51,6 @@ def test_rows_padded_to_one_length_count_as_its_slots_and_tf32_multiplies_at_hal
     assert in_tf32.terms["matmul"] == pytest.approx(2 * in_fp16.terms["matmul"], rel=1e-3)
 
 
-@pytest.mark.usefixtures("calibrated_once")
 @pytest.mark.parametrize(
     ("hardware", "instances", "no_price"),
     [

@@ -1,7 +1,10 @@
 """`tunemark collect`: all or nothing, the same each time, one bad file leaves the others."""
 
 import json
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import duckdb
@@ -10,7 +13,7 @@ from factories import Tunemark, make_submission, run_id, save
 from gate_mutations.honest import CPU_OPTIONS
 
 from tunemark.collector.commands.database import run_query
-from tunemark.collector.store import database
+from tunemark.collector.store import database, loading
 from tunemark.collector.store.loading import collect
 from tunemark.schema.derive import derive
 from tunemark.schema.records.base import content_id
@@ -101,15 +104,16 @@ def test_a_failure_midway_leaves_the_old_database_untouched(
     collect(checkout, db)
     before = db.read_bytes()
     save(checkout, make_submission(run_id=run_id(2)))
-    insert, calls = database._insert, []
+    build = loading.build_database
 
-    def fail_at_the_fifth(connection: Any, name: str, table: Any) -> None:
-        calls.append(name)
-        if len(calls) == 5:
-            raise failure
-        insert(connection, name, table)
+    def tables_until_the_fifth(tables: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+        yield from islice(tables.items(), 4)
+        raise failure
 
-    monkeypatch.setattr(database, "_insert", fail_at_the_fifth)
+    def fail_midway(path: Path, tables: dict[str, Any]) -> None:
+        build(path, SimpleNamespace(items=lambda: tables_until_the_fifth(tables)))  # type: ignore[arg-type]
+
+    monkeypatch.setattr(loading, "build_database", fail_midway)
     with pytest.raises(type(failure)):
         collect(checkout, db)
     assert db.read_bytes() == before

@@ -22,9 +22,6 @@ AS_TYPED = tomllib.loads(Path(__file__).with_name("as_typed.toml").read_text(enc
 BASE = ("estimate", "--model", "llama-3.1-8b", "--method", "lora", "--seq", "8192", "--micro-batch", "2", "--checkpointing", "full")
 
 
-pytestmark = pytest.mark.usefixtures("calibrated_once")
-
-
 def test_each_line_has_its_formula_and_each_accelerator_its_margin(tunemark: Tunemark) -> None:
     done = tunemark(*BASE, "--stack", "hf", "-a", "nvidia-rtx-4090", "-a", "A100 80GB")
     assert done.code == 0

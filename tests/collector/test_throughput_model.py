@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from factories import FACTS, calibration_of_checkout, summarise
+from factories import FACTS, calibration_of_checkout, rate_of, summarise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -65,8 +65,8 @@ def test_rows_made_from_known_factors_are_predicted_again_when_their_accelerator
 
 def test_a_slow_accelerator_is_predicted_from_its_rows_not_its_card() -> None:
     slow = [row_of(row.config, row.id, 1.5) if row.config.accelerator.key == CHIPS[0] else row for row in made_up()]
-    unlike = fit(slow).rate(combination("gemma-7b", CHIPS[0]))
-    like = fit(made_up()).rate(combination("gemma-7b", CHIPS[0]))
+    unlike = rate_of(fit(slow), combination("gemma-7b", CHIPS[0]))
+    like = rate_of(fit(made_up()), combination("gemma-7b", CHIPS[0]))
     assert 0.6 < unlike.value / like.value < 0.8
 
 
@@ -122,7 +122,7 @@ def test_farther_away_is_less_certain() -> None:
     fitted = fit(made_up(NOISE))
 
     def width(model: str = "llama-3.1-8b", chip: str = CHIPS[0]) -> float:
-        found = fitted.rate(combination(model, chip))
+        found = rate_of(fitted, combination(model, chip))
         return found.high / found.low
 
     assert width() < width("qwen3-8b")
@@ -191,7 +191,7 @@ def test_every_request_gets_an_interval_or_a_reason(
     chip: str, model: str, method: Method, length: int, micro_batch: int, devices: int
 ) -> None:
     shape = TrainingShape(FACTS.models[model], method, length, micro_batch)
-    found = FITTED.rate(Combination(FACTS.accelerators[chip], devices, shape, "plain", "a"))
+    found = rate_of(FITTED, Combination(FACTS.accelerators[chip], devices, shape, "plain", "a"))
     if isinstance(found, Missing):
         assert found.reason
     else:

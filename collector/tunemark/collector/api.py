@@ -77,9 +77,8 @@ def estimate(
     names = list(accelerators)
     cards = [facts.accelerator(name) for name in names] if names else [card for card in facts.accelerators.values() if card.memory_gib]
     if "world_size" in settings:
-        raise TunemarkError(
-            "world_size", settings["world_size"], "follows from devices; give devices, and tensor_parallel if they share matrices"
-        )
+        fix = "follows from devices; give devices, and tensor_parallel if they share matrices"
+        raise TunemarkError("world_size", settings["world_size"], fix)
     shared = settings.get("tensor_parallel", 1)
     if devices % shared:
         raise TunemarkError("devices", devices, f"is not a multiple of the {shared} that share each matrix")

@@ -63,7 +63,7 @@ def test_every_derived_figure_has_a_formula() -> None:
     facts = {
         row["name"]: row["reason"] for row in published_rows(result, FACTS, "f", "0" * 64)["result_facts"] if row["topic"] == "derived"
     }
-    unclaimed = {name for name, figure in derived_figures(result.claims, result.conditions, None, None).items() if figure.formula}
+    unclaimed = {name for name, figure in derived_figures(result, None, None).items() if figure.formula}
     assert set(facts) == unclaimed == {"steps_per_s", "tokens_per_s", "samples_per_s", "global_batch"}
     assert all(facts.values())
 

@@ -150,16 +150,9 @@ def rates_below_peak(result: AuditedResult) -> list[TokenRate]:
 
 def software_of(run: AuditedResult, facts: FactBase) -> Software:
     """Return the software of a run of a document."""
-
-    def value_of(name: str) -> object:
-        return run.section if name == "section" else run.conditions.stated(name)
-
-    return facts.known.software_of("mlperf" if run.converted else run.source, value_of)
-
-
-def states_recompute(result: AuditedResult) -> bool:
-    """Return True if the result states that every block is computed twice."""
-    return result.conditions.settings.get("gradient_checkpointing") in {True, "full"}
+    source, _, release = run.source.partition("-")
+    place = {"section": run.section, "round": release}
+    return facts.known.software_of(source, lambda name: place[name] if name in place else run.conditions.stated(name))
 
 
 def usual_limit(result: AuditedResult, facts: FactBase) -> tuple[float, str]:

@@ -33,9 +33,8 @@ class Claimed:
         claim = self.claims.get(quantity)
         if claim is None or claim.readings or claim.value <= 0:
             return None
-        return (
-            Interval.exact(claim.value) if quantity in WORDS["quantities"]["counted"] and claim.value.is_integer() else Interval.of(claim)
-        )
+        exact = quantity in WORDS["quantities"]["counted"] and claim.value.is_integer()
+        return Interval.exact(claim.value) if exact else Interval.of(claim)
 
     def readings(self, quantity: str) -> list[tuple[str, Interval]]:
         """Return all meanings of a figure with their values. A plain figure has one meaning without words."""

@@ -78,17 +78,12 @@ def half_digit(claim: Claim) -> float:
     """
     factor = 2.0 if APPROXIMATE.search(claim.printed) else 1.0
     clock, parts = CLOCK.fullmatch(claim.printed.strip()), PARTS.findall(claim.printed)
+    match = NUMBER.search(claim.printed)
+    decimals, unit_size, figure = match and match[1], 1.0, float(match[0].replace(",", "")) if match else 0.0
     if claim.value > 0 and (clock or parts):
         decimals, unit = (clock["decimals"], "s") if clock else parts[-1][1:]
-        return factor * _half(decimals) * _seconds(unit) / claim.value
-    match = NUMBER.search(claim.printed)
-    number = float(match[0].replace(",", "")) if match else 0.0
-    return factor * _half(match[1]) / number if match and number else 0.0
-
-
-def _half(decimals: str | None) -> float:
-    """Return half of the last of these decimals."""
-    return 0.5 * 10.0 ** -len(decimals or "")
+        unit_size, figure = _seconds(unit), claim.value
+    return factor * 0.5 * 10.0 ** -len(decimals or "") * unit_size / figure if figure else 0.0
 
 
 def _seconds(unit: str) -> float:

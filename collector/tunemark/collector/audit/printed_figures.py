@@ -3,16 +3,20 @@
 import math
 import re
 import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from tunemark.schema.records.published import Claim, Conditions
+from tunemark.schema.records.published import PublishedResult
 from tunemark.schema.vocabulary import Dtype, Padding
 
 WORDS = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
 """Words of documents, and names of quantities and settings, that the rules look up."""
+FIGURES = (
+    *("step_time_s", "steps_per_s", "global_batch", "tokens_per_s", "samples_per_s"),
+    *("epoch_time_s", "train_time_s", "wall_s", "evaluation_rows"),
+)
+"""Figures that are taken as claimed, or derived."""
 EVALUATED = ("accuracy", "eval_")
 """Beginnings of the names of figures that an evaluation measures."""
 
@@ -26,65 +30,50 @@ class Figure:
     """The formula in words; None when the document claims the figure itself."""
 
 
-def derived_figures(
-    claims: Mapping[str, Claim], conditions: Conditions, training_rows: int | None, test_rows: int | None
-) -> dict[str, Figure]:
+def derived_figures(result: PublishedResult, training_rows: int | None, test_rows: int | None) -> dict[str, Figure]:
     """Return times, rates, and the rows of a step and of an evaluation: claimed with one meaning, else by the first formula with known inputs.
 
     An ambiguous step time stays unknown, since no other figure can settle its meaning. On several devices the rows of a step are unknown
     unless they are stated: devices may share a row (tensor parallel) or hold separate rows.
     """
-    claimed = {name: claim.value for name, claim in claims.items() if not claim.readings}
-    figures: dict[str, Figure] = {}
-
-    def add(name: str, *options: tuple[float | None, str], stated: float | None = None) -> float | None:
-        known = claimed.get(name) if stated is None else stated
-        figure = next((Figure(value, formula) for value, formula in ((known, None), *options) if value is not None), None)
-        if figure is not None:
-            figures[name] = figure
-        return None if figure is None else figure.value
-
-    time, epochs, length = claimed.get("train_time_s"), claimed.get("epochs"), conditions.sequence_length
-    # With fewer steps than planned, the epochs were not done either.
-    if claimed.get("steps", math.inf) < claimed.get("total_steps", 0):
-        epochs = None
-    step = None
-    if "step_time_s" in claimed or "step_time_s" not in claims:
-        step = add(
-            "step_time_s", (_ratio(1, claimed.get("steps_per_s")), "1 / claimed steps per second, an average over the whole training")
-        )
-    add("steps_per_s", (_ratio(1, claimed.get("step_time_s")), "1 / claimed step time"))
-    on_one = _product(conditions.micro_batch, conditions.gradient_accumulation) if conditions.accelerator_count == 1 else None
-    batch = add("global_batch", (on_one, "micro-batch x gradient accumulation on one device"), stated=conditions.global_batch)
-    full = conditions.padding is Padding.NONE or conditions.packing is True
-    tokens = add(
-        "tokens_per_s",
-        (_ratio(claimed.get("tokens"), time), "claimed tokens / training time"),
-        (_ratio(_product(batch, length), step) if full else None, "rows in a step x sequence length / step time; rows are full"),
-    )
+    claims, conditions, packed = result.claims, result.conditions, result.conditions.packing
+    full = conditions.padding is Padding.NONE or packed is True
+    known = {name: claim.value for name, claim in claims.items() if not claim.readings}
+    if packed:
+        known.pop("samples_per_s", None)
+    if known.get("steps", math.inf) < known.get("total_steps", 0):
+        # The epochs that were planned were not done either.
+        known.pop("epochs", None)
+    stated = {name: getattr(conditions, name) for name in ("global_batch", "micro_batch", "gradient_accumulation", "sequence_length")}
+    stated |= {"training_rows": training_rows, "test_rows": test_rows}
+    known |= {name: value for name, value in stated.items() if value}
+    figures = {name: Figure(known[name]) for name in FIGURES if name in known}
     # A packed or padded row is no document, and neither gives the number of documents.
-    documents = tokens if not conditions.packing and conditions.padding not in {Padding.STATIC, Padding.DYNAMIC} else None
-    stated = "rows are full" if full else "the source gives one length for all rows, taken as full"
-    if conditions.packing:
-        claimed.pop("samples_per_s", None)
-    add(
-        "samples_per_s",
-        (_ratio(documents, length), f"tokens per second / sequence length; {stated}"),
-        (_ratio(_product(epochs, training_rows), time), f"epochs x {training_rows} training rows / training time"),
-    )
-    add("epoch_time_s", (_ratio(time, epochs), "training time / epochs"))
-    add("train_time_s")
-    add("wall_s")
-    add("evaluation_rows", (test_rows if any(name.startswith(EVALUATED) for name in claims) else None, "rows of the dataset's test set"))
+    documents = not packed and conditions.padding not in {Padding.STATIC, Padding.DYNAMIC}
+    rows_are = "rows are full" if full else "the source gives one length for all rows, taken as full"
+    on_one, evaluated = conditions.accelerator_count == 1, any(name.startswith(EVALUATED) for name in claims)
+    for name, above, below, holds, formula in (
+        ("step_time_s", "", "steps_per_s", "step_time_s" not in claims, "1 / claimed steps per second, an average over the whole training"),
+        ("steps_per_s", "", "step_time_s", True, "1 / claimed step time"),
+        ("global_batch", "micro_batch gradient_accumulation", "", on_one, "micro-batch x gradient accumulation on one device"),
+        ("tokens_per_s", "tokens", "train_time_s", True, "claimed tokens / training time"),
+        (
+            "tokens_per_s",
+            "global_batch sequence_length",
+            "step_time_s",
+            full,
+            "rows in a step x sequence length / step time; rows are full",
+        ),
+        ("samples_per_s", "tokens_per_s", "sequence_length", documents, f"tokens per second / sequence length; {rows_are}"),
+        ("samples_per_s", "epochs training_rows", "train_time_s", True, f"epochs x {training_rows} training rows / training time"),
+        ("epoch_time_s", "train_time_s", "epochs", True, "training time / epochs"),
+        ("evaluation_rows", "test_rows", "", evaluated, "rows of the dataset's test set"),
+    ):
+        factors, divisors = ([known.get(each, 0.0) for each in side.split()] for side in (above, below))
+        if holds and name not in figures and all((*factors, *divisors)):
+            known[name] = math.prod(factors) / math.prod(divisors)
+            figures[name] = Figure(known[name], formula)
     return figures
-
-
-def _ratio(above: float | None, below: float | None) -> float | None:
-    return None if above is None or not below else above / below
-
-
-def _product(first: float | None, second: float | None) -> float | None:
-    return None if first is None or second is None else first * second
 
 
 def printed_rows(dataset: str | None) -> int | None:

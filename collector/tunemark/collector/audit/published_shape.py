@@ -8,20 +8,14 @@ from tunemark.collector.audit.printed_figures import WORDS, narrow_format, preci
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.world_facts import MemoryConvention, MemoryLever, applies
-from tunemark.schema.physics.memory_states import SHARDED, MemoryLedger
+from tunemark.schema.physics.memory_states import SHARDED
 from tunemark.schema.physics.training_shape import ALL_LINEAR, Sharding, TrainingShape
-from tunemark.schema.records.published import Conditions, PublishedResult
+from tunemark.schema.records.published import Conditions
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Loss, Method
 
 COVERED = (Method.FULL, Method.LORA, Method.QLORA)
-ENUMS: dict[str, Callable[[Any], object]] = {
-    "parameters": Dtype,
-    "activations": Dtype,
-    "autocast": Dtype,
-    "adapters": Dtype,
-    "block_format": Dtype,
-    "checkpointing": Checkpointing,
-}
+FORMATS = {"parameters", "activations", "autocast", "adapters", "block_format"}
+ENUMS: dict[str, Callable[[Any], object]] = {"checkpointing": Checkpointing} | dict.fromkeys(FORMATS, Dtype)
 
 
 def published_shape(conditions: Conditions, facts: FactBase, convention: MemoryConvention | None) -> TrainingShape | None:
@@ -72,23 +66,8 @@ def published_shape(conditions: Conditions, facts: FactBase, convention: MemoryC
 
 
 def levers_of(conditions: Conditions, convention: MemoryConvention) -> Iterator[MemoryLever]:
-    """Yield the levers of a document's convention that apply to these conditions."""
-    for lever in convention.levers:
-        if applies(lever.when, conditions.stated):
-            yield lever
-
-
-def memory_compared(result: PublishedResult, convention: MemoryConvention) -> bool:
-    """Return False if the convention leaves a result out, or its experts are on different devices, which the memory model does not know."""
-    return result.id not in convention.left_out and result.conditions.settings.get("expert_parallel", 1) == 1
-
-
-def expected_bytes(ledger: MemoryLedger, quantity: str, device_bytes: int | None) -> int:
-    """Return the predicted bytes of a memory figure on a device: `allocated`, `reserved` or `in use`."""
-    if quantity == "allocated":
-        return ledger.peak_allocated
-    reserved = ledger.reserved_on(device_bytes)
-    return reserved if quantity == "reserved" else reserved + ledger.outside
+    """Return the levers of a document's convention that apply to these conditions."""
+    return (lever for lever in convention.levers if applies(lever.when, conditions.stated))
 
 
 def _targets(printed: object) -> tuple[str, ...]:

@@ -125,15 +125,3 @@ def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
         return finding.records[0], WORST_FIRST[finding.verdict], finding.rule, finding.records, finding.calculation
 
     return tuple(sorted(findings, key=order))
-
-
-def select(
-    findings: Iterable[Finding], rules: Collection[str] = (), verdicts: Collection[AuditVerdict] = (), records: Collection[str] = ()
-) -> tuple[Finding, ...]:
-    """Return the findings with one of the given rules, verdicts and records; an empty collection selects all."""
-    return tuple(
-        finding
-        for finding in findings
-        if finding.rule in (rules or (finding.rule,)) and finding.verdict in (verdicts or (finding.verdict,))
-        if not records or set(records) & set(finding.records)
-    )

@@ -66,9 +66,8 @@ def _from_steps(result: AuditedResult) -> Iterator[TokenRate]:
         yield TokenRate("step_time_s", meaning, Interval.exact(float(rows * length)) / step, formula, conditions)
     steps = result.interval("steps_per_s")
     if steps and result.claims.keys().isdisjoint({"step_time_s", "samples_per_s"}):
-        yield TokenRate(
-            "steps_per_s", "", steps * (rows * length), f"{rows:,} rows x {length:,} tokens x {steps.value:g} steps/s", conditions
-        )
+        formula = f"{rows:,} rows x {length:,} tokens x {steps.value:g} steps/s"
+        yield TokenRate("steps_per_s", "", steps * (rows * length), formula, conditions)
 
 
 def _from_epochs(result: AuditedResult) -> Iterator[TokenRate]:

@@ -67,7 +67,7 @@ def audit(
     - `tunemark audit --rules --rule identity`
     """
     from tunemark.collector.audit.evidence import source_of
-    from tunemark.collector.audit.rule import all_rules, select
+    from tunemark.collector.audit.rule import all_rules
     from tunemark.collector.predict.cross_validation import audit_all
 
     declared = all_rules()
@@ -95,7 +95,13 @@ def audit(
     of_sources += [statement for statement in evidence.statements if source_of(statement) in sources]
     if not as_json:
         say("Auditing all records. Rates are compared with a model of all other results, which takes some seconds ...")
-    findings = select(audit_all(project_root(), evidence), wanted_rules, wanted_verdicts, ids or of_sources)
+    wanted_records = ids or of_sources
+    findings = [
+        finding
+        for finding in audit_all(project_root(), evidence)
+        if finding.rule in (wanted_rules or (finding.rule,)) and finding.verdict in (wanted_verdicts or (finding.verdict,))
+        if not set(wanted_records or finding.records).isdisjoint(finding.records)
+    ]
     if as_json:
         print_json([{"rule": finding.rule} | asdict(finding) for finding in findings])
         return

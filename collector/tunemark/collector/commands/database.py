@@ -1,14 +1,14 @@
 """Commands of the database: `collect` loads files into it, and `query` answers SQL."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from tunemark.collector.commands.options import Database, database_of, date_option, option
-from tunemark.collector.store.database import empty_database, open_database
+from tunemark.collector.store.database import empty_database, open_database, refuse_unwritable_database
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import counted
@@ -34,14 +34,11 @@ def collect(
     - `tunemark collect --db /tmp/try.duckdb --json`
     - `tunemark collect --as-of 2026-11-20`
     """
-    # Needs duckdb, pyarrow and numpy, which --help does not.
-    from tunemark.collector.store import loading  # noqa: PLC0415
-    from tunemark.collector.store.database import refuse_unwritable_database  # noqa: PLC0415
+    from tunemark.collector.store import loading  # noqa: PLC0415 - needs duckdb, pyarrow and numpy, which --help does not
 
-    root = project_root()
     database, day = database_of(db), date_option("--as-of", as_of)
     refuse_unwritable_database(database)
-    done = loading.collect(root, database, day)
+    done = loading.collect(project_root(), database, day)
     for file, note in done.notes:
         say(f"{file}: note: {note}")
     for file, problem in done.problems:
@@ -88,11 +85,10 @@ def query(
     if as_json:
         print_json(result.records())
     else:
-        print_table(result.columns, result.rows)
+        print_table(*result)
 
 
-@dataclass(frozen=True, slots=True)
-class QueryResult:
+class QueryResult(NamedTuple):
     """Columns and rows of a query, values with full precision."""
 
     columns: list[str]

@@ -119,9 +119,7 @@ def offers(facts: FactBase, name: str | None, on: date, kind: PriceKind | None =
         row
         for row in facts.prices
         if kind in {None, row.kind}
-        and (
-            name is None or row.accelerator in keys or spelled in {row.instance.lower(), row.provider, provider_name(row.provider).lower()}
-        )
+        if name is None or row.accelerator in keys or spelled in {row.instance.lower(), row.provider, provider_name(row.provider).lower()}
     ]
     rows = [row for row in listed if count in {None, row.accelerator_count}]
     if not listed:

@@ -111,12 +111,11 @@ def _validated(paths: list[Path] | None, *, strict: bool) -> "Validation":
     """Check the files of some paths, or all of them."""
     from tunemark.collector.gate.check import validate_all
     from tunemark.collector.gate.cross_file_checks import changed_submissions
-    from tunemark.collector.gate.fact_files import fact_files, is_fact_file
+    from tunemark.collector.gate.fact_files import fact_files
     from tunemark.collector.gate.read import CONVERTED, PUBLISHED, SUBMISSIONS, find_records, named_records, shown_path
 
     root = project_root()
-    named = [path for path in paths or [] if path.is_file() and is_fact_file(path)]
-    cards = [*named, *fact_files(path for path in paths or [root / "data"] if path.is_dir())]
+    cards = fact_files(paths or [root / "data"])
     folders = [folder for name in (SUBMISSIONS, PUBLISHED, CONVERTED) if (folder := root / name).is_dir()]
     records = named_records(paths, cards) if paths else find_records(folders)
     refused = [(path, reason) for path, reason in (*records.ignored, *records.unusual) if strict and SUBMISSIONS in path.absolute().parts]

@@ -141,8 +141,10 @@ def validate_all(files: Sequence[Path], root: Path, facts: FactBase, cards: Sequ
         own = records_in(root / SUBMISSIONS).files
         others = {shown_path(path, root) for path in own if replaced and content_id(path.read_bytes()) in replaced}
         unread = [root / file for file in sorted((committed | others) - given) if file.endswith(".json")]
-        read = [_committed(path, root) for path in unread]
-        accepted = accept(candidates, committed, [known for known in read if known is not None], root)
+        # Those that git tracks were checked when they were accepted.
+        read = [(path, record) for path in unread if isinstance(record := read_or_none(path), Submission)]
+        known = [Verdict((), record, None, content_id(path.read_bytes())).candidate(shown_path(path, root)) for path, record in read]
+        accepted = accept(candidates, committed, known, root)
     except TunemarkError as error:
         # The invalid card may be in a file outside the files to check.
         stopped = (error.field, Problem("file", repr(error.value) if error.value else "", error.fix))
@@ -150,11 +152,3 @@ def validate_all(files: Sequence[Path], root: Path, facts: FactBase, cards: Sequ
     problems = [*wrong, *sorted(accepted.problems, key=lambda pair: pair[0])]
     doubts = [(file, replace(doubt, fix=f"{doubt.fix}; {CONFIRMED_BY}")) for file, doubt in accepted.doubts]
     return Validation(len(files), problems, [*accepted.notes, *doubts], len(cards))
-
-
-def _committed(path: Path, root: Path) -> Verdict | None:
-    """Return a submission that git tracks and that is not among the files to check, without its rate. It was checked when it was accepted."""
-    record = read_or_none(path)
-    if not isinstance(record, Submission):
-        return None
-    return Verdict((), record, None, content_id(path.read_bytes())).candidate(shown_path(path, root))

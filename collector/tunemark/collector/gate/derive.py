@@ -97,11 +97,10 @@ def machine_of(s: Submission, facts: FactBase) -> Machine:
     e, family = s.environment, facts.support.families.get(s.environment.backend) if facts.support else None
     if family is None:
         raise TunemarkError("environment.backend", e.backend.value, "data/support.json has no such device family")
-    card = facts.recognise_accelerator(e.devices[0].name)
+    name = e.devices[0].name
+    card = facts.recognise_accelerator(name)
     if card and family.cards and not family.cards.startswith(card.vendor):
-        raise TunemarkError(
-            "environment.devices.0.name", e.devices[0].name, f"is made by {card.vendor}; {e.backend.value} runs no device of it"
-        )
+        raise TunemarkError("environment.devices.0.name", name, f"is made by {card.vendor}; {e.backend.value} runs no device of it")
     stated = s.plan.reasons.get("device.backend", "")
     return Machine(
         **dict(e),
@@ -136,9 +135,8 @@ def _loss_band(s: Submission, facts: FactBase) -> Iterator[Problem]:
         return
     derived = loss_band(facts.golden_losses(s.plan.workload), s.plan, s.trace, changed=s.division is Division.OPEN)
     if (stated.passed, _deviation(stated.detail)) != (derived.passed, _deviation(derived.detail)):
-        yield Problem(
-            "gates.loss_band", f"{stated.passed}: {stated.detail}", f"the trace gives {derived.passed}: {derived.detail}; {ORIGINAL}"
-        )
+        fix = f"the trace gives {derived.passed}: {derived.detail}; {ORIGINAL}"
+        yield Problem("gates.loss_band", f"{stated.passed}: {stated.detail}", fix)
 
 
 def _deviation(detail: str) -> list[float] | str:

@@ -259,9 +259,8 @@ def model_problems(card: ModelCard, beside: Neighbours) -> Iterator[Problem]:
     owner, owners = _owner(card), {_owner(other) for other in beside.models.values() if other.key != card.key} - {""}
     alike = {name for name in owners if skeleton(name) == skeleton(owner) and name != owner}
     if owner and alike:
-        yield Problem(
-            "hub_id", repr(card.hub_id), f"its owner looks like {' and '.join(sorted(alike))}; write an owner the same on all cards"
-        )
+        fix = f"its owner looks like {' and '.join(sorted(alike))}; write an owner the same on all cards"
+        yield Problem("hub_id", repr(card.hub_id), fix)
 
 
 def _owner(card: ModelCard) -> str:

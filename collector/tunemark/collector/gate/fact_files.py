@@ -38,9 +38,10 @@ def is_fact_file(path: Path) -> bool:
     )
 
 
-def fact_files(folders: Iterable[Path]) -> list[Path]:
-    """Return the fact files under folders, sorted."""
-    return sorted({path for folder in folders for path in folder.rglob("*") if path.is_file() and is_fact_file(path)})
+def fact_files(paths: Iterable[Path]) -> list[Path]:
+    """Return the fact files among paths and under folders, sorted."""
+    found = (each for path in paths for each in (path, *path.rglob("*")))
+    return sorted({path for path in found if path.is_file() and is_fact_file(path)})
 
 
 def fact_problems(files: Iterable[Path], root: Path, beside: Neighbours) -> FileProblems:

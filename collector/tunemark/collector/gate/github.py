@@ -7,7 +7,7 @@ text is cut and shown as inline code, and everything else is ignored.
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,11 +58,8 @@ def report_markdown(report: Mapping[str, Any]) -> str:
         lines += ["", f"Compared with {compared:,} accepted submissions. `tunemark validate` runs the same checks of a file."]
     text = "\n".join(lines)
     # A cut within inline code would leave it open, so whole lines are left out.
-    return (
-        text
-        if len(text) <= LARGEST_COMMENT
-        else f"{text[:LARGEST_COMMENT].rpartition(chr(10))[0]}\n\nThe rest is in the log of the check.\n"
-    )
+    whole = text[:LARGEST_COMMENT].rpartition("\n")[0]
+    return text if len(text) <= LARGEST_COMMENT else f"{whole}\n\nThe rest is in the log of the check.\n"
 
 
 def _file_lines(entry: Mapping[str, Any]) -> Iterator[str]:
@@ -89,8 +86,7 @@ def _list(value: object) -> list[Any]:
 
 
 def _first(value: object) -> list[Mapping[str, Any]]:
-    listed = list(value) if isinstance(value, Iterable) and not isinstance(value, str | Mapping) else []
-    return [entry for entry in listed[:MOST_ROWS] if isinstance(entry, Mapping)]
+    return [entry for entry in _list(value)[:MOST_ROWS] if isinstance(entry, Mapping)]
 
 
 def read_report(path: Path) -> Mapping[str, Any]:

@@ -206,10 +206,8 @@ def highest_rate(r: Run) -> float | None:
     """
     if not r.flops.sum():
         return None
-    own_cpu = r.card is not None and r.card.cpu is not None
-    headroom = ((r.card.cpu.headroom() or inf) if r.card and r.card.cpu else 1.0) * (
-        1.0 if own_cpu else REACHABLE[(r.card.memory_bus_bits or 0) >= STACK_BITS if r.card else False]
-    )
+    stacked = r.card is not None and (r.card.memory_bus_bits or 0) >= STACK_BITS
+    headroom = (r.card.cpu.headroom() or inf) if r.card and r.card.cpu else REACHABLE[stacked]
     return min(r.peak * headroom if r.peak else inf, PROBE_DISTURBED * r.probed if r.probed else inf, FASTEST_DEVICE * r.count)
 
 

@@ -139,13 +139,12 @@ def named(name: str, run: Run, entry: object) -> Any:  # noqa: ANN401 - any valu
     return getattr(run, name)
 
 
-def _quantities() -> Iterator[tuple[str, tuple[Callable[..., Any], bool]]]:
-    for module in (run_quantities, physics):
-        for name, function in [*module.QUANTITIES.items(), *inspect.getmembers(module, inspect.isfunction)]:
-            yield name, (function, len(inspect.signature(function).parameters) > 1)
-
-
-QUANTITIES = dict(_quantities())
+QUANTITIES: dict[str, tuple[Callable[..., Any], bool]] = {
+    name: (function, len(inspect.signature(function).parameters) > 1)
+    for module in (run_quantities, physics)
+    for name, function in [*module.QUANTITIES.items(), *inspect.getmembers(module, inspect.isfunction)]
+}
+"""Name -> function, and whether it takes an entry too."""
 
 
 def shown(value: object) -> str:

@@ -21,6 +21,7 @@ from tunemark.schema.vocabulary import HOST_INTERVAL_S, NATIVE, SHARDED_STATES, 
 
 MANY_STEPS, SOME_SAMPLES, MANY_SAMPLES = 20, 10, 50
 """Steps from which a shape is no chance; samples of which a mean has a standard error of a third, and of a seventh, of their spread."""
+Floats = NDArray[np.float64]
 STACKS = tomllib.loads(Path(__file__).with_name("stacks.toml").read_text(encoding="utf-8"))
 """What a software stack can have, by back end."""
 
@@ -50,6 +51,13 @@ class Run:
         self.own_shards = self.count if self.device.strategy is Strategy.FSDP2 else 1
         self.used_cpu_s = None if s.process.user_s is None else s.process.user_s + (s.process.system_s or 0.0)
         self.powers_w = [use.power_mean_w for use in self.use.devices if use.power_mean_w is not None] if self.use else []
+        # Step times in seconds, and finite losses.
+        self.times: Floats = np.asarray(s.trace.step_times_s)
+        self.losses: Floats = np.asarray([loss for loss in s.trace.loss if loss is not None])
+        # Seconds from the first step to the last, and when the phase train and the one after it begin.
+        self.trained_s = s.trace.completed_at_s[-1] - s.trace.started_at_s if self.steps else 0.0
+        self.train_begins_s = next((mark.at_s for mark in s.timeline if mark.phase is Phase.TRAIN), None)
+        self.train_ends_s = next((after.at_s for mark, after in pairwise(s.timeline) if mark.phase is Phase.TRAIN), None)
         self.linux = s.environment.os.startswith("Linux")
         self.loaded = Phase.LOAD in self.phases
         self.sampled_often = self.use is not None and self.use.samples >= SOME_SAMPLES
@@ -89,31 +97,9 @@ class Run:
 
     # Time
 
-    @cached_property
-    def times(self) -> NDArray[np.float64]:
-        """Step times in seconds, of shape (steps,)."""
-        return np.asarray(self.trace.step_times_s)
-
-    @cached_property
-    def trained_s(self) -> float:
-        """Seconds from the first step to the last."""
-        return self.trace.completed_at_s[-1] - self.trace.started_at_s if self.steps else 0.0
-
-    @cached_property
-    def train_begins_s(self) -> float | None:
-        """When the phase train begins."""
-        return next((mark.at_s for mark in self.s.timeline if mark.phase is Phase.TRAIN), None)
-
-    @cached_property
-    def train_ends_s(self) -> float | None:
-        """When the phase after train begins."""
-        marks = self.s.timeline
-        return next((after.at_s for mark, after in pairwise(marks) if mark.phase is Phase.TRAIN), None)
-
     def lasted(self, phase: Phase) -> list[float]:
         """Return the durations of a phase that has ended."""
-        marks = self.s.timeline
-        return [after.at_s - mark.at_s for mark, after in pairwise(marks) if mark.phase is phase]
+        return [after.at_s - mark.at_s for mark, after in pairwise(self.s.timeline) if mark.phase is phase]
 
     @cached_property
     def window_s(self) -> float | None:
@@ -141,15 +127,10 @@ class Run:
         """Return a gate by name."""
         return next((gate for gate in self.s.gates if gate.name == name), None)
 
-    @cached_property
-    def losses(self) -> NDArray[np.float64]:
-        """Finite losses."""
-        return np.asarray([loss for loss in self.trace.loss if loss is not None])
-
     # Work
 
     @cached_property
-    def flops(self) -> NDArray[np.float64]:
+    def flops(self) -> Floats:
         """FLOPs of each step, of shape (steps,); empty if the model has no card."""
         return np.asarray(flops_of_steps(self.s, self.model)) if self.model and self.steps else np.empty(0)
 

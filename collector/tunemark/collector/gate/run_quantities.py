@@ -115,6 +115,8 @@ QUANTITIES: dict[str, Callable[..., Any]] = {
     "mean_rate": lambda r: float(r.flops.sum() / r.times.sum()) if r.flops.sum() else None,
     "share_of_peak": lambda r: (rate := QUANTITIES["mean_rate"](r)) and r.peak and rate / r.peak,
     "clock_of_rate_mhz": lambda r: (share := QUANTITIES["share_of_peak"](r)) and r.card and share * (r.card.peak_clock_mhz or 0.0),
+    "before_ampere": lambda r: r.card is not None and r.card.architecture in BEFORE_AMPERE,
+    "card_bytes": lambda r: r.card.memory_gib * GIB if r.card and r.card.memory_gib and not r.cpu else None,
     "host_of_superchip": lambda r: r.card is None or not re.match("GH200|GB[123]", r.card.name) or not r.environment.os.endswith("x86_64"),
     "odd_allocated": lambda r: (r.memory.device_allocated.peak_bytes or 0) % 512,
     "odd_reserved": lambda r: (r.memory.device_reserved.peak_bytes or 0) % 2**21,
@@ -141,13 +143,9 @@ def phases_in_order(r: Run) -> bool:
     rules, split = r.rules, r.phases.index(Phase.TRAIN) if Phase.TRAIN in r.phases else len(r.phases)
     if r.neuron:
         return r.phases[0] is Phase.IMPORT and (not r.ok or r.phases[-1] is Phase.TEARDOWN)
-    before = {Phase.IMPORT: True, Phase.DATA: True, Phase.LOAD: True, Phase.CHECK: rules.gates, Phase.PROBE: rules.probe}
+    before = {Phase.IMPORT: True, Phase.DATA: True, Phase.LOAD: True, Phase.CHECK: rules.gates, Phase.PROBE: rules.probe, Phase.TRAIN: True}
     after = {Phase.PROBE: rules.probe, Phase.EVAL: rules.evaluate, Phase.SAVE: rules.save, Phase.TEARDOWN: True}
-    expected = [
-        *(phase for phase, planned in before.items() if planned),
-        Phase.TRAIN,
-        *(phase for phase, planned in after.items() if planned),
-    ]
+    expected = [phase for phase, planned in (*before.items(), *after.items()) if planned]
     observed = [*dict.fromkeys(r.phases[:split]), *r.phases[split:]]
     return observed == (expected if r.ok else expected[: len(observed)]) and (not r.steps or Phase.TRAIN in r.phases)
 
@@ -237,19 +235,13 @@ def point_was_requested(r: Run) -> bool:
     settings = arm.settings if arm else re.sub(r"(, repeat \d+|, memory limited to .+)$", "", point)
     options: dict[str, object] = {"devices.count": asked.devices, "devices.strategy": asked.strategy, "devices.offload": asked.offload}
     options |= {"seed": asked.seed, "weights": asked.weights}
-    given = dict(assignment.split("=", 1) for assignment in asked.overrides) | {
-        name: str(value) for name, value in options.items() if value
-    }
+    given = {name: str(value) for name, value in options.items() if value}
+    given |= dict(assignment.split("=", 1) for assignment in asked.overrides)
     named = dict(re.findall(r"([a-z_]+(?:\.[a-z_]+)*)=([^,]+)", settings))
     return (arm is not None) == (kind == "ab") and re.fullmatch(patterns[kind], point) is not None and named.items() <= given.items()
 
 
 # Settings in effect
-
-
-def before_ampere(r: Run) -> bool:
-    """Return True if the card has an architecture of NVIDIA before Ampere."""
-    return r.card is not None and r.card.architecture in BEFORE_AMPERE
 
 
 def kernel_fits(r: Run) -> bool:
@@ -261,7 +253,7 @@ def kernel_fits(r: Run) -> bool:
     known = kernel in ATTENTION_KERNELS.get(ran.attention, ())
     if not known or ran.attention != "sdpa":
         return known
-    short = r.plan.precision.compute in {Dtype.BF16, Dtype.FP16} and not before_ampere(r)
+    short = r.plan.precision.compute in {Dtype.BF16, Dtype.FP16} and not QUANTITIES["before_ampere"](r)
     fits = not r.gpu or ((kernel != "flash" or not bordered) and (kernel not in {"flash", "cudnn"} or short))
     return ran.compile == "none" and kernel in STACKS["kernels"].get(r.backend.value, [kernel]) and fits
 
@@ -290,14 +282,12 @@ def states_in_place(r: Run) -> bool:
 def gradients_reach(r: Run) -> bool:
     """Return True if the verdict on gradients follows from its count, and the count from the plan."""
     gate, full = r.gate("adapter_gradient"), r.plan.method is Method.FULL
-    sharded, found = (
-        r.device.strategy in SHARDED_WEIGHTS,
-        re.match(r"a gradient reaches (\d+) of (\d+) (weights|adapters)", gate.detail if gate else ""),
-    )
-    if gate is None or sharded or found is None:
-        return gate is None or (
-            sharded and gate.passed is None and gate.detail.startswith(f"the model is sharded by {r.device.strategy.value}")
-        )
+    if gate is None:
+        return True
+    sharded = r.device.strategy in SHARDED_WEIGHTS
+    found = re.match(r"a gradient reaches (\d+) of (\d+) (weights|adapters)", gate.detail)
+    if sharded or found is None:
+        return sharded and gate.passed is None and gate.detail.startswith(f"the model is sharded by {r.device.strategy.value}")
     reached, relevant = int(found[1]), int(found[2])
     enough = reached > 0 and (reached <= relevant if full else reached == relevant) and "none exists" not in gate.detail
     if gate.passed is not enough or reached > relevant or (found[3] == "weights") != full:
@@ -398,15 +388,10 @@ def _usual_samples(r: Run, every_s: float | None) -> float | None:
     return 0.6 * fitting if fitting > SOME_SAMPLES else None
 
 
-def card_bytes(r: Run) -> float | None:
-    """Return the memory of the card."""
-    return r.card.memory_gib * GIB if r.card and r.card.memory_gib and not r.cpu else None
-
-
 def card_part_bytes(r: Run) -> float | None:
     """Return the memory of the smallest device that is a part of the card."""
     parts = (r.card.cores_per_unit or 1) if r.card and r.backend in PARTS else 1
-    whole = card_bytes(r)
+    whole: float | None = QUANTITIES["card_bytes"](r)
     return whole and whole / parts
 
 
@@ -417,9 +402,8 @@ def foreign_library(r: Run) -> str:
     """Return the first library of the runtime that is of another stack or has no version, or an empty text."""
     known = STACKS["runtimes"].get(r.backend.value, ".+")
     version = r"\d+(\.\d+){0,4}[\w.+~-]*"
-    return next(
-        (name for name, text in r.environment.runtime.items() if not (re.fullmatch(known, name) and re.fullmatch(version, text))), ""
-    )
+    runtime = r.environment.runtime.items()
+    return next((name for name, text in runtime if not (re.fullmatch(known, name) and re.fullmatch(version, text))), "")
 
 
 def foreign_package(r: Run) -> str:
@@ -510,9 +494,8 @@ def strange_method(r: Run) -> str:
         "host_swap": rf"VmSwap of the worker's processes{where} {every}",
     }
     methods = ((name, getattr(r.memory, name).method, pattern) for name, pattern in patterns.items())
-    return next(
-        (f"{name}: {method}" for name, method, pattern in methods if method and not (pattern and re.fullmatch(pattern, method))), ""
-    )
+    strange = (f"{name}: {method}" for name, method, pattern in methods if method and not (pattern and re.fullmatch(pattern, method)))
+    return next(strange, "")
 
 
 def least_reserved(r: Run) -> int | None:

@@ -60,9 +60,8 @@ def _no_sentence(text: str) -> str | None:
     letters = [character for character in text if character.isalpha()]
     words = [word for word in re.findall(r"[^\W\d_]+", text) if len(set(word)) > 1]
     short = len(letters) < FEWEST_LETTERS or len(words) < FEWEST_WORDS
-    return (
-        None if not short or sum(not letter.isascii() for letter in letters) >= FEWEST_SIGNS else "is not a reason; say it in a few words"
-    )
+    signs = sum(not letter.isascii() for letter in letters)
+    return "is not a reason; say it in a few words" if short and signs < FEWEST_SIGNS else None
 
 
 def _shown(text: str) -> str:

@@ -42,10 +42,11 @@ from tunemark.collector.importers.own_log import (
 )
 from tunemark.collector.predict.calibration_rows import calibrate
 from tunemark.collector.predict.estimate import read_evidence, unseen
-from tunemark.collector.predict.fit import Observed, no_data
+from tunemark.collector.predict.fit import Observed
 from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.option_rates import unmeasured
 from tunemark.schema.physics.work import Missing
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.records.base import canonical_json, flattened
@@ -117,7 +118,7 @@ def judge(result: PublishedResult, level: SoftwareLevel, facts: FactBase) -> dic
     run = audited_record(result, facts)
     evidence = Evidence((run,), (), facts, (result,))
     findings = audit(evidence)
-    calibration = calibrate(facts.root.parent, facts, evidence, findings, measured=())
+    calibration = calibrate(facts.root, evidence, findings, measured=())
     figures = {name: figure for name, figure in calibration.figures(run).items() if name not in {*GIVEN} & result.claims.keys()}
     derived = {name: {"value": value, "calculation": calculation} for name, (value, calculation) in figures.items()}
     prediction: dict[str, Any] = {"software": level}
@@ -127,7 +128,9 @@ def judge(result: PublishedResult, level: SoftwareLevel, facts: FactBase) -> dic
         prediction["no_data"] = "accelerator, model, row length or method is not stated, or its method is not covered"
         return judged
     known = read_evidence(facts.root.parent, facts, say)
-    estimate, rate = no_data(known.results, config) or predict(known.effects, config), figures.get("tokens_per_s", (None, ""))[0]
+    shape, rate = config.shape, figures.get("tokens_per_s", (None, ""))[0]
+    reason = unmeasured(known.results, shape.model, shape.method, config.accelerator, shape.sequence_length)
+    estimate = Missing(reason) if reason else predict(known.effects, config)
     if isinstance(estimate, Missing):
         prediction["no_data"] = estimate.reason
     else:

@@ -34,7 +34,7 @@ from tunemark.schema.records.converted import (
     PowerReading,
     RunStatus,
 )
-from tunemark.schema.records.published import Conditions, Scalar
+from tunemark.schema.records.published import Conditions
 from tunemark.terminal import print_table, say
 
 KEY = re.compile(rb'"key":[^"]*"([^"]*)')
@@ -396,13 +396,15 @@ def entry_id(key: Place) -> str:
 def _entry(key: Place, files: _Found, entries: Entries, facts: FactBase) -> ConvertedResult | None:
     """Return the result of an entry, or None if none of its logs is usable."""
     folder = files.logs[0].file.rsplit("/", 1)[0]
-    with_run = sorted((log for log in files.logs if log.run is not None), key=lambda log: _natural(log.file))
+    # result_10 comes after result_9.
+    in_order = sorted(files.logs, key=lambda log: (len(log.file), log.file))
+    with_run = [log for log in in_order if log.run is not None]
     if not with_run:
         entries.problem(folder, "none of its logs is of a run; the entry is left out")
         return None
     notes: list[str] = []
     if len(with_run) < len(files.logs):
-        lost = sorted((printable(log.file.rsplit("/", 1)[-1]) for log in files.logs if log.run is None), key=_natural)
+        lost = [printable(log.file.rsplit("/", 1)[-1]) for log in in_order if log.run is None]
         notes.append(f"{len(lost)} of its {len(files.logs)} logs hold no run and are left out: {', '.join(lost)}."[:500])
     if not files.description:
         entries.problem(folder, f"has no system description systems/{key[2]}.json; machine unknown")
@@ -411,9 +413,9 @@ def _entry(key: Place, files: _Found, entries: Entries, facts: FactBase) -> Conv
     settings, stated = agreed(with_run, notes), POWER_PLACE.search(key[1])
     target, runs = finite(settings.get("target_accuracy")), []
     for log, run in ((log, log.run) for log in with_run if log.run is not None):
-        meters = sorted(
-            files.power.get(run.file.removesuffix(".txt"), []), key=lambda each: (each.stated["kind"], _natural(each.stated["meter"]))
-        )
+        # Nodes come before switches.
+        meters = sorted(files.power.get(run.file.removesuffix(".txt"), []), key=lambda each: len(each.stated["meter"]))
+        meters.sort(key=lambda each: each.stated["kind"])
         readings = (power_of_run(meter, log, stated[1].upper() if stated else None) for meter in meters)
         runs.append(run.model_copy(update={"power": tuple(reading for reading in readings if reading is not None)}))
     try:
@@ -445,22 +447,12 @@ def _memory_contradiction(system: ConvertedSystem, card: AcceleratorCard | None)
         yield f"The system description gives {system.accelerator_memory_printed} of memory to a {card.name}, which has {card.memory_gib:g} GiB."
 
 
-def _natural(file: str) -> tuple[int, str]:
-    """Return a key that sorts result_10 after result_9."""
-    digits = re.search(r"(\d{1,9})\D*$", file)
-    return (int(digits[1]) if digits else -1, file)
-
-
 # Conditions: stated by the logs, or fixed by the rules of the benchmark ----------------------------
 
 
 def conditions_of(system: ConvertedSystem, settings: dict[str, Any], software: dict[str, str], card: AcceleratorCard | None) -> Conditions:
     """Return the conditions of an entry, from its logs, its system description and the rules of the benchmark."""
-
-    def plain(value: float) -> Scalar:
-        return int(value) if value.is_integer() and abs(value) >= 1 else value
-
-    numbers = {name: finite(settings.get(key)) for name, key in BENCHMARK["settings"].items()}
+    numbers = {name: count(settings.get(key)) or finite(settings.get(key)) for name, key in BENCHMARK["settings"].items()}
     fixed = dict(BENCHMARK["conditions"])
     assumed, no_target = fixed.pop("assumed"), finite(settings.get("target_accuracy")) is None
     return Conditions(
@@ -470,7 +462,7 @@ def conditions_of(system: ConvertedSystem, settings: dict[str, Any], software: d
         gradient_accumulation=count(settings.get("gradient_accumulation_steps")) or None,
         global_batch=count(settings.get("global_batch_size")) or None,
         framework=software,
-        settings={"optimizer": "adamw", **{name: plain(number) for name, number in numbers.items() if number is not None}},
+        settings={"optimizer": "adamw", **{name: number for name, number in numbers.items() if number is not None}},
         assumed=(*assumed, *(["target_eval_loss"] if no_target else [])),
     )
 

@@ -196,13 +196,14 @@ def _conditions(log: OwnLog, stated: Stated, given: Stated, facts: FactBase) -> 
     recomputed = stated.get("checkpointing")
     if recomputed is not None:
         settings["gradient_checkpointing"] = "selective" if recomputed == Checkpointing.SELECTIVE else recomputed == Checkpointing.FULL
+    card = facts.accelerator(stated["accelerator"], option_of("accelerator")) if "accelerator" in stated else None
     # Without a statement rows need not be full: the collators of these trainers pad to the longest row of a batch.
     dynamic = "padding" not in stated and not stated.get("packing")
     named = ("method", "micro_batch", "gradient_accumulation", "sequence_length", "packing", "precision", "dataset")
     return Conditions(
         **{name: stated[name] for name in named if name in stated},
         model=_model_key(log, stated, facts),
-        accelerator=accelerator_of(stated, facts),
+        accelerator=card and product_of(card),
         accelerator_count=stated.get("devices"),
         padding=Padding.DYNAMIC if dynamic else stated.get("padding"),
         settings=settings,
@@ -212,11 +213,6 @@ def _conditions(log: OwnLog, stated: Stated, given: Stated, facts: FactBase) -> 
             *(["rows are padded to the longest of their batch"] if dynamic else []),
         ),
     )
-
-
-def accelerator_of(stated: Stated, facts: FactBase) -> str | None:
-    """Return the card of the accelerator; raises TunemarkError for an unknown name."""
-    return product_of(facts.accelerator(stated["accelerator"], option_of("accelerator"))) if "accelerator" in stated else None
 
 
 def _model_key(log: OwnLog, stated: Stated, facts: FactBase) -> str | None:

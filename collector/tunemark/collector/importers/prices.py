@@ -50,9 +50,8 @@ def prices(request: Request) -> None:
     # The traps of an unknown provider are unknown.
     provider = chosen("--set provider", settings.get("provider", ""), {*_rules()["providers"], *(row.provider for row in facts.prices)})
     if not DATED.fullmatch(version := settings.get("version", "")):
-        raise TunemarkError(
-            "--set version", version, "give the version of the catalogue, such as v8: the day of reading alone dates no price"
-        )
+        fix = "give the version of the catalogue, such as v8: the day of reading alone dates no price"
+        raise TunemarkError("--set version", version, fix)
     source, content = f"skypilot-org/skypilot-catalog catalogs/{version}/{provider}/vms.csv", read_bytes(file)
     with named_as(str(file)):
         catalogue = read_catalogue(content, provider, day, source, facts)
@@ -143,11 +142,8 @@ def offers_of(row: dict[str, str], provider: str, facts: FactBase) -> list[dict[
     """Return the fields of the prices in a row; raises Drop for a row that is not used."""
     row, notes = dict(row), list[str]()
     for rule in _rules()["rules"]:
-        if rule.get("provider", provider) != provider or not all(
-            re.fullmatch(form, row.get(name, "")) for name, form in rule["where"].items()
-        ):
-            continue
-        if len({row.get(name, "") for name in rule.get("equal", ())}) > 1:
+        meant = all(re.fullmatch(form, row.get(name, "")) for name, form in rule["where"].items())
+        if rule.get("provider", provider) != provider or not meant or len({row.get(name, "") for name in rule.get("equal", ())}) > 1:
             continue
         if "drop" in rule:
             raise Drop(rule["drop"], refused=False)

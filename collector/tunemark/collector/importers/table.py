@@ -430,9 +430,8 @@ class Row:
         value, count = printed_value(column.quantity or "", printed), self.fields.get("accelerator_count")
         note, meanings = column.note, column.readings
         if value is None or (bare and ":" not in cell and column.unit in {"in cell", "duration"}):
-            raise self._error(
-                name, cell, f"is no {column.quantity} in {column.unit!r}; correct the unit in the map, or add the cell to `absent`"
-            )
+            fix = f"is no {column.quantity} in {column.unit!r}; correct the unit in the map, or add the cell to `absent`"
+            raise self._error(name, cell, fix)
         if column.per is not None and not isinstance(count, int):
             raise self._error(name, cell, "is a figure per device, and the number of devices is not known")
         if column.per == "device" and isinstance(count, int):

@@ -227,7 +227,6 @@ def printed_value(quantity: str, printed: str) -> float | None:
         # The transformers trainer prints floating-point operations in units of 2^30.
         return number * 2.0**30
     if re.fullmatch(r"[kMGTPE]?(?:B|FLOP|FLOPS|F)?|B", word):
-        return number * (
-            1e9 if (unit, word) == ("1", "B") else UNITS["words"]["prefixes"][word[:1].lower() if word[:1] in "kMGTPE" else ""]
-        )
+        prefix = "g" if (unit, word) == ("1", "B") else word[0].lower() if word[0] in "kMGTPE" else ""
+        return number * float(UNITS["words"]["prefixes"][prefix])
     return number if word.lower() in UNITS["words"]["no_unit"] else None

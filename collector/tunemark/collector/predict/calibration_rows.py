@@ -11,10 +11,9 @@ from pathlib import Path
 
 from tunemark.collector.audit.bounds import SIXTEEN_BIT, fastest_format, software_of
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped, source_of
-from tunemark.collector.audit.load import load_evidence
 from tunemark.collector.audit.printed_figures import precision_class
 from tunemark.collector.audit.published_shape import published_shape
-from tunemark.collector.audit.rule import Finding, audit, refutation
+from tunemark.collector.audit.rule import Finding, refutation
 from tunemark.collector.audit.token_rates import TokenRate, rows_per_step, samples_per_s, token_rates
 from tunemark.collector.gate.read import SUBMISSIONS, read_or_none, records_in, submission_id
 from tunemark.collector.predict.fit import Observed, observe, without_copies
@@ -28,8 +27,6 @@ from tunemark.schema.physics.stacks import STACKS
 from tunemark.schema.physics.training_shape import TrainingShape, shape_of_plan, shape_problem
 from tunemark.schema.physics.utilisation import part_of_card, work_in
 from tunemark.schema.physics.work import Missing
-from tunemark.schema.records.converted import ConvertedResult, training_rate
-from tunemark.schema.records.published import PublishedResult
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.schema.throughput import NOISE, Combination
@@ -93,18 +90,12 @@ class Calibration:
 
 
 def calibrate(
-    root: Path,
-    facts: FactBase,
-    evidence: Evidence | None = None,
-    findings: Collection[Finding] | None = None,
-    measured: Iterable[CalibrationOutcome] | None = None,
+    root: Path, evidence: Evidence, findings: Collection[Finding], measured: Iterable[CalibrationOutcome] | None = None
 ) -> Calibration:
-    """Return the calibration rows of a checkout; audits it and reads its submissions unless these are given."""
-    evidence = evidence or load_evidence(root, facts)
-    findings = audit(evidence) if findings is None else findings
-    measured = _measured(root, facts, {result.id for result in evidence.results if result.measured}) if measured is None else measured
+    """Return the calibration rows of a checkout; reads its submissions unless their rows are given."""
     by_subject = grouped(findings, lambda finding: finding.records[0])
-    outcomes = [*_published(evidence, facts, by_subject, excluded_readings(findings)), *_converted(evidence, facts, by_subject), *measured]
+    documents = (*_published(evidence, by_subject, excluded_readings(findings)), *_converted(evidence, by_subject))
+    outcomes = (*documents, *(_measured(root, evidence) if measured is None else measured))
     by_result = {result: row for result, row in outcomes if isinstance(row, Observed)}
     refused = {result: row.reason for result, row in outcomes if isinstance(row, Missing)}
     return Calibration(by_result, refused, evidence, by_subject)
@@ -113,26 +104,23 @@ def calibrate(
 # Published results ---------------------------------------------------------------------------------
 
 
-def _published(
-    evidence: Evidence, facts: FactBase, subjects: Subjects, readings: Mapping[str, Collection[str]]
-) -> Iterator[CalibrationOutcome]:
-    for result in (record for record in evidence.records if isinstance(record, PublishedResult)):
-        run = evidence.by_id[result.id]
+def _published(evidence: Evidence, subjects: Subjects, readings: Mapping[str, Collection[str]]) -> Iterator[CalibrationOutcome]:
+    facts = evidence.facts
+    for run in evidence.published:
         rate = rate_of(run, readings.get(run.source, ()))
         if not isinstance(rate, TokenRate):
-            yield from [] if rate is None else [(result.id, rate)]
+            yield from [] if rate is None else [(run.id, rate)]
             continue
-        software, missing = software_of(run, facts), _refuted(run, subjects, FOLLOWS_FROM[rate.quantity], rate.conditions)
+        software, about = software_of(run, facts), RUN_CONDITIONS.union(rate.conditions)
+        reason = refutation(subjects.get(run.id, ()), FOLLOWS_FROM[rate.quantity], about) or software.left_out
         # The time of a token hardly depends on the number of rows that are computed at once.
-        conditions = result.conditions.model_copy(update={"micro_batch": result.conditions.micro_batch or 1})
-        shape = published_shape(conditions, facts, facts.known.memory_reading(result.source))
-        if missing is not None:
-            yield result.id, missing
-        elif software.left_out is not None:
-            yield result.id, Missing(software.left_out)
+        conditions = run.conditions.model_copy(update={"micro_batch": run.conditions.micro_batch or 1})
+        shape = published_shape(conditions, facts, facts.known.memory_reading(run.source))
+        if reason is not None:
+            yield run.id, Missing(reason)
         elif run.accelerator is None or shape is None:
             stated = run.accelerator and conditions.model and conditions.sequence_length
-            yield result.id, Missing("adapters or split are not covered" if stated else "accelerator, model or row length is not stated")
+            yield run.id, Missing("adapters or split are not covered" if stated else "accelerator, model or row length is not stated")
         else:
             per_row, stack = max(1.0, run.devices / (run.replicas or run.devices)), software.name or run.source
             # A document's rows of Neuron devices are of other software than those of its GPUs.
@@ -141,7 +129,7 @@ def _published(
             for each in STACKS.values():
                 shape = each.with_adapters(shape) if each.loop == stack else shape
             config = Combination(run.accelerator, run.devices, shape, software.level, stack, "", per_row)
-            yield result.id, observe(result.id, config, rate.tokens_per_s.value, basis_of(rate))
+            yield run.id, observe(run.id, config, rate.tokens_per_s.value, basis_of(rate))
 
 
 def basis_of(rate: TokenRate) -> str:
@@ -171,12 +159,6 @@ def rate_of(run: AuditedResult, excluded: Collection[str]) -> TokenRate | Missin
     return None
 
 
-def _refuted(run: AuditedResult, subjects: Subjects, claims: Collection[str], conditions: Collection[str]) -> Missing | None:
-    """Return the finding for which a rate is no evidence, as a reason, or None."""
-    reason = refutation(subjects.get(run.id, ()), claims, RUN_CONDITIONS.union(conditions))
-    return Missing(reason) if reason else None
-
-
 def excluded_readings(findings: Iterable[Finding]) -> dict[str, frozenset[str]]:
     """Return the readings of a step that the audit excludes, by document: a term has one meaning throughout a document."""
     of_document = grouped(findings, lambda finding: source_of(finding.records[0]))
@@ -200,46 +182,40 @@ def shape_as_run(shape: TrainingShape, run: AuditedResult, facts: FactBase, leve
 # Converted results ---------------------------------------------------------------------------------
 
 
-def _converted(evidence: Evidence, facts: FactBase, subjects: Subjects) -> Iterator[CalibrationOutcome]:
-    for record in evidence.records:
-        rate = training_rate(record) if isinstance(record, ConvertedResult) else None
-        if not isinstance(record, ConvertedResult) or rate is None:
-            continue
-        conditions = record.conditions
-        model, accelerator = facts.models.get(conditions.model or ""), facts.accelerators.get(conditions.accelerator or "")
-        count, batch, length = conditions.accelerator_count, conditions.global_batch, conditions.sequence_length
-        missing = _refuted(evidence.by_id[record.id], subjects, {"samples_per_s"}, ())
-        if missing is not None or model is None or accelerator is None or not count or not batch or not length:
-            yield record.id, missing or Missing("accelerator, devices or batch is not stated")
+def _converted(evidence: Evidence, subjects: Subjects) -> Iterator[CalibrationOutcome]:
+    for run, (rate,) in ((run, rates) for run, rates in evidence.with_intervals("samples_per_s") if run.converted):
+        stated, accelerator, software = run.conditions, run.accelerator, software_of(run, evidence.facts)
+        count, batch, length = stated.accelerator_count, stated.global_batch, stated.sequence_length
+        reason = refutation(subjects.get(run.id, ()), {"samples_per_s"}, RUN_CONDITIONS)
+        if reason is not None or run.model is None or accelerator is None or not count or not batch or not length:
+            yield run.id, Missing(reason or "accelerator, devices or batch is not stated")
             continue
         # Loops of this benchmark are fully fused. A packed row is computed by one device, or by a group of them.
-        rank = conditions.settings.get("lora_rank")
         shape = TrainingShape(
-            model,
-            conditions.method,
+            run.model,
+            stated.method,
             length,
-            lora_rank=rank if isinstance(rank, int) else 16,
+            lora_rank=run.setting("lora_rank") or 16,
             lora_targets=MLPERF_TARGETS,
             lora_dropout=0.1,
             adapters=Dtype.BF16,
             loss="fused",
+            block_format=software.block_format if software.block_format in accelerator.peak_tflops else None,
         )
-        software = facts.known.software_of(record.harness, {"round": record.round, "accelerator": accelerator.key}.get)
-        shape = replace(shape, block_format=software.block_format if software.block_format in accelerator.peak_tflops else None)
-        config = Combination(accelerator, count, shape, software.level, record.harness, record.round, max(1.0, count / batch))
-        yield record.id, observe(record.id, config, rate.value * length, f"{rate.value:.4g} packed rows/s x {length:,} tokens")
+        harness, _, release = run.source.partition("-")
+        config = Combination(accelerator, count, shape, software.level, harness, release, max(1.0, count / batch))
+        yield run.id, observe(run.id, config, rate.value * length, f"{rate.value:.4g} packed rows/s x {length:,} tokens")
 
 
 # Measured results ----------------------------------------------------------------------------------
 
 
-def _measured(root: Path, facts: FactBase, accepted: Collection[str]) -> Iterator[CalibrationOutcome]:
+def _measured(root: Path, evidence: Evidence) -> Iterator[CalibrationOutcome]:
     for path in records_in(root / SUBMISSIONS).files:
-        record = read_or_none(path)
-        if isinstance(record, Submission) and submission_id(path) in accepted:
-            outcome = calibration_outcome(record, submission_id(path), facts, derive(record))
-            if outcome is not None:
-                yield outcome
+        result_id, record = submission_id(path), read_or_none(path)
+        if isinstance(record, Submission) and result_id in evidence.by_id:
+            outcome = calibration_outcome(record, result_id, evidence.facts, derive(record))
+            yield from [] if outcome is None else [outcome]
 
 
 def calibration_outcome(submission: Submission, result_id: str, facts: FactBase, derived: Derived) -> CalibrationOutcome | None:
@@ -361,9 +337,7 @@ def _peak_flop_per_s(card: AcceleratorCard, devices: int, method: Method, result
     if dtype is None:
         return None, f"the card of {card.name} has no dense peak for {named or 'bf16'}"
     peak = card.peak_tflops[dtype] * 1e12
+    words = f"{devices} x {peak / 1e12:g} TFLOP/s {dtype.value}"
     if stated and needed > peak * devices:
-        return (
-            None,
-            f"the rate needs more than {devices} x {peak / 1e12:g} TFLOP/s {dtype.value}, and the format of the products is not stated",
-        )
-    return peak * devices, f"({devices} x {peak / 1e12:g} TFLOP/s {dtype.value} dense{stated})"
+        return None, f"the rate needs more than {words}, and the format of the products is not stated"
+    return peak * devices, f"({words} dense{stated})"

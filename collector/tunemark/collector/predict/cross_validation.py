@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations_with_replacement
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
@@ -77,21 +77,11 @@ def leave_out(fitted: Fit, left_out: LeftOut) -> Iterator[HeldOut]:
         lines = [line for line, row in enumerate(fitted.rows) if fold_of[key(row.config)] == fold]
         kept = (known for row, known in zip(fitted.rows, fitted.known, strict=True) if fold_of[key(row.config)] != fold)
         others = tuple({(each.method, each.vendor, each.encoder, each.experts, each.sequence_length): each for each in kept}.values())
-        none = dict[tuple[object, ...], str | None]()
         for line, estimate in zip(lines, fitted.predict_rows(fitted.without(lines), lines), strict=True):
             row = fitted.rows[line]
             config, shape = row.config, row.config.shape
-            place = (shape.model.key, shape.method, shape.sequence_length, config.accelerator.vendor)
-            reason = none[place] = (
-                none[place] if place in none else unmeasured(others, shape.model, shape.method, config.accelerator, shape.sequence_length)
-            )
+            reason = unmeasured(others, shape.model, shape.method, config.accelerator, shape.sequence_length)
             yield HeldOut(row, left_out, key(config), None if reason else interval_of(estimate, config.devices), reason)
-
-
-def cross_validate(rows: Sequence[Observed]) -> tuple[Fit, list[HeldOut]]:
-    """Return the fit to all rows, and each row predicted without each of its groups."""
-    fitted = fit(rows)
-    return fitted, [held_out for way in get_args(LeftOut) for held_out in leave_out(fitted, way)]
 
 
 def audit_rates(evidence: Evidence, findings: Iterable[Finding], held_out: Iterable[HeldOut]) -> tuple[Finding, ...]:
@@ -119,7 +109,7 @@ def audit_all(root: Path, evidence: Evidence) -> tuple[Finding, ...]:
 def fit_and_audit(root: Path, evidence: Evidence) -> tuple[Fit, tuple[Finding, ...]]:
     """Return the fit to what the other rules do not refute, and the findings of all rules."""
     findings = audit(evidence)
-    fitted = fit(calibrate(root, evidence.facts, evidence, findings).rows)
+    fitted = fit(calibrate(root, evidence, findings).rows)
     return fitted, audit_rates(evidence, findings, leave_out(fitted, "source"))
 
 
@@ -142,15 +132,13 @@ STACK_LOOPS = {stack.loop for stack in STACKS.values()}
 """Training loops of software stacks; empty for any loop."""
 
 
-def loop_of(parameter: str) -> str:
-    """Return the training loop that a parameter is of, such as `050 Unsloth`; empty for what all loops share."""
-    found = re.match(r"(?:(?:stack|release)[^:]*: |factor of stack: \w+, )(.*?) \(\w+\)", parameter)
-    return found[1] if found else ""
+OF_LOOP = re.compile(r"(?:(?:stack|release)[^:]*: |factor of stack: \w+, )(.*?) \(\w+\)")
+"""The training loop that a parameter is of, such as `050 Unsloth`."""
 
 
 def throughput_rows(fitted: Fit, held_out: Sequence[HeldOut], trust: Mapping[str, str], findings: Iterable[Finding]) -> Rows:
     """Return the rows of the tables about the throughput model. `trust` is the trust level of each result."""
-    covariance, loops = fitted.posterior.covariance, [loop_of(name) for name in fitted.names]
+    covariance, loops = fitted.posterior.covariance, [found[1] if (found := OF_LOOP.match(name)) else "" for name in fitted.names]
     # Predictions are for any software of a level, or for that of a stack.
     places = [place for place, loop in enumerate(loops) if loop in STACK_LOOPS]
     doubted = {

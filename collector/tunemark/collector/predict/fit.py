@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tunemark.schema.option_rates import KnownRate, unmeasured
+from tunemark.schema.option_rates import KnownRate
 from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.physics.work import TERMS, Missing, Term, work_seconds
 from tunemark.schema.throughput import (
@@ -32,12 +32,9 @@ from tunemark.schema.throughput import (
     Combination,
     Effects,
     LogPrediction,
-    Range,
     effects_of,
     factors_of,
     host_seconds,
-    interval_of,
-    predict,
     prior_of,
 )
 
@@ -130,13 +127,6 @@ def without_copies(rows: Iterable[Observed]) -> tuple[Observed, ...]:
     return tuple(first_rows.values())
 
 
-def no_data(results: Sequence[KnownRate], config: Combination) -> Missing | None:
-    """Return the reason why nothing similar to a combination is known, or None; see `unmeasured`."""
-    shape = config.shape
-    reason = unmeasured(results, shape.model, shape.method, config.accelerator, shape.sequence_length)
-    return None if reason is None else Missing(reason)
-
-
 # The fit -------------------------------------------------------------------------------------------
 
 Array = NDArray[np.floating[Any]]
@@ -212,11 +202,6 @@ class Fit:
     def posterior(self) -> Posterior:
         """The posterior given all rows."""
         return self.without(())
-
-    def rate(self, config: Combination) -> Range | Missing:
-        """Return the predicted tokens (slots) per second of all devices of a combination with a 90% interval, or the reason why there is none."""
-        estimate = no_data(self.known, config) or predict(self.effects, config)
-        return estimate if isinstance(estimate, Missing) else interval_of(estimate, config.devices)
 
     @cached_property
     def effects(self) -> Effects:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import product
 from statistics import median_low
 
-from tunemark.collector.audit.published_shape import expected_bytes, memory_compared, published_shape
+from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.store.database import Row
 from tunemark.schema.facts.cards import APPLE, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
@@ -44,12 +44,12 @@ def memory_needs(facts: FactBase) -> Iterator[Row]:
 # Measured memory -----------------------------------------------------------------------------------
 
 WEIGHED = {
-    "base weights": ("weights", "4-bit weights", "4-bit scales"),
-    "adapters": ("adapters",),
-    "gradients": ("gradients",),
-    "optimizer states": ("optimizer states", "fp32 master weights"),
+    "base weights": ("parameter_bytes", "weights", "4-bit weights", "4-bit scales"),
+    "adapters": ("adapter_bytes", "adapters"),
+    "gradients": ("gradient_bytes", "gradients"),
+    "optimizer states": ("optimizer_state_bytes", "optimizer states", "fp32 master weights"),
 }
-"""State that the harness measures -> the lines of the estimate that it consists of."""
+"""State that the harness measures -> its field, and the lines of the estimate that it consists of."""
 MOMENTS = {
     "loss": "the loss is computed",
     "backward begins": "the backward pass begins",
@@ -73,7 +73,7 @@ def compare_memory(submission: Submission, card: ModelCard | None) -> tuple[list
         return [], problem
     ledger = estimate_memory(shape_of_plan(submission.plan, card))
     # The other lines of the estimate are not measured one by one.
-    weighed = {name for names in WEIGHED.values() for name in names}
+    weighed = {name for _, *names in WEIGHED.values() for name in names}
     parts = [_line(line.key, "part", line.bytes, None, line.formula) for line in ledger.lines if line.key not in weighed]
     return [*_states(ledger, submission), *_peaks(ledger, submission), *parts], None
 
@@ -85,18 +85,13 @@ def _line(line: str, kind: str, predicted: int, measured: int | None, *note: str
 
 def _states(ledger: MemoryLedger, submission: Submission) -> Iterator[Row]:
     """Yield the tensors of one process; for sharded tensors, only its own shard."""
-    model = submission.model
-    known: dict[str, tuple[int | None, str | None]] = dict.fromkeys(WEIGHED, (None, "the run ended before the model memory was measured"))
-    if model is not None:
-        known = {
-            "base weights": (sum(model.parameter_bytes.values()) - model.adapter_bytes, None),
-            "adapters": (model.adapter_bytes, None),
-            "gradients": (model.gradient_bytes, model.gradient_bytes_reason),
-            "optimizer states": (model.optimizer_state_bytes, model.optimizer_state_bytes_reason),
-        }
-    for key, names in WEIGHED.items():
-        lines, (measured, reason) = [line for line in ledger.lines if line.key in names], known[key]
+    model, unknown = submission.model, "the run ended before the model memory was measured"
+    for key, (field, *names) in WEIGHED.items():
+        lines, measured = [line for line in ledger.lines if line.key in names], getattr(model, field, None)
+        if model is not None and field == "parameter_bytes":
+            measured = sum(model.parameter_bytes.values()) - model.adapter_bytes
         if lines or measured:
+            reason = getattr(model, f"{field}_reason", None) if model else unknown
             yield _line(key, "state", sum(line.bytes for line in lines), measured, *(line.formula for line in lines), reason)
 
 
@@ -125,7 +120,9 @@ def memory_errors(facts: FactBase, results: Iterable[object]) -> Iterator[Row]:
         if not isinstance(result, PublishedResult) or result.source not in readings:
             continue
         reading = readings[result.source]
-        shape = published_shape(result.conditions, facts, reading) if memory_compared(result, reading) else None
+        # The memory model does not know experts on different devices.
+        compared = result.id not in reading.left_out and result.conditions.settings.get("expert_parallel", 1) == 1
+        shape = published_shape(result.conditions, facts, reading) if compared else None
         if shape is None:
             continue
         ledger, device = estimate_memory(shape), facts.accelerators.get(result.conditions.accelerator or "")
@@ -134,8 +131,7 @@ def memory_errors(facts: FactBase, results: Iterable[object]) -> Iterator[Row]:
             claim = result.claims.get(name)
             if claim is None or result.status is not PublishedStatus.OK:
                 continue
-            published, predicted = _claimed_bytes(claim, reading), expected_bytes(ledger, quantity, memory)
-            low, high = _interval(ledger, quantity, predicted)
+            published, (predicted, low, high) = _claimed_bytes(claim, reading), _predicted_bytes(ledger, quantity, memory)
             total = count_parameters(shape.model).total
             yield {
                 "result_id": result.id,
@@ -158,11 +154,13 @@ def memory_errors(facts: FactBase, results: Iterable[object]) -> Iterator[Row]:
             }
 
 
-def _interval(ledger: MemoryLedger, quantity: str, predicted: int) -> tuple[int, int]:
-    """Return the 90% interval of a predicted figure; memory outside the allocator is taken as exact."""
+def _predicted_bytes(ledger: MemoryLedger, quantity: str, device_bytes: int | None) -> tuple[int, int, int]:
+    """Return predicted bytes, `allocated`, `reserved` or `in use`, with the 90% interval; memory outside the allocator is taken as exact."""
+    inside, (low, high) = ledger.reserved_on(device_bytes), ledger.reserved_error
+    if quantity == "allocated":
+        inside, (low, high) = ledger.peak_allocated, ledger.error
     outside = ledger.outside if quantity == "in use" else 0
-    low, high = ledger.error if quantity == "allocated" else ledger.reserved_error
-    return int((predicted - outside) * low) + outside, int((predicted - outside) * high) + outside
+    return inside + outside, int(inside * low) + outside, int(inside * high) + outside
 
 
 def _claimed_bytes(claim: Claim, reading: MemoryConvention) -> float:

@@ -172,17 +172,12 @@ def build_database(path: Path, tables: "Mapping[str, pa.Table]") -> None:
         with replacing(path) as partial, duckdb.connect(str(partial), config=CLOSED) as connection:
             connection.execute(sql_script())
             for name, table in tables.items():
-                _insert(connection, name, table)
+                connection.register("incoming", table)
+                # Sorted, so that equal inputs give equal contents in equal order.
+                connection.execute(f"insert into {name} by name select * from incoming order by all")  # noqa: S608 - our own tables
     except (duckdb.IOException, duckdb.TransactionException, OSError) as error:
         fix = f"cannot be written ({_first_line(error)}); free some disk space or name another file. The old database is unchanged"
         raise TunemarkError("--db", str(path), fix, exit_code=Exit.INTERNAL) from error
-
-
-def _insert(connection: "duckdb.DuckDBPyConnection", name: str, table: "pa.Table") -> None:
-    connection.register("incoming", table)
-    # Sorted, so that equal inputs give equal contents in equal order.
-    connection.execute(f"insert into {name} by name select * from incoming order by all")  # noqa: S608 - our own tables
-    connection.unregister("incoming")
 
 
 def open_database(path: Path) -> "duckdb.DuckDBPyConnection":
@@ -194,9 +189,8 @@ def open_database(path: Path) -> "duckdb.DuckDBPyConnection":
     try:
         return duckdb.connect(str(path), read_only=True, config={**CLOSED, "lock_configuration": True})
     except duckdb.Error as error:
-        raise TunemarkError(
-            "--db", str(path), f"cannot be opened as a database ({_first_line(error)}); run `tunemark collect` again"
-        ) from error
+        fix = f"cannot be opened as a database ({_first_line(error)}); run `tunemark collect` again"
+        raise TunemarkError("--db", str(path), fix) from error
 
 
 def _first_line(error: Exception) -> str:
@@ -212,6 +206,8 @@ def fact_rows(facts: FactBase) -> Rows:
             place = f"data/prices/prices.csv:{line}: accelerator"
             fix = "no such card in data/accelerators; add the card or correct the key"
             raise TunemarkError(place, row.accelerator, fix, exit_code=Exit.INVALID)
+    known = facts.known
+    listed = [known.released_on(each.library, version) for each in known.libraries for version in each.released_on]
     return {
         "accelerators": [
             columns_of("accelerators", card) | {"cpu_clock": card.cpu.clock_words() if card.cpu and card.peak_tflops else None}
@@ -225,14 +221,7 @@ def fact_rows(facts: FactBase) -> Rows:
         "support": list(_support(facts.support)) if facts.support else [],
         "gate_scores": [{"position": place, **row} for place, row in enumerate(facts.gate_scores, start=1)],
         "prices": price_rows(facts.prices, facts.price_basis),
-        "releases": [
-            *(columns_of("releases", row) for row in facts.known.releases),
-            *(
-                {"library": listed.library, "version": version, "released_on": day, "source": listed.source}
-                for listed in facts.known.libraries
-                for version, day in listed.released_on.items()
-            ),
-        ],
+        "releases": [columns_of("releases", row) for row in (*known.releases, *listed)],
     }
 
 

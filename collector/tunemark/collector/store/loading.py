@@ -11,7 +11,7 @@ from statistics import geometric_mean, stdev
 
 import pyarrow as pa
 
-from tunemark.collector.audit.evidence import AuditedResult
+from tunemark.collector.audit.evidence import AuditedResult, grouped
 from tunemark.collector.audit.load import audited_submission, load_evidence
 from tunemark.collector.audit.rule import all_rules, audit
 from tunemark.collector.gate.check import judge
@@ -19,14 +19,11 @@ from tunemark.collector.gate.cross_file_checks import FileProblems, Verdict, acc
 from tunemark.collector.gate.fact_checks import Neighbours
 from tunemark.collector.gate.fact_files import document_problems
 from tunemark.collector.gate.read import CONVERTED, PUBLISHED, SUBMISSIONS, records_in, shown_path
-from tunemark.collector.predict.calibration_rows import (
-    CalibrationOutcome,
-    add_derived_figures,
-    calibrate,
-    calibration_outcome,
-)
-from tunemark.collector.predict.cross_validation import audit_rates, cross_validate, throughput_rows
+from tunemark.collector.gate.relations import SECOND_RUN
+from tunemark.collector.predict.calibration_rows import CalibrationOutcome, add_derived_figures, calibrate, calibration_outcome
+from tunemark.collector.predict.cross_validation import GROUP, audit_rates, leave_out, throughput_rows
 from tunemark.collector.predict.estimate import EVIDENCE_FILE, inputs_sha256, keep_evidence
+from tunemark.collector.predict.fit import fit
 from tunemark.collector.predict.predicted_vs_measured import memory_errors, memory_needs
 from tunemark.collector.store.database import Row, Rows, arrow_schemas, as_arrow, build_database, columns_of, fact_rows, merge
 from tunemark.collector.store.result_rows import converted_rows, document_rows, measured_rows, published_rows
@@ -38,9 +35,6 @@ from tunemark.schema.records.published import SourceDocument, published_results
 from tunemark.schema.records.reading import Problem
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.statistics.intervals import one_more_run
-
-SECOND_RUN = "second_run"
-"""Kind of the warnings of results that need a second run, which follow from other results too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +82,9 @@ def collect(root: Path, database: Path, as_of: date | None = None) -> Collected:
     submissions = {loaded.candidate.file: loaded for loaded in loaded_files}
     accepted = accept([loaded.candidate for loaded in submissions.values()], committed_files(root), root=root)
     kept = [submissions[candidate.file] for candidate in accepted.kept]
-    rows.setdefault("warnings", []).extend(
-        {"result_id": submissions[file].candidate.result_id, "kind": SECOND_RUN, "message": doubt.text} for file, doubt in accepted.doubts
-    )
-    rows.setdefault("result_rows", []).extend(_headlines(kept, facts))
+    of_result = {file: loaded.candidate.result_id for file, loaded in submissions.items()}
+    doubts = [{"result_id": of_result[file], "kind": SECOND_RUN, "message": doubt.text} for file, doubt in accepted.doubts]
+    merge(rows, {"warnings": doubts, "result_rows": _headlines(kept, facts)})
     rows["configurations"] = pool_configurations(rows["result_rows"], submitters(root))
     trusted = [loaded for loaded in kept if facts.known.withdrawal(loaded.candidate.result_id) is None]
     read = [verdict.record for verdict in fact_files.values()]
@@ -99,10 +92,11 @@ def collect(root: Path, database: Path, as_of: date | None = None) -> Collected:
     rules = all_rules()
     findings = audit(evidence, rules)
     measured = [loaded.calibration for loaded in trusted if loaded.calibration is not None]
-    calibration = calibrate(root, facts, evidence, findings, measured)
+    calibration = calibrate(root, evidence, findings, measured)
     rows["throughput_refused"] = calibration.unused()
     trust = {row["result_id"]: row["trust"] for row in rows["result_rows"]}
-    fitted, held_out = cross_validate(calibration.rows)
+    fitted = fit(calibration.rows)
+    held_out = [each for left_out in GROUP for each in leave_out(fitted, left_out)]
     findings = audit_rates(evidence, findings, held_out)
     rows["audit_rules"] = [columns_of("audit_rules", each) for each in rules]
     rows["findings"] = [columns_of("findings", each) | {"finding": number} for number, each in enumerate(findings, start=1)]
@@ -145,10 +139,7 @@ def load_submission(path: Path, root: Path, facts: FactBase, schemas: dict[str, 
 
 def _headlines(submissions: list[LoadedSubmission], facts: FactBase) -> list[Row]:
     """Return the rows of `result_rows`; superseded and withdrawn results, and those of a changed card, stay readable and are not ranked."""
-    replaced: dict[str, list[str]] = {}
-    for candidate in (loaded.candidate for loaded in submissions):
-        if candidate.run.supersedes is not None:
-            replaced.setdefault(candidate.run.supersedes, []).append(candidate.result_id)
+    replaced = grouped((loaded.candidate for loaded in submissions), lambda candidate: candidate.run.supersedes)
     rows = []
     for loaded in submissions:
         row, result_id = dict(loaded.headline), loaded.candidate.result_id
@@ -157,7 +148,7 @@ def _headlines(submissions: list[LoadedSubmission], facts: FactBase) -> list[Row
             note = f"the card {row['workload']} has changed since; declared as a standard run of it"
             row |= {"division": "open", "rankable": False, "note": note}
         if result_id in replaced:
-            row |= {"rankable": False, "note": f"superseded by {', '.join(sorted(replaced[result_id]))}"}
+            row |= {"rankable": False, "note": f"superseded by {', '.join(sorted(each.result_id for each in replaced[result_id]))}"}
         withdrawal = facts.known.withdrawal(result_id)
         if withdrawal is not None:
             row |= {"rankable": False, "note": f"withdrawn on {withdrawal.withdrawn_on}: {withdrawal.reason}"}
@@ -207,24 +198,19 @@ def pool_configurations(result_rows: Iterable[Row], submitters: Mapping[str, str
 
     A configuration is `reproduced` if two submitters agree. `submitters` has the author of each file that git knows.
     """
-    members: dict[str, list[Row]] = {}
-    for row in result_rows:
-        if row["source"] == "measured" and row["rankable"] and row["tokens_per_s"]:
-            row["configuration"] = configuration(row)
-            if row["configuration"] is not None:
-                members.setdefault(row["configuration"], []).append(row)
+    ranked = [row for row in result_rows if row["source"] == "measured" and row["rankable"] and row["tokens_per_s"]]
+    for row in ranked:
+        row["configuration"] = configuration(row)
+    members = grouped((row for row in ranked if row["configuration"] is not None), lambda row: row["configuration"])
     return [_pooled(name, rows, submitters) for name, rows in sorted(members.items())]
 
 
 def _pooled(name: str, rows: Sequence[Row], submitters: Mapping[str, str]) -> Row:
     rates = [row["tokens_per_s"] for row in rows]
     pooled = one_more_run(rates) if len(rates) > 1 else None
-    of_submitter: dict[str, list[float]] = {}
-    for row in rows:
-        # A result that is not committed is of nobody yet.
-        if row["file"] in submitters:
-            of_submitter.setdefault(submitters[row["file"]], []).append(row["tokens_per_s"])
-    means = [log(geometric_mean(each)) for each in of_submitter.values()]
+    # A result that is not committed is of nobody yet.
+    of_submitter = grouped((row for row in rows if row["file"] in submitters), lambda row: submitters[row["file"]])
+    means = [log(geometric_mean(row["tokens_per_s"] for row in own)) for own in of_submitter.values()]
     reproduced = any(abs(one - other) <= log1p(AGREEMENT) for one, other in combinations(means, 2))
     if reproduced:
         for row in rows:

@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 import numpy as np
 
+from tunemark.collector.audit.evidence import grouped
 from tunemark.collector.audit.printed_figures import Figure, derived_figures, precision_class, printed_rows
 from tunemark.collector.importers.mlperf import BENCHMARK, count
 from tunemark.collector.predict.predicted_vs_measured import compare_memory
@@ -145,22 +146,16 @@ def _ranks(submission: Submission, derived: Derived) -> Iterator[Row]:
 
 def _facts(submission: Submission, derived: Derived) -> Iterator[Row]:
     record = submission.model_dump(mode="json")
-    plan, environment = record["plan"], record["environment"]
-    reasons = plan.pop("reasons")
-    packages = environment.pop("packages") | environment.pop("runtime")
-    yield from _topic("environment", environment)
-    yield from _topic("packages", packages)
+    reasons, environment = {"plan": record["plan"].pop("reasons")}, record["environment"]
+    record["packages"] = environment.pop("packages") | environment.pop("runtime")
+    for topic in ("environment", "packages", "plan", "harness", "process", "row_lengths", "model", "utilisation", "evaluation"):
+        for name, value in flattened(record[topic] or {}):
+            yield fact(topic, name, value, reasons.get(topic, {}).get(name))
     yield fact("requested", "command", shlex.join(["tunemark", "run", *submission.requested.arguments()]), None)
-    yield from _topic("plan", plan, reasons)
     for override in submission.overrides:
         yield fact("overrides", override.field, override.run, f"the card has {as_text(override.card)}")
-    yield from _topic("harness", record["harness"])
-    yield from _topic("process", record["process"])
-    for name in type(submission.memory).model_fields:
-        reading = getattr(submission.memory, name)
+    for name, reading in submission.memory:
         yield fact("memory", name, reading.peak_bytes, reading.method or reading.reason)
-    for topic in ("row_lengths", "model", "utilisation", "evaluation"):
-        yield from _topic(topic, record[topic] or {})
     micro = derived.micro_steps
     which = "in steady steps" if micro and micro.steady else "in the steps after the first, none of them steady"
     yield from _derived_facts(
@@ -180,11 +175,6 @@ def _derived_facts(figures: Mapping[str, tuple[object, str]]) -> Iterator[Row]:
     for name, (value, origin) in figures.items():
         if value is not None:
             yield fact("derived", name, value, origin)
-
-
-def _topic(topic: str, values: Row, reasons: dict[str, str] | None = None) -> Iterator[Row]:
-    for name, value in flattened(values):
-        yield fact(topic, name, value, (reasons or {}).get(name))
 
 
 # Physics: FLOPs, utilisation, energy and memory, each with its formula or the reason why it is unknown ----
@@ -214,6 +204,7 @@ def _physics(submission: Submission, derived: Derived, facts: FactBase) -> tuple
 
 OF_FIGURES = ("step_time_s", "tokens_per_s", "samples_per_s", "epoch_time_s", "train_time_s", "wall_s", "evaluation_rows")
 """Derived figures that are columns of a published result."""
+AMBIGUOUS_STEP = "ambiguous"
 PRINTED = {"framework", "settings", "assumed", "from_repository"}
 """Fields of conditions that have a topic of their own, or describe other fields."""
 
@@ -240,19 +231,15 @@ def _claims(record_id: str, claims: Mapping[str, Claim], labels: Mapping[str, st
     }
 
 
-def _stated_columns(
-    result: PublishedResult | ConvertedResult, compared: Row, *, source: str, trust: str, rankable_group: bool = True
-) -> Row:
+def _stated_columns(result: PublishedResult | ConvertedResult, compared: Row, *, source: str, trust: str) -> Row:
     """Return the columns of a result that published and converted results state in the same way."""
+    optimizer = result.conditions.settings.get("optimizer")
     compared = columns_of("conditions", result.conditions) | compared
-    return {
-        "result_id": result.id,
-        "source": source,
-        "trust": trust,
-        **compared,
-        "comparability_group": comparability_group(compared) if rankable_group else None,
-        "rankable": False,
-    }
+    compared["precision"] = precision_class(result.conditions.precision)
+    compared["optimizer"] = None if optimizer is None else str(optimizer).rsplit(".", 1)[-1].lower()
+    # Nothing compares with a step of unknown meaning.
+    group = None if compared["step_definition"] == AMBIGUOUS_STEP else comparability_group(compared)
+    return {"result_id": result.id, "source": source, "trust": trust, **compared, "comparability_group": group, "rankable": False}
 
 
 # Published results ---------------------------------------------------------------------------------
@@ -262,7 +249,7 @@ def published_rows(result: PublishedResult, facts: FactBase, file: str, sha256: 
     """Return the rows of a published result by table."""
     printed, dataset = result.conditions.dataset, facts.known.dataset(result.conditions.dataset)
     rows = printed_rows(printed) or (dataset.training_rows if dataset else None)
-    figures = derived_figures(result.claims, result.conditions, rows, dataset.test_rows if dataset else None)
+    figures = derived_figures(result, rows, dataset.test_rows if dataset else None)
     facts_of_result = [
         *_derived_facts({name: (figure.value, figure.formula) for name, figure in figures.items() if figure.formula is not None}),
         *_condition_facts(result.conditions, "assumed: implied, not stated"),
@@ -276,20 +263,16 @@ def published_rows(result: PublishedResult, facts: FactBase, file: str, sha256: 
 
 
 def _published_headline(result: PublishedResult, figures: Mapping[str, Figure], facts: FactBase) -> Row:
-    conditions, claims = result.conditions, result.claims
-    optimizer = conditions.settings.get("optimizer")
-    ambiguous, card = "step_time_s" in claims and bool(claims["step_time_s"].readings), facts.models.get(conditions.model or "")
+    claims, card = result.claims, facts.models.get(result.conditions.model or "")
+    ambiguous = "step_time_s" in claims and claims["step_time_s"].readings
     compared: Row = {
         # Every encoder of the sources classifies; all other models predict the next token.
         "task": card and (Task.SEQUENCE_CLASSIFICATION if FAMILIES[card.family].encoder else Task.CAUSAL_LM).value,
         "global_batch": int(figures["global_batch"].value) if "global_batch" in figures else None,
-        "precision": precision_class(conditions.precision),
-        "optimizer": None if optimizer is None else str(optimizer).rsplit(".", 1)[-1].lower(),
-        "step_definition": "ambiguous" if ambiguous else "optimizer_step" if "step_time_s" in figures else None,
+        "step_definition": AMBIGUOUS_STEP if ambiguous else "optimizer_step" if "step_time_s" in figures else None,
     }
-    row = _stated_columns(result, compared, source=result.source, trust="published", rankable_group=not ambiguous)
     # Memory printed in GiB or GB differs by 7%: the printed reading is kept here, all readings in `readings`.
-    row |= columns_of("published", result)
+    row = _stated_columns(result, compared, source=result.source, trust="published") | columns_of("published", result)
     row |= {name: figures[name].value for name in OF_FIGURES if name in figures}
     row |= {name: round(claims[name].value) for name in ("steps", "parameters") if name in claims}
     if "peak_memory_bytes" in claims:
@@ -328,11 +311,11 @@ def _median(values: Iterable[float | None]) -> float | None:
 def converted_rows(results: Iterable[tuple[ConvertedResult, str, str]]) -> Rows:
     """Return the rows of converted results, each given with its file and that file's hash, and of their rounds."""
     rows: Rows = {}
-    rounds: dict[str, list[ConvertedResult]] = {}
-    for result, file, sha256 in results:
-        rounds.setdefault(f"{result.harness}-{result.round}", []).append(result)
-        merge(rows, _converted_result(result, file, sha256))
-    merge(rows, {"sources": [_round(name, members) for name, members in sorted(rounds.items())]})
+    rounds = grouped(results, lambda each: f"{each[0].harness}-{each[0].round}")
+    for name, members in sorted(rounds.items()):
+        for member in members:
+            merge(rows, _converted_result(*member))
+        merge(rows, {"sources": [_round(name, [result for result, *_ in members])]})
     return rows
 
 
@@ -340,12 +323,10 @@ def _converted_result(result: ConvertedResult, file: str, sha256: str) -> Rows:
     rate = training_rate(result)
     derived = _converted_figures(result, rate)
     headline = _converted_headline(result, rate) | {name: derived[name][0] for name in HEADLINES}
+    runs = [({"result_id": result.id, "run": number}, run) for number, run in enumerate(result.runs, start=1)]
     return {
         "result_rows": [headline | {"file": file, "sha256": sha256}],
-        "runs": [{"result_id": result.id, "run": number, **columns_of("runs", run)} for number, run in enumerate(result.runs, start=1)],
-        "run_logs": [
-            {"result_id": result.id, "run": number, **columns_of("run_logs", run)} for number, run in enumerate(result.runs, start=1)
-        ],
+        **{name: [place | columns_of(name, run) for place, run in runs] for name in ("runs", "run_logs")},
         "result_facts": [{"result_id": result.id, **row} for row in (*_derived_facts(derived), *_converted_printed(result))],
     }
 
@@ -358,16 +339,13 @@ def _converted_figures(result: ConvertedResult, rate: Interval | None) -> dict[s
     interval = "order statistics of the runs; at least 95%"
     all_runs = "median of all runs; one that did not reach the target counts as longer than any other"
     rate_origin = "samples of all runs / seconds in their training blocks; 95% interval over the runs"
-    energy = run_energy(result)
+    energy, factor = run_energy(result), result.scaling_factor or 1
     scope = energy.scope if energy else ""
     last_losses = _median(run.curve.eval_loss[-1] for run in finished if run.curve.eval_loss)
     return {
         "time_to_target.runs": (len(result.runs), "logs of the entry"),
         "time_to_target.reached": (len(times), "runs with a successful run_stop after an evaluation at the target"),
-        "mlperf_score_s": (
-            result.score_s,
-            f"mean without the fastest and the slowest run x scaling factor {result.scaling_factor or 1:.6g}",
-        ),
+        "mlperf_score_s": (result.score_s, f"mean without the fastest and the slowest run x scaling factor {factor:.6g}"),
         "energy_per_run_j": (energy and energy.per_run_j, f"median of {energy.runs if energy else 0} runs; {scope}"),
         "energy_per_sample_j": (energy and energy.per_sample_j, f"energy of all runs / their training samples; {scope}"),
         "time_to_target.median_s": (median and median.value, all_runs),
@@ -385,14 +363,7 @@ def _converted_figures(result: ConvertedResult, rate: Interval | None) -> dict[s
 
 def _converted_headline(result: ConvertedResult, rate: Interval | None) -> Row:
     conditions, median, reached = result.conditions, result.median_time, sum(run.time_to_target_s is not None for run in result.runs)
-    optimizer = conditions.settings.get("optimizer")
-    compared = {
-        "task": Task.CAUSAL_LM.value,
-        "global_batch": conditions.global_batch,
-        "precision": conditions.precision,
-        "optimizer": None if optimizer is None else str(optimizer),
-        "step_definition": "optimizer_step",
-    }
+    compared = {"task": Task.CAUSAL_LM.value, "global_batch": conditions.global_batch, "step_definition": "optimizer_step"}
     notes = [f"{result.label}."]
     if reached < len(result.runs):
         notes.append(f"{reached} of {len(result.runs)} runs reached the target; the others count as longer than any of them.")

@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import date
 from itertools import combinations
@@ -161,11 +161,8 @@ def _unlike(evidence: Evidence, result: AuditedResult, own: AcceleratorCard) -> 
     power, limit = result.interval("power_w") or (energy / time if energy and time else None), (own.tdp_w or 0) * result.devices
     if power and limit and power.low > limit * (1 + DATA_TOLERANCE):
         words = f"a mean of {power.value:,.0f} W, but {result.devices} x {own.name} have {limit:,.0f} W: a limit was raised, or the host, its fans and the cooling were measured too"
-        names, verdict = (
-            ("power_w", "energy_j", "train_time_s"),
-            AMBIGUOUS if result.devices >= NODE and power.low <= WHOLE_MACHINE * limit else SUSPICIOUS,
-        )
-        yield Finding(verdict, (result.id,), result.printed(*names), words, names[:2], ("accelerator",))
+        names, whole = ("power_w", "energy_j", "train_time_s"), result.devices >= NODE and power.low <= WHOLE_MACHINE * limit
+        yield Finding(AMBIGUOUS if whole else SUSPICIOUS, (result.id,), result.printed(*names), words, names[:2], ("accelerator",))
     if power and limit and power.high < IDLE * limit:
         words = f"a mean of {power.value:,.0f} W, but {result.devices} x {own.name} without work take about {IDLE * limit:,.0f} W"
         yield Finding(SUSPICIOUS, (result.id,), result.printed("power_w", "energy_j"), words, ("power_w", "energy_j"), ("accelerator",))
@@ -262,17 +259,12 @@ SAMPLE_LENGTHS = (1_024, 2_048, 4_096)
 """Lengths that show how utilisation depends on an unstated length."""
 FLOP_UNIT = re.compile(r"([0-9][0-9,.]*) ?([KMGTP])(?:F|FLOP|FLOPS|FLOPs)", re.IGNORECASE)
 PREFIXES = "KMGTP"
+Names = tuple[str, ...]
 SAME_VALUE = 0.01
 """Share by which a stored figure may differ from the printed one in the unit that was used."""
 
 
-def open_to(
-    results: Sequence[AuditedResult],
-    claim: str,
-    readings: Mapping[str, str],
-    quantities: tuple[str, ...] = (),
-    conditions: tuple[str, ...] = (),
-) -> Finding:
+def open_to(results: list[AuditedResult], claim: str, readings: dict[str, str], quantities: Names = (), conditions: Names = ()) -> Finding:
     """Return a finding about a condition or a figure with several readings, each with its consequence in words."""
     words = "; ".join(f"read as {reading}: {consequence}" for reading, consequence in readings.items())
     return Finding(AMBIGUOUS, tuple(result.id for result in results), claim, words, quantities, conditions)
@@ -307,10 +299,8 @@ def devices(evidence: Evidence) -> Iterator[Finding]:
             and all(rates_below_peak(replace(row, accelerator=kind)) or not rates_below_peak(row) for row in results)
         ]
         if any(_differ(first, second) for first, second in combinations(kinds, 2)):
-            readings = {
-                kind.name: f"{kind.peak_tflops[Dtype.BF16]:g} TFLOP/s in bf16, {kind.memory_bandwidth_gb_s or 0:g} GB/s, {kind.memory_gib or 0:g} GiB"
-                for kind in kinds
-            }
+            figures = [(each.name, each.peak_tflops[Dtype.BF16], each.memory_bandwidth_gb_s or 0, each.memory_gib or 0) for each in kinds]
+            readings = {name: f"{peak:g} TFLOP/s in bf16, {speed:g} GB/s, {memory:g} GiB" for name, peak, speed, memory in figures}
             yield open_to(results, f"device {printed!r}", readings, conditions=("accelerator",))
 
 
@@ -361,7 +351,7 @@ def memory_of_which_device(evidence: Evidence) -> Iterator[Finding]:
         if any(size * GIB < needed for size in sizes) and any(size * GIB >= needed for size in sizes):
             claim = f"out of memory: {result.model.name}, {result.method_name}, weights {needed / 1e9:.1f} GB, no device named"
             readings = {f"{size:g} GiB": f"{size * GIB / 1e9 - needed / 1e9:+.1f} GB beside the weights" for size in sizes}
-            yield open_to((result,), claim, readings, conditions=("accelerator",))
+            yield open_to([result], claim, readings, conditions=("accelerator",))
 
 
 def batches(evidence: Evidence) -> Iterator[Finding]:
@@ -400,7 +390,7 @@ def lengths(evidence: Evidence) -> Iterator[Finding]:
         shares = {length: rate[0].value * length * flop_per_token(result, model, length) / peak for length in possible}
         readings = {f"{length:,} tokens": f"{share:.1%} of the dense peak" for length, share in shares.items()}
         claim = f"{rate[1]} = {rate[0].value:.3f} rows/s without the length of a sample"
-        yield open_to((result,), claim, readings, ("samples_per_s",), ("sequence_length",))
+        yield open_to([result], claim, readings, ("samples_per_s",), ("sequence_length",))
 
 
 def flop_units(evidence: Evidence) -> Iterator[Finding]:
@@ -417,7 +407,7 @@ def flop_units(evidence: Evidence) -> Iterator[Finding]:
                     f"10^{3 * power}": f"{decimal:.4e} FLOP, as the unit means",
                     f"2^{10 * power}": f"{binary:.4e} FLOP, {binary / decimal - 1:.1%} more, as the code of the trainer counts",
                 }
-                yield open_to((result,), result.printed(name), readings, (name,))
+                yield open_to([result], result.printed(name), readings, (name,))
 
 
 OPEN: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (devices, checkpoints, memory_of_which_device, batches, lengths, flop_units)

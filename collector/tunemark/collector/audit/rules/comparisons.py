@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped, label, quoted
@@ -33,11 +33,9 @@ def compared(evidence: Evidence) -> Iterator[Finding]:
         first, last = Interval.of(claims[0]), Interval.of(claims[1])
         reasons = [_against_change(stated, first, last)]
         if stated.relation != "beside":
-            reasons += [
-                _against_word(stated, first, last),
-                _against_amounts(evidence, stated, first, last),
-                _against_times(evidence, stated, first, last),
-            ]
+            ends = evidence.with_ids((stated.records[0], stated.records[-1]))
+            reasons.append(_against_word(stated, first, last))
+            reasons += [_against_amounts(evidence, stated, ends, first, last), _against_times(stated, ends, first, last)]
         claim = f"{label(stated.quantity)}: {claims[0].printed} compared with {claims[1].printed}{quoted(statement)}"
         quantities = tuple(dict.fromkeys((stated.quantity, stated.base_quantity or stated.quantity)))
         for words in filter(None, reasons):
@@ -68,9 +66,8 @@ def _against_word(stated: Comparison, first: Interval, last: Interval) -> str | 
     return f"{first.value:g} / {last.value:g} = {ratio.value:.2f}, which is not '{stated.relation}'" if wrong else None
 
 
-def _against_amounts(evidence: Evidence, stated: Comparison, first: Interval, last: Interval) -> str | None:
+def _against_amounts(evidence: Evidence, stated: Comparison, results: list[AuditedResult], first: Interval, last: Interval) -> str | None:
     """Return a contradiction if shares of different totals compare in the opposite order as amounts."""
-    results = evidence.with_ids((stated.records[0], stated.records[-1]))
     totals = [known for result in results if (known := _total(evidence, result, stated.quantity))]
     if len(totals) < 2 or totals[0] == totals[1]:  # noqa: PLR2004 - a pair
         return None
@@ -93,9 +90,8 @@ def _total(evidence: Evidence, result: AuditedResult, quantity: str) -> tuple[fl
     return (claim.value / 1e9, "GB") if claim else None
 
 
-def _against_times(evidence: Evidence, stated: Comparison, first: Interval, last: Interval) -> str | None:
+def _against_times(stated: Comparison, results: list[AuditedResult], first: Interval, last: Interval) -> str | None:
     """Return a contradiction if the times of the same work have another ratio than the rates."""
-    results = evidence.with_ids((stated.records[0], stated.records[-1]))
     if not stated.quantity.startswith("samples_per_s") or len(results) < 2 or len({result.training_rows for result in results}) > 1:  # noqa: PLR2004 - a pair
         return None
     mine, theirs = (result.interval("epoch_time_s") or result.interval("train_time_s") for result in results)
@@ -231,6 +227,7 @@ def _not_significant(
 
 BYTES_OF = {"GiB": 2.0**30, "GB": 1e9, "MiB": 2.0**20, "MB": 1e6}
 METRICS = WORDS["metrics"]
+DEFINED = "definitions#step, definitions#tokens, definitions#memory"
 
 
 @rule(id="metric", family="definitions", verdicts=(SUSPICIOUS, INCONSISTENT, AMBIGUOUS))
@@ -253,12 +250,8 @@ def metrics(evidence: Evidence) -> Iterator[Finding]:
         if metric.counts in METRICS["counters"]:
             words = f"the code divides {metric.counts} by the time, whatever work was done"
             yield Finding(INCONSISTENT, records, claim, words, quantities=quantities)
-        claims = {
-            record.id: record.claims[metric.quantity].printed
-            for record in evidence.with_ids(metric.records)
-            if metric.quantity in record.claims
-        }
-        units = {record: (unit[0], printed) for record, printed in claims.items() if (unit := re.search(r"[GM]i?B", printed))}
+        found = ((each.id, each.claims.get(metric.quantity)) for each in evidence.with_ids(metric.records))
+        units = {record: (unit[0], each.printed) for record, each in found if each and (unit := re.search(r"[GM]i?B", each.printed))}
         wrong = {record: unit for record, unit in units.items() if metric.bytes_per_unit not in {None, BYTES_OF[unit[0]]}}
         if wrong and metric.bytes_per_unit:
             name, printed = next(iter(wrong.values()))
@@ -280,16 +273,11 @@ def _counted_differently(evidence: Evidence) -> Iterator[Finding]:
             continue
         every = [item for items in counted.values() for item in items]
         records = (*(statement for statement, _ in every), *(record for _, metric in every for record in metric.records))
-        claim = f"{name} in several sources"
-        words = (
-            "; ".join(
-                f"{counts}: {', '.join(f'{statement} (results: {len(metric.records)})' for statement, metric in items)}"
-                for counts, items in counted.items()
-            )
-            + ". These are different counts under one name (definitions#step, definitions#tokens, definitions#memory), so the figures "
-            "cannot share a ranking"
-        )
-        yield Finding(AMBIGUOUS, records, claim, words, quantities=tuple(dict.fromkeys(metric.quantity for _, metric in every)))
+        shown = [(counts, [f"{statement} (results: {len(metric.records)})" for statement, metric in of]) for counts, of in counted.items()]
+        words = "; ".join(f"{counts}: {', '.join(places)}" for counts, places in shown)
+        words += f". These are different counts under one name ({DEFINED}), so the figures cannot share a ranking"
+        quantities = tuple(dict.fromkeys(metric.quantity for _, metric in every))
+        yield Finding(AMBIGUOUS, records, f"{name} in several sources", words, quantities=quantities)
 
 
 @rule(id="formula", family="definitions", verdicts=(INCONSISTENT,))
@@ -302,16 +290,13 @@ def formulas(evidence: Evidence) -> Iterator[Finding]:
     for statement, formula in evidence.assertions(Formula):
         written = " x ".join(f"{term.name}{'' if term.power == 1 else f'^{term.power}'} [{term.unit}]" for term in formula.terms)
         name, quantities = label(formula.quantity), (formula.quantity,)
-        powers = defaultdict[str, int](int)
+        powers = Counter[str]()
         for term in formula.terms:
-            for unit, power in _parsed(term.unit).items():
-                powers[unit] += power * term.power
+            powers.update({unit: power * term.power for unit, power in _parsed(term.unit).items()})
         units = {unit: power for unit, power in powers.items() if power}
         if units != _parsed(formula.unit):
-            unit = (
-                " ".join(f"{each}^{power}" if power != 1 else each for each, power in sorted(units.items(), key=lambda item: -item[1]))
-                or "1"
-            )
+            ordered = sorted(units.items(), key=lambda item: -item[1])
+            unit = " ".join(f"{each}^{power}" if power != 1 else each for each, power in ordered) or "1"
             claim, words = f"a formula for {name} in {formula.unit}", f"{written} has the unit {unit}, not {formula.unit}"
             yield Finding(INCONSISTENT, (statement.id,), claim, words, quantities)
         for term in formula.terms:
@@ -336,9 +321,6 @@ def formulas(evidence: Evidence) -> Iterator[Finding]:
 def _parsed(text: str) -> dict[str, int]:
     """Return powers of units: `FLOP/token*s` is FLOP per token and per second."""
     above, _, below = text.replace(" ", "").partition("/")
-    powers: dict[str, int] = defaultdict(int)
-    for part, sign in ((above, 1), (below, -1)):
-        for unit in part.replace("/", "*").split("*"):
-            if unit and unit != "1":
-                powers[unit] += sign
-    return {unit: power for unit, power in powers.items() if power}
+    powers = Counter(above.split("*"))
+    powers.subtract(below.replace("/", "*").split("*"))
+    return {unit: power for unit, power in powers.items() if power and unit not in {"", "1"}}

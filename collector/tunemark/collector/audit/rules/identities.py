@@ -15,13 +15,7 @@ from tunemark.collector.audit.interval import ROUGHLY, TIMES_TOLERANCE, Interval
 from tunemark.collector.audit.printed_figures import WORDS
 from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Finding, rule
-from tunemark.collector.audit.token_rates import (
-    LAST_BATCH,
-    expected_rows,
-    plain_rate,
-    rows_per_step,
-    token_rates,
-)
+from tunemark.collector.audit.token_rates import LAST_BATCH, expected_rows, plain_rate, rows_per_step, token_rates
 from tunemark.schema.facts.cards import PriceRow
 from tunemark.schema.formats import HOUR_S
 from tunemark.schema.physics.architecture import count_parameters
@@ -115,9 +109,8 @@ def products_of(factors: Iterable[str], amounts: Amounts) -> Iterator[tuple[str,
     choices = list[list[tuple[bool, str, Interval | None]]]()
     for factor in factors:
         name, divides = factor.strip("/?!"), factor.startswith("/")
-        known = (
-            [("", Interval.exact(float(name)))] if re.fullmatch(r"[\d.]+", name) else amounts(name)[: 1 if factor.endswith("!") else None]
-        )
+        known = [("", Interval.exact(float(name)))] if re.fullmatch(r"[\d.]+", name) else amounts(name)
+        known = known[:1] if factor.endswith("!") else known
         optional: list[tuple[bool, str, Interval | None]] = [(divides, "", None)] if factor.endswith("?") else []
         choices.append([*((divides, meaning, value) for meaning, value in known), *optional])
     for chosen in product(*choices):
@@ -269,17 +262,12 @@ def work_of_a_trainer(evidence: Evidence) -> Iterator[Equation]:
 def roofs(evidence: Evidence) -> Iterator[Equation]:
     """Yield the peak that attained FLOP/s and HFU of points imply against their roof, at most: both are of one unit (Williams et al. 2009)."""
     for statement, roof in evidence.assertions(Roof):
-        points, peak = (
-            [(point.id, figures_of(evidence, point)) for point in evidence.with_ids(roof.records)],
-            Interval.of(roof.peak_flop_per_s),
-        )
+        points = [(point.id, figures_of(evidence, point)) for point in evidence.with_ids(roof.records)]
         ways = [(record, way) for record, figures in points for factors in PEAKS for way in products_of(factors.split(), figures.amounts)]
-        card = evidence.facts.accelerators.get(roof.accelerator)
+        card, peak = evidence.facts.accelerators.get(roof.accelerator), Interval.of(roof.peak_flop_per_s)
         if card and ways:
-            left, records = (
-                tuple((f"{record}: {words}", value) for record, (words, value) in ways),
-                (statement.id, *(each for each, _ in ways)),
-            )
+            left = tuple((f"{record}: {words}", value) for record, (words, value) in ways)
+            records = (statement.id, *(each for each, _ in ways))
             claim, words = f"roof {roof.peak_flop_per_s.printed}", f"the roof of a device of {card.cores_per_unit or 1} cores"
             right, names = Interval(peak.value, peak.low, math.inf), ("attained_flop_per_s", "hfu")
             yield Equation(records, names, claim, left, right, words, ROUGHLY - 1, show=lambda flop: f"{flop / 1e12:,.1f} TFLOP/s")
@@ -322,11 +310,8 @@ def offers(evidence: Evidence) -> Iterator[Finding]:
         price, named = statement.claims.get(HOURLY), (offer.instance or "").lower()
         rows = [row for row in evidence.facts.prices if row.provider == offer.provider]
         rows = [row for row in rows if not named or row.instance.lower() == named or row.instance.lower().startswith(f"{named}.")]
-        name = _device_name(evidence, offer.accelerator)
-        records, claim = (
-            (statement.id, *offer.used_for),
-            f"{offer.accelerators} x {name}, {f'{price.printed} an hour' if price else 'no price'}",
-        )
+        name, records = _device_name(evidence, offer.accelerator), (statement.id, *offer.used_for)
+        claim = f"{offer.accelerators} x {name}, {f'{price.printed} an hour' if price else 'no price'}"
         if offer.instance and rows and not any(row.accelerator == offer.accelerator for row in rows):
             row = rows[-1]
             held = f"{row.accelerator_count:g} x {_device_name(evidence, row.accelerator)}"

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 from tunemark.collector.audit.bounds import (
@@ -14,7 +15,6 @@ from tunemark.collector.audit.bounds import (
     flop_per_token,
     peak_flop_per_s,
     rates_below_peak,
-    states_recompute,
     usual_limit,
     utilisation,
     weight_bytes,
@@ -84,15 +84,14 @@ def above_attainable(evidence: Evidence) -> Iterator[Finding]:
             first, (_, words) = (result, share) if share[0].low > bound else above[0] if assumed else (None, ("", ""))
             if first is not None:
                 also = "" if first is result else f"the device is assumed, and {first.id} needs "
-                yield about_figures(
-                    SUSPICIOUS, result, (rate.quantity,), f"{also}{words}, above the {bound:.0%} that matrix products reach"
-                )
+                calculation = f"{also}{words}, above the {bound:.0%} that matrix products reach"
+                yield about_figures(SUSPICIOUS, result, (rate.quantity,), calculation)
 
 
 def _executed(result: AuditedResult) -> Iterator[tuple[TokenRate, tuple[Interval, str]]]:
     """Yield the rate of a result, if only one is possible, with the share of the dense peak that it needs, stated recomputation included."""
-    rates = rates_below_peak(result)
-    share = utilisation(result, rates[0], recompute=states_recompute(result)) if len(rates) == 1 else None
+    rates, recomputed = rates_below_peak(result), result.conditions.settings.get("gradient_checkpointing") in {True, "full"}
+    share = utilisation(result, rates[0], recompute=recomputed) if len(rates) == 1 else None
     if share is not None:
         yield rates[0], share
 
@@ -177,12 +176,8 @@ def _claimed_shares(result: AuditedResult, *names: str) -> Iterator[tuple[str, I
         if figure and not name.endswith("flop_per_s"):
             yield name, figure, f"{figure.value:.2%}"
         elif figure and peak:
-            share = figure / peak
-            yield (
-                name,
-                share,
-                f"{figure.value / 1e12:,.1f} TFLOP/s, {share.value:.2%} of {result.devices} x {peak / result.devices / 1e12:g} TFLOP/s dense",
-            )
+            share, whole = figure / peak, f"{result.devices} x {peak / result.devices / 1e12:g} TFLOP/s dense"
+            yield name, share, f"{figure.value / 1e12:,.1f} TFLOP/s, {share.value:.2%} of {whole}"
 
 
 def _conventions(result: AuditedResult) -> tuple[float, float]:
@@ -255,10 +250,8 @@ def above_capacity(evidence: Evidence) -> Iterator[Finding]:
             continue
         fits = [meaning for meaning, peak in readings if (meaning, peak) not in over]
         ending = f"; it fits when read as {fits[0]}, so the printed unit is wrong" if fits else ""
-        words = (
-            f"{over[0][1].value / GIB:.1f} GiB > {limit / GIB:.1f} GiB, the {usable:.1%} of {capacity:g} GiB that a process can get{ending}"
-        )
-        yield about_figures(INCONSISTENT if fits else IMPOSSIBLE, result, (PEAK,), words)
+        words = f"{over[0][1].value / GIB:.1f} GiB > {limit / GIB:.1f} GiB, the {usable:.1%} of {capacity:g} GiB that a process can get"
+        yield about_figures(INCONSISTENT if fits else IMPOSSIBLE, result, (PEAK,), words + ending)
 
 
 @rule(id="memory-needs", family="memory", verdicts=(IMPOSSIBLE, SUSPICIOUS))
@@ -279,10 +272,9 @@ def below_needs(evidence: Evidence) -> Iterator[Finding]:
         if result.devices > 1:
             size, words = states or weight_bytes(model, result.conditions.method, result.conditions.precision)
             if high * result.devices < size:
-                words = (
-                    f"{size / 1e9:.1f} GB ({words}) > {result.devices} x {high / 1e9:.1f} GB: the rest is elsewhere, which is not stated"
-                )
-                yield about_figures(IMPOSSIBLE if states else SUSPICIOUS, result, (PEAK,), words if states else f"weights {words}")
+                words = f"{'' if states else 'weights '}{size / 1e9:.1f} GB ({words}) > {result.devices} x {high / 1e9:.1f} GB"
+                words += ": the rest is elsewhere, which is not stated"
+                yield about_figures(IMPOSSIBLE if states else SUSPICIOUS, result, (PEAK,), words)
             continue
         (floor, words), shape = max(_floor(result, model), states or (0.0, "")), _usual_shape(result, evidence.facts)
         if high < floor:
@@ -371,11 +363,8 @@ def model_memory(evidence: Evidence) -> Iterator[Finding]:
         expected = _model_sizes(result, result.model)
         claimed, size = readings[0][1].value, expected["16 bits"] if not quantized else 0.0
         fitting = [(meaning, memory) for meaning, memory in readings if memory.low <= size <= memory.high]
-        if not any(
-            memory.widened(MODEL_MEMORY_TOLERANCE).overlaps(Interval.exact(amount))
-            for _, memory in readings
-            for amount in expected.values()
-        ):
+        wide, amounts = [memory.widened(MODEL_MEMORY_TOLERANCE) for _, memory in readings], map(Interval.exact, expected.values())
+        if not any(memory.overlaps(amount) for memory, amount in product(wide, amounts)):
             formats = " or ".join(f"{amount / 1e9:.1f} GB ({name})" for name, amount in expected.items())
             words = f"the parameters take {formats}; {claimed / 1e9:.1f} GB is not within {MODEL_MEMORY_TOLERANCE:.0%} of either"
         elif fitting and readings[0] not in fitting and abs(claimed / size - 1) > abs(fitting[0][1].value / size - 1):
@@ -394,11 +383,7 @@ def _model_sizes(result: AuditedResult, model: ModelCard) -> dict[str, float]:
     if method is Method.QLORA:
         low, _ = weight_bytes(model, Method.QLORA)
         not_quantised = count.total - count.attention - count.feed_forward
-        return {
-            "4 bits, the rest in 16": low,
-            "4 bits, the rest in 32": low + 2.0 * not_quantised,
-            "4 bits throughout": 0.5 * count.total,
-        }
+        return {"4 bits, the rest in 16": low, "4 bits, the rest in 32": low + 2.0 * not_quantised, "4 bits throughout": 0.5 * count.total}
     expected = {"16 bits": 2.0 * count.total, "32 bits": 4.0 * count.total}
     if "fp8" in (precision_class(precision) or ""):
         expected["fp8, the rest in 16 bits"], _ = weight_bytes(model, method, precision)

@@ -161,10 +161,8 @@ def _against_tables(evidence: Evidence, statement: Statement, advised: Advice) -
     against: list[tuple[AuditedResult, str, str]] = []
     for result in needs if advised.says == "possible" else ():
         if Interval.of(result.claims[PEAK]).low > max(sizes) * GIB:
-            words = (
-                f"{_words(statement)}: {result.id} requires {result.claims[PEAK].printed}, {max(sizes) * GIB / BILLION:.0f} GB are there"
-            )
-            against.append((result, f"{_size(advised)} on {max(sizes):g} GB", words))
+            required = f"{result.id} requires {result.claims[PEAK].printed}, {max(sizes) * GIB / BILLION:.0f} GB are there"
+            against.append((result, f"{_size(advised)} on {max(sizes):g} GB", f"{_words(statement)}: {required}"))
     needs = [need for need in needs if not advised.models or need.conditions.model in advised.models]
     if advised.least and needs and min(sizes):
         most = max(needs, key=_peak)
@@ -238,9 +236,8 @@ def effects(evidence: Evidence) -> Iterator[Finding]:
         if effect.low is None and effect.high is None:
             continue
         results = evidence.with_ids(effect.records)
-        pairs = list(zip(results[::2], results[1::2], strict=False))
         low, high = effect.low if effect.low is not None else -math.inf, effect.high if effect.high is not None else math.inf
-        for treated, untreated in pairs:
+        for treated, untreated in zip(results[::2], results[1::2], strict=False):
             after, before = treated.claims.get(effect.quantity), untreated.claims.get(effect.quantity)
             if after is None or before is None or not before.value:
                 continue
@@ -291,12 +288,7 @@ def _not_decisive(evidence: Evidence, statement: Statement, driver: Driver) -> I
     ]
     if against:
         records = (statement.id, *(result.id for pair in against for result in pair))
-        words = "; ".join(
-            " beats ".join(
-                f"{result.device_name} with {getattr(result.accelerator, driver.property):g} and {result.claims[driver.quantity].printed}"
-                for result in pair
-            )
-            for pair in against
-        )
+        shown = {each.id: f"{each.device_name} with {amount:g} and {each.claims[driver.quantity].printed}" for each, amount in amounts}
+        words = "; ".join(f"{shown[less.id]} beats {shown[more.id]}" for less, more in against)
         claim = f"{driver.property} decides {label(driver.quantity)}"
         yield Finding(SUSPICIOUS, records, claim, words, quantities=(driver.quantity,), conditions=("accelerator",))
