@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tunemark.schema.derive import Derived
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.physics.memory_states import Weights, count_weights
+from tunemark.schema.physics.memory import Weights, count_weights
 from tunemark.schema.physics.training_shape import BYTES, TrainingShape, shape_of_plan, shape_problem
 from tunemark.schema.physics.utilisation import executed_peak, flops_of_steps, probed_flop_per_s
 from tunemark.schema.records.submission import Submission

@@ -21,8 +21,7 @@ from tunemark.schema.files import data_folder, is_checkout, write_atomically
 from tunemark.schema.formats import HOUR_S
 from tunemark.schema.option_rates import EVIDENCE_TABLES, Evidence, KnownRate, Place, no_training, option_rates, usual_level
 from tunemark.schema.physics.families import FAMILIES
-from tunemark.schema.physics.memory import estimate_memory
-from tunemark.schema.physics.memory_states import MemoryLedger
+from tunemark.schema.physics.memory import MemoryLedger, estimate_memory
 from tunemark.schema.physics.stacks import STACKS, USUAL_STACK, on_stack
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.plan_search import Asked, best_plan, division_of, step_on
