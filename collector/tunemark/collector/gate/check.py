@@ -81,7 +81,7 @@ def _submission_problems(record: Submission, derived: Derived, content: bytes, p
             "its bytes are not those that `tunemark run` writes (sorted keys, indent 1, one newline at the end); restore the original file"
         )
         yield Problem("file", "", fix)
-    parts, expected = path.absolute().parts, (record.workload, submission_name(record, content))
+    parts, expected = path.absolute().parts, (record.plan.workload, submission_name(record, content_id(content)))
     if SUBMISSIONS in parts[:-1]:
         inside = parts[len(parts) - parts[::-1].index(SUBMISSIONS) :]
         if inside != expected:

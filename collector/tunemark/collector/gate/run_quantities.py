@@ -21,7 +21,6 @@ from tunemark.schema.samples import SPECIAL_TOKENS, UNIFORM
 from tunemark.schema.vocabulary import (
     ATTENTION_KERNELS,
     BEFORE_AMPERE,
-    COMPILED_UPDATE,
     DEEPSPEED,
     DEVICE_INTERVAL_S,
     HOST_INTERVAL_S,
@@ -200,7 +199,7 @@ def compile_cache_of_plan(r: Run) -> bool:
     """Return True if the state of the compile cache is one that the plan can leave."""
     # DeepSpeed compiles its optimizer of the host.
     kernels = r.plan.model.fused_kernels != "none" or r.device.strategy in DEEPSPEED
-    kernels |= r.plan.optimizer_rounds_stochastically and r.backend in COMPILED_UPDATE
+    kernels |= r.plan.compiles_update
     state = r.process.compile_cache
     if state == "warm" and r.rules.cold:
         return False

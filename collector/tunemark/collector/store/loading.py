@@ -19,12 +19,7 @@ from tunemark.collector.gate.cross_file_checks import FileProblems, Verdict, acc
 from tunemark.collector.gate.fact_checks import Neighbours
 from tunemark.collector.gate.fact_files import document_problems
 from tunemark.collector.gate.read import CONVERTED, PUBLISHED, SUBMISSIONS, records_in, shown_path
-from tunemark.collector.predict.calibration_rows import (
-    CalibrationOutcome,
-    add_derived_figures,
-    calibrate,
-    calibration_outcome,
-)
+from tunemark.collector.predict.calibration_rows import CalibrationOutcome, add_derived_figures, calibrate, calibration_outcome
 from tunemark.collector.predict.cross_validation import audit_rates, cross_validate, throughput_rows
 from tunemark.collector.predict.estimate import EVIDENCE_FILE, inputs_sha256, keep_evidence
 from tunemark.collector.predict.predicted_vs_measured import memory_errors, memory_needs

@@ -15,13 +15,7 @@ from tunemark.collector.audit.interval import ROUGHLY, TIMES_TOLERANCE, Interval
 from tunemark.collector.audit.printed_figures import WORDS
 from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Finding, rule
-from tunemark.collector.audit.token_rates import (
-    LAST_BATCH,
-    expected_rows,
-    plain_rate,
-    rows_per_step,
-    token_rates,
-)
+from tunemark.collector.audit.token_rates import LAST_BATCH, expected_rows, plain_rate, rows_per_step, token_rates
 from tunemark.schema.facts.cards import PriceRow
 from tunemark.schema.formats import HOUR_S
 from tunemark.schema.physics.architecture import count_parameters
