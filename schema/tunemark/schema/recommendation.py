@@ -469,15 +469,8 @@ def in_order(options: Sequence[Option], objective: Objective) -> list[Option]:
     compared = measure(options, objective)
 
     def key(option: Option) -> tuple[float, float, int, str, str, str]:
-        second = option.usd if objective == "fastest" else option.seconds
-        return (
-            compared(option),
-            second,
-            option.rate.needed_bytes or 0,
-            option.offer.provider,
-            option.offer.instance,
-            option.rate.method,
-        )
+        second, offer, rate = option.usd if objective == "fastest" else option.seconds, option.offer, option.rate
+        return compared(option), second, rate.needed_bytes or 0, offer.provider, offer.instance, rate.method
 
     return sorted(options, key=key)
 

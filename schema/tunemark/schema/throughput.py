@@ -69,20 +69,10 @@ class Combination:
         return f"{self.stack or 'any'} ({self.level})"
 
     @property
-    def generation(self) -> str:
-        """Vendor and architecture of the accelerator."""
-        return generation_of(self.accelerator)
-
-    @property
     def chip(self) -> str:
         """The compute units and their clock: cards that differ in memory or power, such as A100 40GB and 80GB, or H100 and H200, share them."""
         peaks = self.accelerator.peak_tflops
-        return f"{self.generation} of {max(peaks.values(), default=0):g} TFLOP/s"
-
-    @property
-    def architecture(self) -> str:
-        """The numbers of the model that determine the time per token."""
-        return architecture_of(self.shape.model)
+        return f"{generation_of(self.accelerator)} of {max(peaks.values(), default=0):g} TFLOP/s"
 
 
 def line_of(card: AcceleratorCard) -> str:
@@ -170,11 +160,11 @@ def effects_of(config: Combination) -> dict[str, float]:
     effects = {
         f"level: {config.level}": 1.0,
         f"stack: {software}": 1.0,
-        f"generation: {config.generation}": 1.0,
+        f"generation: {generation_of(config.accelerator)}": 1.0,
         f"chip: {config.chip}": 1.0,
         f"accelerator: {accelerator}": 1.0,
         f"stack, chip: {software}, {config.chip}": 1.0,
-        f"model: {config.architecture}": 1.0,
+        f"model: {architecture_of(config.shape.model)}": 1.0,
         "slope: devices doubled": math.log2(config.devices),
         "slope: devices per row doubled": math.log2(config.devices_per_row),
     }

@@ -133,7 +133,7 @@ def validate_all(files: Sequence[Path], root: Path, facts: FactBase, cards: Sequ
     beside = Neighbours(data_folder(root))
     wrong = [*fact_problems(cards, root, beside), *document_problems(files, root, beside)]
     try:
-        facts.read_all()
+        _ = facts.accelerators, facts.models, facts.workloads, facts.prices, facts.support, facts.known
         candidates = [judge(path, facts).candidate(shown_path(path, root)) for path in files]
         committed, given = committed_files(root), {candidate.file for candidate in candidates}
         # What a run takes the place of may not be committed yet.

@@ -143,14 +143,10 @@ def ratio_interval(work: Floats, times: Floats) -> Interval:
     if n < FEWEST_STEPS:
         return Interval(estimate, 0.0, math.inf)
     residuals = work - estimate * times
-    half = max(_half_width(residuals, steps) for steps in (ar1_steps(residuals), pairwise_steps(residuals))) / float(times.mean())
+    steps = min(ar1_steps(residuals), pairwise_steps(residuals))
+    error = math.sqrt(float(np.mean(residuals**2)) / (1 - 1 / steps) / steps)
+    half = t_quantile((1 + CONFIDENCE) / 2, steps - 1) * error / float(times.mean())
     return Interval(estimate, max(0.0, estimate - half), estimate + half)
-
-
-def _half_width(residuals: Floats, steps: float) -> float:
-    """Return the half-width of the 95% interval of the mean of residuals, shape (n,), that are worth `steps` independent ones."""
-    variance = float(np.mean(residuals**2)) / (1 - 1 / steps)
-    return t_quantile((1 + CONFIDENCE) / 2, steps - 1) * math.sqrt(variance / steps)
 
 
 def lag_one(values: Floats) -> float:
