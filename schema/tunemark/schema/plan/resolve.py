@@ -66,7 +66,7 @@ def resolve(requested: record.Requested, facts: FactBase, machine: Machine) -> R
     point = neuron_point(asked, requested, reasons) if machine.backend is Backend.NEURON_XLA else ()
     card, changes = apply_overrides(asked, (*point, *requested.overrides))
     accelerator = facts.recognise_device(machine.devices[0].name, machine.backend)
-    generation = machine.family.generation(machine.target, accelerator.architecture if accelerator else None)
+    generation = machine.family.generation(machine.devices[0].target, accelerator.architecture if accelerator else None)
     model_card = facts.model(card.model)
     model = model_choice(card, model_card, requested)
     data = data_choice(card, machine, model.weights, requested, reasons)

@@ -14,8 +14,6 @@ from tunemark.schema.vocabulary import Backend, Division, Phase, Status, Warning
 Name = Annotated[str, Field(min_length=1, max_length=100)]
 Versions = Annotated[dict[Name, Text], Field(max_length=200)]
 
-FORMAT: Literal["tunemark.submission/1"] = "tunemark.submission/1"
-
 LATER_FIELDS: dict[str, Any] = {
     "plan": {"model": {"loss"}, "reasons": {"model.loss"}},
     "effective": {"loss", "gradient_reduction"},
@@ -267,7 +265,7 @@ class MeasurementWarning(Frozen):
 class Submission(Frozen):
     """One run of the harness on one machine. It is written once and never edited, only superseded."""
 
-    format: Literal["tunemark.submission/1"] = FORMAT
+    format: Literal["tunemark.submission/1"] = "tunemark.submission/1"
     run_id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
     """Random, so that two runs of the same plan are two results."""
     started_at: AwareDatetime
