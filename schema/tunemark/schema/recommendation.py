@@ -464,8 +464,6 @@ def _option(question: Question, rate: Rate, offer: Offer, instances: int, fittin
 
 def in_order(options: Sequence[Option], objective: Objective) -> list[Option]:
     """Return options by cost, by time, or by value: the distance in log space from the point of the lowest cost and the shortest time."""
-    if not options:
-        return []
     compared = measure(options, objective)
 
     def key(option: Option) -> tuple[float, float, int, str, str, str]:
@@ -487,7 +485,8 @@ def _valued(options: Sequence[Option]) -> list[Option]:
 
 def measure(options: Sequence[Option], objective: Objective) -> Callable[[Option], float]:
     """Return the amount that options are ranked by: time, cost, or the factor of their distance from the shortest time and the lowest cost of all."""
-    fastest, cheapest = min(option.seconds for option in options), max(CENT, min(option.usd for option in options))
+    fastest = min((option.seconds for option in options), default=0.0)
+    cheapest = max(CENT, min((option.usd for option in options), default=CENT))
 
     def compared(option: Option) -> float:
         if objective == "value":
@@ -513,16 +512,10 @@ def _beats(option: Option, other: Option) -> bool:
 def diverse(options: Sequence[Option]) -> list[Option]:
     """Return options in their order, but with at most two of one accelerator among the first five."""
     first: list[Option] = []
-    later: list[Option] = []
-    counts: dict[str, int] = {}
     for option in options:
-        name = option.offer.accelerator
-        if len(first) < FIRST and counts.get(name, 0) < SAME:
-            counts[name] = counts.get(name, 0) + 1
+        if len(first) < FIRST and sum(other.offer.accelerator == option.offer.accelerator for other in first) < SAME:
             first.append(option)
-        else:
-            later.append(option)
-    return first + later
+    return first + [option for option in options if all(option is not other for other in first)]
 
 
 def with_ranks(options: Sequence[Option], question: Question) -> list[Option]:
@@ -530,8 +523,6 @@ def with_ranks(options: Sequence[Option], question: Question) -> list[Option]:
 
     Offers of one plan share its error too, so that a dearer one comes after a cheaper one for certain.
     """
-    if not options:
-        return []
     compared = measure(options, question.objective)
     middles = [(compared(option), _spread(option, question.startup_s), option.rate) for option in options]
 
