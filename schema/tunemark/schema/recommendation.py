@@ -386,18 +386,15 @@ def _found(question: Question, rates: Sequence[Rate], offers: Sequence[Offer], m
             if missing is None:
                 fitting = fitting_methods(table, known) if known.memory == "unsure" else ()
                 yield _option(question, known, offer, instances, fitting)
-            elif known.memory == "no":
-                fitting = fitting_methods(table, known)
-                stacks = known.other_stacks
-                yield Without(offer.accelerator, offer.name, method, known.devices, missing, fitting=fitting, too_large=True, stacks=stacks)
-            else:
-                others = sorted(elsewhere.get((known.accelerator, known.devices), ()))
-                software = tuple(level for name, level in others if name == method)
-                apart = tuple(name for name, level in others if level == question.software and name not in methods)
-                needed, memory = known.needed_bytes, known.memory_bytes
-                kept = f" with frozen weights in {known.narrow_weights}" if known.narrow_weights else ""
-                room = f"{gib(needed)} of {gib(memory)}{kept}" if known.memory in FITS and needed and memory else ""
-                yield Without(offer.accelerator, offer.name, method, known.devices, missing, software=software, methods=apart, room=room)
+                continue
+            large, needed, memory = known.memory == "no", known.needed_bytes, known.memory_bytes
+            fitting, stacks = (fitting_methods(table, known), known.other_stacks) if large else ((), ())
+            others = [] if large else sorted(elsewhere.get((known.accelerator, known.devices), ()))
+            software = tuple(level for name, level in others if name == method)
+            apart = tuple(name for name, level in others if level == question.software and name not in methods)
+            kept = f" with frozen weights in {known.narrow_weights}" if known.narrow_weights else ""
+            room = f"{gib(needed)} of {gib(memory)}{kept}" if known.memory in FITS and needed and memory else ""
+            yield Without(offer.accelerator, offer.name, method, known.devices, missing, fitting, software, apart, large, stacks, room)
 
 
 def _offers(question: Question, offers: Iterable[Offer]) -> list[Offer]:

@@ -242,11 +242,7 @@ def run_energy(result: ConvertedResult) -> RunEnergy | None:
 def _power_scope(power: tuple[PowerReading, ...]) -> str:
     nodes, switches = ([reading for reading in power if reading.kind == kind] for kind in ("node", "switch"))
     places = {"AC": "AC, at the mains", "DC": "DC, behind the power supplies", None: "AC or DC is not stated"}
-    parts = [f"{len(nodes)} node{'s' * (len(nodes) != 1)}"]
-    if switches:
-        estimated = all(not reading.readings for reading in switches)
-        parts.append(f"{len(switches)} switch{'es' * (len(switches) != 1)}{' (estimated by the submitter)' if estimated else ''}")
-    else:
-        parts.append("no switch")
+    estimated = "" if any(reading.readings for reading in switches) else " (estimated by the submitter)"
+    joined = f"{len(switches)} switch{'es' * (len(switches) != 1)}{estimated}" if switches else "no switch"
     measured_at = sorted({places[reading.measurement] for reading in nodes})
-    return f"{', '.join(parts)}; {'; '.join(measured_at)}"
+    return f"{len(nodes)} node{'s' * (len(nodes) != 1)}, {joined}; {'; '.join(measured_at)}"
