@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from tunemark.schema.plan.capabilities import SupportMatrix
 
 SUPPORT_FILE = "support.json"
-GATE_SCORES_FILE = "evaluations/gate.csv"
 MOST_SHARING = 8
 """Accelerators that a message lists as what a part of a name may mean."""
 BASIS_FILE = "basis.toml"
@@ -116,7 +115,7 @@ class FactBase:
     @cached_property
     def gate_scores(self) -> tuple[dict[str, Any], ...]:
         """The outcome of the examination of the checks, which `make mutation-score` writes, by the columns of its table; empty without any."""
-        path = self.root / GATE_SCORES_FILE
+        path = self.root / "evaluations" / "gate.csv"
         rows = csv.DictReader(path.read_text(encoding="utf-8").splitlines()) if path.exists() else ()
         return tuple({name: int(cell) if cell.isdecimal() else cell or None for name, cell in row.items()} for row in rows)
 

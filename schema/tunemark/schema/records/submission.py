@@ -14,10 +14,7 @@ from tunemark.schema.vocabulary import Backend, Division, Phase, Status, Warning
 Name = Annotated[str, Field(min_length=1, max_length=100)]
 Versions = Annotated[dict[Name, Text], Field(max_length=200)]
 
-LATER_FIELDS: dict[str, Any] = {
-    "plan": {"model": {"loss"}, "reasons": {"model.loss"}},
-    "effective": {"loss", "gradient_reduction"},
-}
+LATER_FIELDS: dict[str, Any] = {"plan": {"model": {"loss"}, "reasons": {"model.loss"}}, "effective": {"loss", "gradient_reduction"}}
 """Fields that records of older versions lack: their defaults say what those versions did."""
 
 
