@@ -38,7 +38,7 @@ def _neutral(text: str) -> str:
 
 def print_json(value: object) -> None:
     """Print JSON on standard output: ISO 8601 dates, numbers with full precision, null for NaN and infinities."""
-    plain = to_jsonable_python(value, inf_nan_mode="null", fallback=str)
+    plain = to_jsonable_python(value, bytes_mode="base64", inf_nan_mode="null", fallback=str)
     typer.echo(shown_json(json.dumps(plain, indent=1, ensure_ascii=False, allow_nan=False)))
 
 
