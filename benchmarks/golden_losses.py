@@ -25,16 +25,16 @@ def main() -> None:
         assert isinstance(record, Submission)
         precision = record.plan.precision
         lines = [
-            f'key = "{record.workload}"',
-            f'workload_sha256 = "{facts.workload_sha256(record.workload)}"',
+            f'key = "{record.plan.workload}"',
+            f'workload_sha256 = "{facts.workload_sha256(record.plan.workload)}"',
             f"seed = {record.plan.measurement.seed}",
-            f"tolerance = {TOLERANCES[record.workload]}",
+            f"tolerance = {TOLERANCES[record.plan.workload]}",
             f'source = "a run on a {record.plan.device.backend.value} in {precision.compute.value}, torch {record.environment.packages["torch"]}"',
             "",
             "[losses]",
             *(f"{step} = {smoothed_loss(record.trace, step):.4f}" for step in STEPS if step <= len(record.trace)),
         ]
-        path = facts.root / "workloads" / "golden" / f"{record.workload}.toml"
+        path = facts.root / "workloads" / "golden" / f"{record.plan.workload}.toml"
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
         print(path)
 

@@ -27,8 +27,7 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.formats import GIB, MIB
 from tunemark.schema.physics.architecture import adapted_linears, block_linears, count_parameters
 from tunemark.schema.physics.flops import flops_ledger
-from tunemark.schema.physics.memory import estimate_memory
-from tunemark.schema.physics.memory_states import count_weights
+from tunemark.schema.physics.memory import count_weights, estimate_memory
 from tunemark.schema.physics.training_shape import shape_of_plan
 from tunemark.schema.plan.capabilities import Machine
 from tunemark.schema.records.plan import Plan

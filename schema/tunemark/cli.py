@@ -146,7 +146,3 @@ def _usage_message(error: Any) -> str:  # noqa: ANN401 - a private class of type
     value = repr(cause.errors()[0]["input"]) if hasattr(cause, "errors") else ""
     problem = must_be(str(error.message)).rstrip(".").replace(f"{value} is not one of", "must be one of")
     return f"{name}: {value}{': ' if value else ''}{problem}; {more}"
-
-
-if __name__ == "__main__":
-    main()

@@ -5,12 +5,10 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
-from datetime import date
-from math import isfinite
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 
 from tunemark.schema.formats import MISSING
 from tunemark.schema.safe_text import shown_json, terminal
@@ -40,19 +38,8 @@ def _neutral(text: str) -> str:
 
 def print_json(value: object) -> None:
     """Print JSON on standard output: ISO 8601 dates, numbers with full precision, null for NaN and infinities."""
-    typer.echo(shown_json(json.dumps(_finite(value), indent=1, ensure_ascii=False, default=str, allow_nan=False)))
-
-
-def _finite(value: Any) -> Any:  # noqa: ANN401 - any value of an answer
-    if isinstance(value, float):
-        return value if isfinite(value) else None
-    if isinstance(value, date):
-        return value.isoformat()
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
+    plain = to_jsonable_python(value, bytes_mode="base64", inf_nan_mode="null", fallback=str)
+    typer.echo(shown_json(json.dumps(plain, indent=1, ensure_ascii=False, allow_nan=False)))
 
 
 class Table(NamedTuple):

@@ -27,7 +27,7 @@ from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.schema.derive import RANDOM_WEIGHTS
 from tunemark.schema.option_rates import unmeasured
 from tunemark.schema.physics.work import Missing
-from tunemark.schema.records.base import canonical_json
+from tunemark.schema.records.base import canonical_json, content_id
 from tunemark.schema.records.published import PublishedResult
 from tunemark.schema.records.submission import Submission, submission_name
 from tunemark.schema.throughput import Combination, Range, interval_of, predict
@@ -187,7 +187,7 @@ def run_id(number: int) -> str:
 def save(root: Path, submission: Submission) -> Path:
     """Write a submission where it belongs in a checkout and return its path."""
     content = canonical_json(submission)
-    path = root / "submissions" / submission.workload / submission_name(submission, content)
+    path = root / "submissions" / submission.plan.workload / submission_name(submission, content_id(content))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     return path

@@ -10,8 +10,7 @@ from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.commands.database import run_query
 from tunemark.collector.predict.predicted_vs_measured import memory_errors
 from tunemark.schema.formats import GIB
-from tunemark.schema.physics.memory import estimate_memory
-from tunemark.schema.physics.memory_states import ERROR, SHARDED_ERROR
+from tunemark.schema.physics.memory import ERROR, SHARDED_ERROR, estimate_memory
 from tunemark.schema.records.published import PublishedResult
 
 PUBLISHED = [

@@ -47,7 +47,7 @@ def here(checkout, command, **env):
 
 
 def tunemark(checkout, *arguments):
-    return here(checkout, cold("tunemark.cli", *arguments))
+    return here(checkout, cold("tunemark", *arguments))
 
 
 def make_demo(checkout):

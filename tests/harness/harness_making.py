@@ -93,7 +93,7 @@ def ran(command, env=None, timeout=240, **options):
 
 def tunemark(*arguments, start=warm, env=None, **options):
     """Run the command line in a process of its own, forked from a warm one or started `cold`, and return the finished process."""
-    return ran(start("tunemark.cli", *arguments), env=env, **options)
+    return ran(start("tunemark", *arguments), env=env, **options)
 
 
 def run_of(out, workload, *settings, start=warm, env=None, **options):

@@ -11,7 +11,7 @@ from test_adapters import planned as adapters_of
 
 from tunemark.harness.worker import levers
 from tunemark.harness.worker.engines import fused_adamw
-from tunemark.schema.physics.activations import head_line
+from tunemark.schema.physics.memory import head_line
 from tunemark.schema.physics.training_shape import FUSED_ADAMW, TrainingShape
 from tunemark.schema.records.trace import DEVICE_TYPES
 from tunemark.schema.vocabulary import Dtype, Method
@@ -49,7 +49,7 @@ def test_loss_and_gradients_are_those_of_whole_logits(monkeypatch, tmp_path, fam
 def test_the_memory_of_a_loss_on_a_cpu_is_what_the_model_predicts(monkeypatch, method):
     card = FACTS.model("tiny-llama").model_copy(update={"vocabulary": 8192, "hidden_size": 64})
     monkeypatch.setattr(levers, "LOSS_CHUNK", 64 * card.vocabulary)
-    monkeypatch.setattr("tunemark.schema.physics.activations.LOSS_CHUNK", 64 * card.vocabulary)
+    monkeypatch.setattr("tunemark.schema.physics.memory.LOSS_CHUNK", 64 * card.vocabulary)
     states, labels = torch.randn(1, 1024, 64, requires_grad=True), torch.randint(card.vocabulary, (1, 1024))
     weight = torch.randn(card.vocabulary, 64, requires_grad=method is Method.FULL)
     seen = LiveBytes()

@@ -10,7 +10,7 @@ from tunemark.harness.worker.engines import build_optimizer
 from tunemark.harness.worker.fp8 import FrozenFp8Linear
 from tunemark.harness.worker.levers import blocks, compile_model, compiled_graphs, effective, layers_in_fp8
 from tunemark.harness.worker.models import adapter_gradient, build_model, model_facts
-from tunemark.schema.physics.memory_states import state_lines
+from tunemark.schema.physics.memory import state_lines
 from tunemark.schema.physics.training_shape import shape_of_plan
 
 HALF_STEP = 2.0**-4

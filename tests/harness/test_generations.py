@@ -9,7 +9,7 @@ from tunemark.harness.plan.resolve import machine_with, support_matrix
 from tunemark.harness.vendors.cpu import cpu_model
 from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.schema.files import project_root
-from tunemark.schema.physics.memory_states import state_lines
+from tunemark.schema.physics.memory import state_lines
 from tunemark.schema.physics.training_shape import shape_of_plan
 from tunemark.schema.plan.capabilities import Feature
 from tunemark.schema.records.base import canonical_json

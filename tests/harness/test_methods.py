@@ -13,7 +13,7 @@ from tunemark.harness.vendors.cpu import Cpu
 from tunemark.harness.worker.engines import build_optimizer, parameter_groups
 from tunemark.harness.worker.levers import effective
 from tunemark.harness.worker.models import adapter_gradient, check, gradients_of, is_four_bit, model_facts, switch_to_evaluation
-from tunemark.schema.physics.memory_states import state_lines
+from tunemark.schema.physics.memory import state_lines
 from tunemark.schema.physics.training_shape import shape_of_plan
 from tunemark.schema.records.plan import Precision
 from tunemark.schema.vocabulary import Dtype, Status

@@ -32,7 +32,7 @@ def test_a_run_whose_parent_was_killed_is_recovered_with_all_of_its_steps(tmp_pa
     here.mkdir()
     (other := temporary / "tunemark-without-a-note").mkdir(parents=True)
     # A process forked from the warm one has not the arguments by which `recover` finds it.
-    command = cold("tunemark.cli", "run", "smoke-full", "--steps", "100000", *SMALL)
+    command = cold("tunemark", "run", "smoke-full", "--steps", "100000", *SMALL)
     environment = os.environ | {"TMPDIR": str(temporary)}
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment, cwd=here)
     next(line for line in process.stderr if "train, " in line)
@@ -50,7 +50,7 @@ def test_a_run_whose_parent_was_killed_is_recovered_with_all_of_its_steps(tmp_pa
     note = temporary / "tunemark-of-another" / recovery.NOTE_FILE
     note.write_text(json.dumps(json.loads(note.read_text()) | {"source": "/another/launch.py"}))
     recovering = subprocess.Popen(
-        warm("tunemark.cli", "recover", "--json"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        warm("tunemark", "recover", "--json"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     )
     assert f"recovering {folder}" in recovering.stderr.readline()
     for worker in workers:

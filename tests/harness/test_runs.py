@@ -33,7 +33,7 @@ sys.setprofile(note), threading.setprofile(note)
 def started(out, *settings, env=None):
     """Start a run of many steps and return its process once the worker has done some."""
     sets = [word for each in (*SMALL, "probe=false", *settings) for word in ("--set", each)]
-    command = warm("tunemark.cli", "run", "smoke-lora", "--steps", 5000, *sets, "--out", out)
+    command = warm("tunemark", "run", "smoke-lora", "--steps", 5000, *sets, "--out", out)
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})})
     for line in process.stderr:
         if "train, " in line:

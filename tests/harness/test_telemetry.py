@@ -15,17 +15,7 @@ from harness_making import FakeMonitor
 from pydantic import ValidationError
 from scripted_libraries import TOOLS, ScriptedNvml, scripted_amdsmi, told
 
-from tunemark.harness.run.telemetry import (
-    Moment,
-    Sample,
-    Sampler,
-    Telemetry,
-    _trains,
-    device_uses,
-    energy,
-    open_sampler,
-    utilisation,
-)
+from tunemark.harness.run.telemetry import Moment, Sample, Sampler, Telemetry, _trains, device_uses, energy, open_sampler, utilisation
 from tunemark.harness.vendors import cuda, mps, neuron, rocm, xpu
 from tunemark.harness.vendors.protocol import DeviceReading, all_vendors
 from tunemark.schema.formats import GIB

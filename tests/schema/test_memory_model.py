@@ -18,8 +18,7 @@ from tunemark.schema.formats import GIB
 from tunemark.schema.physics.activations import block_activations
 from tunemark.schema.physics.architecture import count_parameters, group
 from tunemark.schema.physics.families import FAMILIES
-from tunemark.schema.physics.memory import estimate_memory
-from tunemark.schema.physics.memory_states import REDUCE_BUCKET, MemoryLedger, count_weights, state_lines
+from tunemark.schema.physics.memory import REDUCE_BUCKET, MemoryLedger, count_weights, estimate_memory, state_lines
 from tunemark.schema.physics.stacks import on_stack
 from tunemark.schema.physics.training_shape import OptimizerKind, TrainingShape, shape_of_plan
 from tunemark.schema.records.submission import Submission

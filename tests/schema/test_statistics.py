@@ -13,8 +13,7 @@ from synthetic_steps import coverage, outcomes, shares
 from tunemark.schema.records.plan import Measurement
 from tunemark.schema.records.trace import StepTrace
 from tunemark.schema.statistics import intervals
-from tunemark.schema.statistics.comparison import loss_after, paired_change
-from tunemark.schema.statistics.intervals import Interval, ratio_interval, spread, t_quantile, theil_sen
+from tunemark.schema.statistics.intervals import Interval, paired_change, ratio_interval, spread, t_quantile, theil_sen
 from tunemark.schema.statistics.steady_state import SteadyWindow, steady_window
 
 TIMES = st.lists(st.floats(0.001, 10.0), min_size=4, max_size=60).map(np.asarray)
@@ -192,6 +191,6 @@ def test_the_interval_of_a_change_is_the_paired_t_interval_of_scipy(pairs):
 
 def test_the_loss_after_tokens_is_the_mean_of_the_last_five_steps_or_of_fewer():
     trace = trace_of([1.0] * 7, (9.0, 8.0, 6.0, 5.0, 3.0, 2.0, 1.0))
-    assert loss_after(trace, 7) == pytest.approx(17 / 5)
-    assert loss_after(trace, 2) == pytest.approx(8.5)
-    assert loss_after(trace, 7, steps=2) == pytest.approx(1.5)
+    assert trace.loss_after(7) == pytest.approx(17 / 5)
+    assert trace.loss_after(2) == pytest.approx(8.5)
+    assert trace.loss_after(7, steps=2) == pytest.approx(1.5)

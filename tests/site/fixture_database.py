@@ -22,7 +22,7 @@ from factories import bare_submission, run_id, save, with_overrides
 
 from tunemark.schema.records.base import canonical_json, content_id
 from tunemark.schema.records.submission import Submission
-from tunemark.schema.statistics.comparison import ArmRun
+from tunemark.schema.records.trace import arm_point
 from tunemark.site.commands import open_server
 
 AS_OF = "2026-11-22"
@@ -66,11 +66,11 @@ def _submissions() -> dict[str, Submission]:
     runs = json.loads(with_hostile_text(Path(__file__).with_name("fixture_runs.json")))
     measured = _run(
         1,
-        study=_study("ab", AB, ArmRun("b", "attention=sdpa", 1).point),
+        study=_study("ab", AB, arm_point("b", "attention=sdpa", 1)),
         **runs["measured"],
     )
     slower = _run(
-        2, study=_study("ab", AB, ArmRun("a", "attention=eager", 1).point, 2), trace=_slower(measured, 1.002), **{"process.wall_s": 20.0}
+        2, study=_study("ab", AB, arm_point("a", "attention=eager", 1), 2), trace=_slower(measured, 1.002), **{"process.wall_s": 20.0}
     )
     rounded = _slower(measured, 1.0001)
     rounded["loss"] = [loss and loss * 1.001 for loss in rounded["loss"]]

@@ -20,7 +20,7 @@ from tunemark.schema.records.submission import MeasurementWarning, MemoryReading
 from tunemark.schema.records.trace import DeviceUse, Gate, Probe, StepTrace, compared
 from tunemark.schema.statistics.intervals import Interval, Spread, ratio_interval, share_error, spread
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS, SteadyWindow, settled_after, steady_window
-from tunemark.schema.vocabulary import COMPILED_UPDATE, EAGER_UPDATE, Phase, Status, WarningKind, Weights
+from tunemark.schema.vocabulary import EAGER_UPDATE, Phase, Status, WarningKind, Weights
 
 LOSS_WINDOW = 5
 
@@ -193,11 +193,6 @@ def _train_phases(
     }
 
 
-def step_labels(window: SteadyWindow, steps: int) -> list[str]:
-    """Return `warmup` or `steady` for each step."""
-    return ["steady" if window.first <= step < window.stop else "warmup" for step in range(steps)]
-
-
 # Reasons to trust a measurement less, each a typed warning that is stored with the result
 
 BUSY_HOST_CORES = 0.25
@@ -237,8 +232,7 @@ def warnings_of_record(submission: Submission, derived: Derived) -> Iterator[Mea
 
 def warnings_now(s: Submission, derived: Derived) -> tuple[MeasurementWarning, ...]:
     """Return the warnings that follow from a record by today's rules, and those about circumstances that it does not hold."""
-    compiled = s.plan.optimizer.stochastic_rounding and s.plan.device.backend in COMPILED_UPDATE
-    stated = (warning for warning in s.warnings if compiled or warning.kind is not WarningKind.FALLBACK)
+    stated = (warning for warning in s.warnings if s.plan.compiles_update or warning.kind is not WarningKind.FALLBACK)
     observed = (warning for warning in stated if re.fullmatch(OBSERVED.get(warning.kind, "(?!)"), warning.message))
     return (*warnings_of_record(s, derived), *observed)
 

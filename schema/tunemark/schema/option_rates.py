@@ -399,23 +399,19 @@ def consistent(rates: Sequence[Rate]) -> list[Rate]:
     separate the methods: full fine-tuning is as fast, with an interval that holds both intervals.
     """
     changed = {(rate.method, rate.software, rate.accelerator, rate.devices): rate for rate in rates}
-    for method, level, accelerator, devices in [key for key in changed if key[0] == Method.FULL.value]:
-        place = (level, accelerator, devices)
-        full, lora = changed[(method, *place)], changed.get((Method.LORA.value, *place))
-        if lora is None or lora.tokens_per_s is None or full.tokens_per_s is None or lora.tokens_per_s >= full.tokens_per_s:
-            continue
-        low = min(lora.tokens_per_s_low or 0.0, full.tokens_per_s_low or 0.0)
-        high = max(lora.tokens_per_s_high or 0.0, full.tokens_per_s_high or 0.0)
-        changed[(method, *place)] = replace(
-            full, tokens_per_s=lora.tokens_per_s, tokens_per_s_low=low, tokens_per_s_high=high, merged=lora.method
-        )
+    for key, full in changed.items():
+        lora = changed.get((Method.LORA.value, full.software, full.accelerator, full.devices)) if full.method == Method.FULL.value else None
+        if lora is not None and 0 < (lora.tokens_per_s or 0.0) < (full.tokens_per_s or 0.0):
+            low = min(lora.tokens_per_s_low or 0.0, full.tokens_per_s_low or 0.0)
+            high = max(lora.tokens_per_s_high or 0.0, full.tokens_per_s_high or 0.0)
+            rate = replace(full, tokens_per_s=lora.tokens_per_s, tokens_per_s_low=low, tokens_per_s_high=high)
+            changed[key] = replace(rate, merged=lora.method)
     for key, tuned in changed.items():
-        method, level, accelerator, devices = key
-        plain = changed.get((method, "plain", accelerator, devices))
+        plain = changed.get((tuned.method, "plain", tuned.accelerator, tuned.devices)) if tuned.software == "tuned" else None
         # A plan without room may recompute less.
-        if level != "tuned" or plain is None or tuned.tokens_per_s is None or (plain.memory == "no" and tuned.memory != "no"):
+        if plain is None or (plain.memory == "no" and tuned.memory != "no"):
             continue
-        if (plain.tokens_per_s or 0.0) > tuned.tokens_per_s:
+        if tuned.tokens_per_s is not None and (plain.tokens_per_s or 0.0) > tuned.tokens_per_s:
             low = max(tuned.tokens_per_s_low or 0.0, plain.tokens_per_s_low or 0.0)
             high = max(tuned.tokens_per_s_high or 0.0, plain.tokens_per_s_high or 0.0)
             changed[key] = replace(tuned, tokens_per_s=plain.tokens_per_s, tokens_per_s_low=low, tokens_per_s_high=high)

@@ -10,8 +10,7 @@ from typing import Any
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import APPLE, AcceleratorCard, ModelCard
 from tunemark.schema.physics.families import FAMILIES
-from tunemark.schema.physics.memory import estimate_memory
-from tunemark.schema.physics.memory_states import MemoryVerdict
+from tunemark.schema.physics.memory import MemoryVerdict, estimate_memory
 from tunemark.schema.physics.stacks import FORMATS, STACKS, USUAL_STACK, on_stack
 from tunemark.schema.physics.training_shape import Sharding, TrainingShape
 from tunemark.schema.physics.work import TERMS, Missing, Term, limits_of, work_of_tokens, work_of_weights

@@ -388,18 +388,15 @@ def _found(question: Question, rates: Sequence[Rate], offers: Sequence[Offer], m
             if missing is None:
                 fitting = fitting_methods(table, known) if known.memory == "unsure" else ()
                 yield _option(question, known, offer, instances, fitting)
-            elif known.memory == "no":
-                fitting = fitting_methods(table, known)
-                stacks = known.other_stacks
-                yield Without(offer.accelerator, offer.name, method, known.devices, missing, fitting=fitting, too_large=True, stacks=stacks)
-            else:
-                others = sorted(elsewhere.get((known.accelerator, known.devices), ()))
-                software = tuple(level for name, level in others if name == method)
-                apart = tuple(name for name, level in others if level == question.software and name not in methods)
-                needed, memory = known.needed_bytes, known.memory_bytes
-                kept = f" with frozen weights in {known.narrow_weights}" if known.narrow_weights else ""
-                room = f"{gib(needed)} of {gib(memory)}{kept}" if known.memory in FITS and needed and memory else ""
-                yield Without(offer.accelerator, offer.name, method, known.devices, missing, software=software, methods=apart, room=room)
+                continue
+            large, needed, memory = known.memory == "no", known.needed_bytes, known.memory_bytes
+            fitting, stacks = (fitting_methods(table, known), known.other_stacks) if large else ((), ())
+            others = [] if large else sorted(elsewhere.get((known.accelerator, known.devices), ()))
+            software = tuple(level for name, level in others if name == method)
+            apart = tuple(name for name, level in others if level == question.software and name not in methods)
+            kept = f" with frozen weights in {known.narrow_weights}" if known.narrow_weights else ""
+            room = f"{gib(needed)} of {gib(memory)}{kept}" if known.memory in FITS and needed and memory else ""
+            yield Without(offer.accelerator, offer.name, method, known.devices, missing, fitting, software, apart, large, stacks, room)
 
 
 def _offers(question: Question, offers: Iterable[Offer]) -> list[Offer]:
@@ -466,20 +463,11 @@ def _option(question: Question, rate: Rate, offer: Offer, instances: int, fittin
 
 def in_order(options: Sequence[Option], objective: Objective) -> list[Option]:
     """Return options by cost, by time, or by value: the distance in log space from the point of the lowest cost and the shortest time."""
-    if not options:
-        return []
     compared = measure(options, objective)
 
     def key(option: Option) -> tuple[float, float, int, str, str, str]:
-        second = option.usd if objective == "fastest" else option.seconds
-        return (
-            compared(option),
-            second,
-            option.rate.needed_bytes or 0,
-            option.offer.provider,
-            option.offer.instance,
-            option.rate.method,
-        )
+        second, offer, rate = option.usd if objective == "fastest" else option.seconds, option.offer, option.rate
+        return compared(option), second, rate.needed_bytes or 0, offer.provider, offer.instance, rate.method
 
     return sorted(options, key=key)
 
@@ -496,7 +484,8 @@ def _valued(options: Sequence[Option]) -> list[Option]:
 
 def measure(options: Sequence[Option], objective: Objective) -> Callable[[Option], float]:
     """Return the amount that options are ranked by: time, cost, or the factor of their distance from the shortest time and the lowest cost of all."""
-    fastest, cheapest = min(option.seconds for option in options), max(CENT, min(option.usd for option in options))
+    fastest = min((option.seconds for option in options), default=0.0)
+    cheapest = max(CENT, min((option.usd for option in options), default=CENT))
 
     def compared(option: Option) -> float:
         if objective == "value":
@@ -522,16 +511,10 @@ def _beats(option: Option, other: Option) -> bool:
 def diverse(options: Sequence[Option]) -> list[Option]:
     """Return options in their order, but with at most two of one accelerator among the first five."""
     first: list[Option] = []
-    later: list[Option] = []
-    counts: dict[str, int] = {}
     for option in options:
-        name = option.offer.accelerator
-        if len(first) < FIRST and counts.get(name, 0) < SAME:
-            counts[name] = counts.get(name, 0) + 1
+        if len(first) < FIRST and sum(other.offer.accelerator == option.offer.accelerator for other in first) < SAME:
             first.append(option)
-        else:
-            later.append(option)
-    return first + later
+    return first + [option for option in options if all(option is not other for other in first)]
 
 
 def with_ranks(options: Sequence[Option], question: Question) -> list[Option]:
@@ -539,8 +522,6 @@ def with_ranks(options: Sequence[Option], question: Question) -> list[Option]:
 
     Offers of one plan share its error too, so that a dearer one comes after a cheaper one for certain.
     """
-    if not options:
-        return []
     compared = measure(options, question.objective)
     middles = [(compared(option), _spread(option, question.startup_s), option.rate) for option in options]
 

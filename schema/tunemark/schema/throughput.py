@@ -68,22 +68,6 @@ class Combination:
         """The training loop with its level: a document may have results of several."""
         return f"{self.stack or 'any'} ({self.level})"
 
-    @property
-    def generation(self) -> str:
-        """Vendor and architecture of the accelerator."""
-        return generation_of(self.accelerator)
-
-    @property
-    def chip(self) -> str:
-        """The compute units and their clock: cards that differ in memory or power, such as A100 40GB and 80GB, or H100 and H200, share them."""
-        peaks = self.accelerator.peak_tflops
-        return f"{self.generation} of {max(peaks.values(), default=0):g} TFLOP/s"
-
-    @property
-    def architecture(self) -> str:
-        """The numbers of the model that determine the time per token."""
-        return architecture_of(self.shape.model)
-
 
 def line_of(card: AcceleratorCard) -> str:
     """Return the line of products, where it matters. GeForce cards sum products in fp32 at half the rate of their units, which is the listed peak."""
@@ -166,15 +150,17 @@ def factors_of(config: Combination, term: Term) -> tuple[str, ...]:
 
 def effects_of(config: Combination) -> dict[str, float]:
     """Return the effects on a combination with their weights."""
-    accelerator, software = product_of(config.accelerator), config.software
+    accelerator, software, generation = product_of(config.accelerator), config.software, generation_of(config.accelerator)
+    # The compute units and their clock: cards that differ in memory or power, such as A100 40GB and 80GB, or H100 and H200, share them.
+    chip = f"{generation} of {max(config.accelerator.peak_tflops.values(), default=0):g} TFLOP/s"
     effects = {
         f"level: {config.level}": 1.0,
         f"stack: {software}": 1.0,
-        f"generation: {config.generation}": 1.0,
-        f"chip: {config.chip}": 1.0,
+        f"generation: {generation}": 1.0,
+        f"chip: {chip}": 1.0,
         f"accelerator: {accelerator}": 1.0,
-        f"stack, chip: {software}, {config.chip}": 1.0,
-        f"model: {config.architecture}": 1.0,
+        f"stack, chip: {software}, {chip}": 1.0,
+        f"model: {architecture_of(config.shape.model)}": 1.0,
         "slope: devices doubled": math.log2(config.devices),
         "slope: devices per row doubled": math.log2(config.devices_per_row),
     }
@@ -249,14 +235,6 @@ class Range:
     value: float
     low: float
     high: float
-
-    def times(self, factor: float) -> "Range":
-        """Return this times a positive number."""
-        return Range(self.value * factor, self.low * factor, self.high * factor)
-
-    def under(self, amount: float) -> "Range":
-        """Return an amount divided by this: seconds from a rate."""
-        return Range(amount / self.value, amount / self.high, amount / self.low)
 
 
 def interval_of(estimate: LogPrediction, devices: int) -> Range:

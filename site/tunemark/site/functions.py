@@ -11,7 +11,7 @@ from tunemark.schema.comparability import configuration
 from tunemark.schema.owned_hardware import OwnedHardware
 from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.statistics import intervals
-from tunemark.schema.statistics.comparison import paired_change
+from tunemark.schema.statistics.intervals import paired_change
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.site import wording
 

@@ -9,12 +9,12 @@ from itertools import groupby
 from pathlib import Path
 
 from tunemark.schema.files import project_root
-from tunemark.schema.records.published import FORMAT, SET_FORMAT
+from tunemark.schema.records.published import PublishedResult
 from tunemark.site.database import Database
 from tunemark.site.page import DEFAULT_URL, ENDING, Row, result_path
 from tunemark.site.render import file_name
 
-RECORDS = "data/records"
+RECORDS, SINGLE = "data/records", PublishedResult.model_fields["format"].default
 FILES = """
     select result_id, file, sha256 from results
     where file like '%.json' and not starts_with(file, '/') and not list_contains(string_split(file, '/'), '..') order by file, result_id
@@ -76,8 +76,8 @@ def _records(path: Path, rows: list[Row]) -> Iterator[tuple[str, bytes]]:
     """Yield the record of each result of a file: the file, or its line of a file with several results."""
     content = path.read_bytes()
     whole = json.loads(content)
-    if whole.get("format") != SET_FORMAT:
+    if not isinstance(whole.get("results"), list):
         yield from ((row["result_id"], content) for row in rows)
         return
     for record in whole["results"]:
-        yield record["id"], json.dumps({"format": FORMAT} | record, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+        yield record["id"], json.dumps({"format": SINGLE} | record, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"

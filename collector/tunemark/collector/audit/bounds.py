@@ -14,7 +14,7 @@ from tunemark.schema.physics.activations import activations_by_kind
 from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.physics.flops import flops_ledger
-from tunemark.schema.physics.memory_states import count_weights
+from tunemark.schema.physics.memory import count_weights
 from tunemark.schema.physics.training_shape import ALL_LINEAR, TrainingShape
 from tunemark.schema.records.plan import FEWEST_LABELS
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Method

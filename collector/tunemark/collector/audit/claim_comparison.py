@@ -22,8 +22,7 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import gib, significant, usd
 from tunemark.schema.option_rates import Evidence, Plans, option_rates
-from tunemark.schema.physics.memory import estimate_memory
-from tunemark.schema.physics.memory_states import MemoryLedger
+from tunemark.schema.physics.memory import MemoryLedger, estimate_memory
 from tunemark.schema.physics.stacks import STACKS, USUAL_STACK, on_stack
 from tunemark.schema.plan_search import NODE, Asked, best_of, combination_on, step_on
 from tunemark.schema.recommendation import LEVELS, Rate

@@ -29,7 +29,7 @@ from tunemark.schema.files import project_root
 from tunemark.schema.formats import GIB, HOUR_S, gib, significant, usd
 from tunemark.schema.option_rates import Evidence as KnownRates
 from tunemark.schema.option_rates import KnownRate, is_same_step, option_rates
-from tunemark.schema.physics.memory_states import MemoryVerdict
+from tunemark.schema.physics.memory import MemoryVerdict
 from tunemark.schema.physics.stacks import STACKS
 from tunemark.schema.plan_search import NODE, Asked, Candidate, best_plan, step_on
 from tunemark.schema.recommendation import LEVELS, Rate

@@ -8,7 +8,7 @@ from tunemark.collector.audit.printed_figures import WORDS, narrow_format, preci
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.world_facts import MemoryConvention, MemoryLever, applies
-from tunemark.schema.physics.memory_states import SHARDED
+from tunemark.schema.physics.memory import SHARDED
 from tunemark.schema.physics.training_shape import ALL_LINEAR, Sharding, TrainingShape
 from tunemark.schema.records.published import Conditions
 from tunemark.schema.vocabulary import Checkpointing, Dtype, Loss, Method

@@ -42,7 +42,7 @@ class Result:
     @property
     def place(self) -> str:
         """Return its path in a checkout."""
-        return f"{SUBMISSIONS}/{self.record.workload}/{self.file.name}"
+        return f"{SUBMISSIONS}/{self.record.plan.workload}/{self.file.name}"
 
 
 def submit(
@@ -279,7 +279,7 @@ def _branch(chosen: Sequence[Result]) -> str:
 
 def _title(chosen: Sequence[Result]) -> str:
     first, device = chosen[0].record, chosen[0].record.plan.device
-    title = f"{first.workload} on {device.count} x {device.accelerator or first.environment.devices[0].name}"
+    title = f"{first.plan.workload} on {device.count} x {device.accelerator or first.environment.devices[0].name}"
     return terminal(title) + (f" and {counted(len(chosen) - 1, 'more result')}" if len(chosen) > 1 else "")
 
 

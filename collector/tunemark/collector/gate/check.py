@@ -81,7 +81,7 @@ def _submission_problems(record: Submission, derived: Derived, content: bytes, p
             "its bytes are not those that `tunemark run` writes (sorted keys, indent 1, one newline at the end); restore the original file"
         )
         yield Problem("file", "", fix)
-    parts, expected = path.absolute().parts, (record.workload, submission_name(record, content))
+    parts, expected = path.absolute().parts, (record.plan.workload, submission_name(record, content_id(content)))
     if SUBMISSIONS in parts[:-1]:
         inside = parts[len(parts) - parts[::-1].index(SUBMISSIONS) :]
         if inside != expected:
@@ -133,7 +133,7 @@ def validate_all(files: Sequence[Path], root: Path, facts: FactBase, cards: Sequ
     beside = Neighbours(data_folder(root))
     wrong = [*fact_problems(cards, root, beside), *document_problems(files, root, beside)]
     try:
-        facts.read_all()
+        _ = facts.accelerators, facts.models, facts.workloads, facts.prices, facts.support, facts.known
         candidates = [judge(path, facts).candidate(shown_path(path, root)) for path in files]
         committed, given = committed_files(root), {candidate.file for candidate in candidates}
         # What a run takes the place of may not be committed yet.

@@ -271,7 +271,7 @@ def _machine(run: Submission) -> str:
 
 
 SUBJECT: dict[str, Callable[[Submission], object]] = {
-    "workload": lambda run: run.workload,
+    "workload": lambda run: run.plan.workload,
     "device": lambda run: run.environment.devices[0].name,
     "machine": _machine,
     "plan": lambda run: run.plan.settings,
@@ -285,7 +285,7 @@ def _studies(accepted: Iterable[Verdict]) -> Iterator[tuple[Verdict, Problem]]:
     for candidate in sorted(accepted, key=lambda each: each.run.started_at):
         if (study := candidate.run.study) is None:
             continue
-        request = (study.kind, study.settings_sha256, candidate.run.workload)
+        request = (study.kind, study.settings_sha256, candidate.run.plan.workload)
         file, known = first.setdefault(study.study_id, (candidate.file, request))
         if request != known:
             fix = f"{file} is of the same study, with another kind or other settings; a study has one of each"

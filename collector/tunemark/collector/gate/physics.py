@@ -10,7 +10,7 @@ import numpy as np
 
 from tunemark.collector.gate.run_facts import STACKS, Run
 from tunemark.schema.formats import GB
-from tunemark.schema.physics.memory_states import NF4_BLOCK, count_weights, fp8_scales
+from tunemark.schema.physics.memory import NF4_BLOCK, count_weights, fp8_scales
 from tunemark.schema.physics.training_shape import BYTES
 from tunemark.schema.physics.utilisation import TERA, part_of_card
 from tunemark.schema.vocabulary import BLOCK_SCALES, DEEPSPEED, FP8_SCALES, Backend, Dtype, Method, Phase, Strategy, Weights

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from tunemark.schema.derive import Derived
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.physics.memory_states import Weights, count_weights
+from tunemark.schema.physics.flops import FlopsLedger
+from tunemark.schema.physics.memory import Weights, count_weights
 from tunemark.schema.physics.training_shape import BYTES, TrainingShape, shape_of_plan, shape_problem
-from tunemark.schema.physics.utilisation import executed_peak, flops_of_steps, probed_flop_per_s
+from tunemark.schema.physics.utilisation import mean_step, peak_flop_per_s, probed_flop_per_s
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.trace import SHORT_NAMES, Gate
 from tunemark.schema.vocabulary import HOST_INTERVAL_S, NATIVE, SHARDED_STATES, SHARDED_WEIGHTS, Backend, Dtype, Phase, Status, Strategy
@@ -130,14 +131,20 @@ class Run:
     # Work
 
     @cached_property
+    def ledger(self) -> FlopsLedger | None:
+        """The FLOPs of the mean step; None without tokens, or if the model has no card."""
+        return mean_step(self.s, self.model) if self.model and sum(self.trace.real_tokens) else None
+
+    @cached_property
     def flops(self) -> Floats:
-        """FLOPs of each step, of shape (steps,); empty if the model has no card."""
-        return np.asarray(flops_of_steps(self.s, self.model)) if self.model and self.steps else np.empty(0)
+        """FLOPs that are executed in each step, of shape (steps,), without what autograd skips; empty if they are not known."""
+        tokens, ledger = np.asarray(self.trace.real_tokens, dtype=float), self.ledger
+        return ledger.executed / max(1, ledger.tokens) * tokens if ledger else np.empty(0)
 
     @cached_property
     def peak(self) -> float | None:
         """Dense peak of all devices in FLOP/s, for the formats of the plan."""
-        return executed_peak(self.s, self.model, self.card)
+        return peak_flop_per_s(self.s, self.card, self.ledger, recomputed=True).value
 
     @cached_property
     def probed(self) -> float | None:

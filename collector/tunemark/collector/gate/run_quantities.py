@@ -16,13 +16,11 @@ from tunemark.schema.errors import TunemarkError
 from tunemark.schema.formats import GIB
 from tunemark.schema.physics.architecture import adapted_linears, adapts_tokens
 from tunemark.schema.physics.utilisation import PARTS
-from tunemark.schema.records.trace import MOST_MICRO_STEPS, OPTIMIZER_LIBRARIES, DeviceUse
+from tunemark.schema.records.trace import ARM_POINT, MOST_MICRO_STEPS, OPTIMIZER_LIBRARIES, DeviceUse
 from tunemark.schema.samples import SPECIAL_TOKENS, UNIFORM
-from tunemark.schema.statistics.comparison import arm_run
 from tunemark.schema.vocabulary import (
     ATTENTION_KERNELS,
     BEFORE_AMPERE,
-    COMPILED_UPDATE,
     DEEPSPEED,
     DEVICE_INTERVAL_S,
     HOST_INTERVAL_S,
@@ -199,7 +197,7 @@ def compile_cache_of_plan(r: Run) -> bool:
     """Return True if the state of the compile cache is one that the plan can leave."""
     # DeepSpeed compiles its optimizer of the host.
     kernels = r.plan.model.fused_kernels != "none" or r.device.strategy in DEEPSPEED
-    kernels |= r.plan.optimizer_rounds_stochastically and r.backend in COMPILED_UPDATE
+    kernels |= r.plan.compiles_update
     state = r.process.compile_cache
     if state == "warm" and r.rules.cold:
         return False
@@ -224,7 +222,7 @@ def point_was_requested(r: Run) -> bool:
     if r.s.study is None:
         return True
     kind, point, asked = r.s.study.kind, r.s.study.point, r.s.requested
-    arm, limit = arm_run(point), r"(, memory limited to (?!0\.0+ |-)[\d.]+ .+)?"
+    arm, limit = re.fullmatch(ARM_POINT, point), r"(, memory limited to (?!0\.0+ |-)[\d.]+ .+)?"
     patterns = {
         "frontier": rf"data\.sequence_length=\d+, batch\.micro_batch=\d+{limit}",
         "repeat": r".+, repeat \d+",
@@ -232,7 +230,7 @@ def point_was_requested(r: Run) -> bool:
         "tune": rf"(.*=.*|as given){limit}",
         "ab": ".+",
     }
-    settings = arm.settings if arm else re.sub(r"(, repeat \d+|, memory limited to .+)$", "", point)
+    settings = arm["settings"] if arm else re.sub(r"(, repeat \d+|, memory limited to .+)$", "", point)
     options: dict[str, object] = {"devices.count": asked.devices, "devices.strategy": asked.strategy, "devices.offload": asked.offload}
     options |= {"seed": asked.seed, "weights": asked.weights}
     given = {name: str(value) for name, value in options.items() if value}

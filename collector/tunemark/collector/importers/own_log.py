@@ -20,7 +20,7 @@ from tunemark.schema.facts.any_model import SIZE
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.names import product_of
 from tunemark.schema.formats import tokens_in_row
-from tunemark.schema.physics.memory_states import SHARDED
+from tunemark.schema.physics.memory import SHARDED
 from tunemark.schema.records.published import Claim, Conditions, Origin, PublishedResult, Scalar
 from tunemark.schema.vocabulary import Checkpointing, Method, Padding, PublishedStatus, SoftwareLevel
 

@@ -23,14 +23,14 @@ from tunemark.schema.option_rates import unmeasured
 from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.physics.stacks import STACKS
 from tunemark.schema.physics.utilisation import TERA
-from tunemark.schema.throughput import QUANTILE, Combination, Range, interval_of
+from tunemark.schema.throughput import QUANTILE, Combination, Range, architecture_of, interval_of
 from tunemark.schema.vocabulary import AuditVerdict
 
 LeftOut = Literal["source", "accelerator", "model"]
 GROUP: dict[LeftOut, Callable[[Combination], str]] = {
     "source": lambda config: config.source,
     "accelerator": lambda config: config.accelerator.key,
-    "model": lambda config: config.architecture,
+    "model": lambda config: architecture_of(config.shape.model),
 }
 """Groups that are left out together: a document or benchmark, an accelerator card, or all models of one
 architecture (Llama 3 and 3.1 share theirs)."""

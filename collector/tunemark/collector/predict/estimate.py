@@ -21,8 +21,7 @@ from tunemark.schema.files import data_folder, is_checkout, write_atomically
 from tunemark.schema.formats import HOUR_S
 from tunemark.schema.option_rates import EVIDENCE_TABLES, Evidence, KnownRate, Place, no_training, option_rates, usual_level
 from tunemark.schema.physics.families import FAMILIES
-from tunemark.schema.physics.memory import estimate_memory
-from tunemark.schema.physics.memory_states import MemoryLedger
+from tunemark.schema.physics.memory import MemoryLedger, estimate_memory
 from tunemark.schema.physics.stacks import STACKS, USUAL_STACK, on_stack
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.plan_search import Asked, best_plan, division_of, step_on
@@ -238,10 +237,11 @@ def estimates(
         speed = range_of(rate)
         # Their usual software is compiled whole, and is compared with tuned software on other devices.
         faster = (tuned if tuned.tokens_per_s or card.vendor in ISSUING else rate, vendors)
-        seconds = None if tokens is None or speed is None else speed.under(tokens)
+        seconds = None if tokens is None or speed is None else Range(*(tokens / each for each in (speed.value, speed.high, speed.low)))
         price, nodes, no_price = offer_for(facts, card, devices) if usd_per_hour is None and speed else (None, 1, None)
         hourly = usd_per_hour if price is None else price.usd_per_hour * nodes
-        usd = None if seconds is None or hourly is None else seconds.times(hourly / HOUR_S)
+        per_s = None if hourly is None else hourly / HOUR_S
+        usd = None if seconds is None or per_s is None else Range(seconds.value * per_s, seconds.low * per_s, seconds.high * per_s)
         yield Estimate(
             card.key,
             card.name if card.devices_per_unit == 1 else f"{card.name} ({card.devices_per_unit} devices, memory of each)",

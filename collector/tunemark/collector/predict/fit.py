@@ -32,8 +32,10 @@ from tunemark.schema.throughput import (
     Combination,
     Effects,
     LogPrediction,
+    architecture_of,
     effects_of,
     factors_of,
+    generation_of,
     host_seconds,
     prior_of,
 )
@@ -73,9 +75,9 @@ class Observed:
         config, shape = self.config, self.config.shape
         card = config.accelerator
         encoder, experts = FAMILIES[shape.model.family].encoder, shape.model.experts or 0
-        of_step = (config.architecture, encoder, shape.method.value, shape.sequence_length)
+        of_step = (architecture_of(shape.model), encoder, shape.method.value, shape.sequence_length)
         return KnownRate(
-            *(self.id, *of_step, card.key, card.vendor, config.generation, config.devices, config.level),
+            *(self.id, *of_step, card.key, card.vendor, generation_of(card), config.devices, config.level),
             tokens_per_s=self.tokens_per_s,
             offload=shape.offload,
             experts=experts,
@@ -119,7 +121,7 @@ def without_copies(rows: Iterable[Observed]) -> tuple[Observed, ...]:
     for row in rows:
         config, shape = row.config, row.config.shape
         key = (
-            *(config.accelerator.key, config.devices, config.software, config.release, config.architecture, config.devices_per_row),
+            *(config.accelerator.key, config.devices, config.software, config.release, row.known.architecture, config.devices_per_row),
             *(shape.method, shape.sequence_length, shape.micro_batch, shape.checkpointing, f"{row.device_seconds_per_token:.4g}"),
         )
         first = first_rows.get(key)

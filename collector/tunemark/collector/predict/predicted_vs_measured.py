@@ -14,8 +14,7 @@ from tunemark.schema.facts.world_facts import MemoryConvention
 from tunemark.schema.formats import GIB
 from tunemark.schema.option_rates import TRAINED
 from tunemark.schema.physics.architecture import count_parameters
-from tunemark.schema.physics.memory import estimate_memory
-from tunemark.schema.physics.memory_states import MemoryLedger, divided
+from tunemark.schema.physics.memory import MemoryLedger, divided, estimate_memory
 from tunemark.schema.physics.stacks import USUAL_STACK, on_stack
 from tunemark.schema.physics.training_shape import shape_of_plan, shape_problem
 from tunemark.schema.plan_search import step_on

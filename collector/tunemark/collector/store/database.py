@@ -232,7 +232,8 @@ def price_id(row: PriceRow) -> str:
 
 def price_rows(prices: Sequence[PriceRow], basis: PriceBasis) -> list[Row]:
     """Return the price book with an id, the rank of the provider and the fabric for each price. Questions ask it, so no schema is computed."""
-    placed = [{"provider_rank": basis.rank(row.provider), "fabric": basis.fabric_of(row.provider, row.instance)} for row in prices]
+    ranks = {provider: place for place, provider in enumerate(basis.providers, start=1)}
+    placed = [{"provider_rank": ranks.get(row.provider), "fabric": basis.fabric_of(row.provider, row.instance)} for row in prices]
     stated = [{"price": price_id(row), **row.model_dump(exclude={"kind"}), "kind": row.kind.value} for row in prices]
     return [row | place for row, place in zip(stated, placed, strict=True)]
 

@@ -13,7 +13,7 @@ from tunemark.collector.importers.mlperf import BENCHMARK, count
 from tunemark.collector.predict.predicted_vs_measured import compare_memory
 from tunemark.collector.store.database import Row, Rows, as_text, columns_of, fact, merge
 from tunemark.schema.comparability import comparability_group
-from tunemark.schema.derive import Derived, step_labels, warnings_now
+from tunemark.schema.derive import Derived, warnings_now
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.physics.utilisation import physics, units_per_node
@@ -44,9 +44,10 @@ def measured_rows(submission: Submission, derived: Derived, facts: FactBase, res
         "accelerator_units": submission.plan.device.nodes * units_per_node(submission, accelerator),
     }
     wall_s, effective, trace, window = submission.process.wall_s, submission.effective, submission.trace, derived.window
+    labels = ["steady" if window and window.first <= step < window.stop else "warmup" for step in range(len(trace))]
     tables: Rows = {
         "result_rows": [headline],
-        "step_logs": [{"label": step_labels(window, len(trace)), **columns_of("step_logs", trace)}] if window is not None else [],
+        "step_logs": [{"label": labels, **columns_of("step_logs", trace)}] if window is not None else [],
         "phases": [
             {"phase": phase, "duration_s": seconds, "share": seconds / wall_s if wall_s else 0.0}
             for phase, seconds in derived.phases.items()

@@ -168,7 +168,7 @@ def runnable(facts: FactBase, machine: Machine, tests: Sequence[dict[str, Any]] 
 def formats_of(facts: FactBase, machine: Machine) -> tuple[Dtype, ...]:
     """Return the number formats of the devices' matrix units, fastest first."""
     card = facts.recognise_device(machine.devices[0].name, machine.backend)
-    generation = machine.family.generation(machine.target, card.architecture if card else None)
+    generation = machine.family.generation(machine.devices[0].target, card.architecture if card else None)
     return generation.formats(machine.family.formats) if generation else machine.family.formats
 
 

@@ -335,7 +335,7 @@ def run(
             submission, str(path) if is_submission(submission) else f"{path} (nothing was trained, so `tunemark submit` leaves it out)"
         )
     if report_to is not None:
-        report(submission, report_to, f"{submission.workload}-{path.stem}")
+        report(submission, report_to, f"{submission.plan.workload}-{path.stem}")
     raise typer.Exit(EXIT_BY_STATUS.get(submission.outcome.status, Exit.UNTRUSTWORTHY))
 
 

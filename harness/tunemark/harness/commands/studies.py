@@ -19,8 +19,7 @@ from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.utilisation import units_per_node
 from tunemark.schema.records.submission import Submission
-from tunemark.schema.statistics.comparison import FEWEST_PAIRS
-from tunemark.schema.statistics.intervals import Interval
+from tunemark.schema.statistics.intervals import FEWEST_PAIRS, Interval
 from tunemark.terminal import AsJson, print_json, print_table, tell
 
 app = typer.Typer(rich_markup_mode="markdown", context_settings={"help_option_names": ["-h", "--help"]})

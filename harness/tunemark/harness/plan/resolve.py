@@ -31,8 +31,7 @@ from tunemark.schema.errors import Exit, TunemarkError, must_be
 from tunemark.schema.facts.cards import APPLE, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root, usable_cores, write_atomically
-from tunemark.schema.physics.memory import CONTEXT, estimate_memory
-from tunemark.schema.physics.memory_states import SHARDED, state_lines
+from tunemark.schema.physics.memory import CONTEXT, SHARDED, estimate_memory, state_lines
 from tunemark.schema.physics.training_shape import TrainingShape, shape_of_plan, shape_problem
 from tunemark.schema.plan import resolve as schema_plan
 from tunemark.schema.plan.capabilities import Feature, Machine, SupportMatrix, missing_devices

@@ -25,7 +25,7 @@ from tunemark.schema.formats import GIB, counted
 from tunemark.schema.plan.capabilities import Machine
 from tunemark.schema.privacy import identity_leaks, machine_names, scrub
 from tunemark.schema.records import submission as records
-from tunemark.schema.records.base import canonical_json
+from tunemark.schema.records.base import canonical_json, content_id
 from tunemark.schema.records.plan import Measurement, division_of
 from tunemark.schema.records.trace import Energy, Study
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
@@ -300,7 +300,7 @@ def write(submission: records.Submission, folder: Path | None = None) -> Path:
         fix = f"looks like {what}; a submission must not identify a machine; please report this"
         raise TunemarkError(field, value, fix, exit_code=Exit.INTERNAL)
     place = submissions(folder) if is_submission(submission) else tries(submissions(folder))
-    path = place / submission.workload / records.submission_name(submission, content)
+    path = place / submission.plan.workload / records.submission_name(submission, content_id(content))
     write_atomically(path, content)
     return path
 

@@ -67,7 +67,7 @@ def summary(submission: Submission) -> dict[str, Any]:
     derived = derive(submission)
     rate = derived.tokens_per_s
     return {
-        "workload": submission.workload,
+        "workload": submission.plan.workload,
         "status": submission.outcome.status.value,
         "message": submission.outcome.message,
         "steps": len(submission.trace),
@@ -101,7 +101,7 @@ def print_summary(submission: Submission, place: str) -> None:
     unsupported = outcome.status is Status.UNSUPPORTED
     failed = ", nothing was started: " if unsupported else f" in phase {outcome.phase.value}: "
     where = "" if not outcome.message else ", " if outcome.status is Status.OK else failed
-    tell(f"{submission.workload}: {outcome.status.value}{where}{outcome.message or ''}")
+    tell(f"{submission.plan.workload}: {outcome.status.value}{where}{outcome.message or ''}")
     if outcome.fix:
         tell(f"what to do: {outcome.fix}")
     if not unsupported:

@@ -12,8 +12,8 @@ from tunemark.schema import formats
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.records.submission import Submission
-from tunemark.schema.statistics.comparison import ARMS, ArmRun, Change, loss_after, paired_change
-from tunemark.schema.statistics.intervals import ShareDifference, share_difference
+from tunemark.schema.records.trace import ARMS, arm_point
+from tunemark.schema.statistics.intervals import Change, ShareDifference, paired_change, share_difference
 from tunemark.schema.statistics.steady_state import RANKABLE_STEPS
 from tunemark.schema.vocabulary import Status
 from tunemark.terminal import say
@@ -103,7 +103,7 @@ def run_ab(workload: str, a: str, b: str, options: Options, bench: Bench, *, pai
         raise TunemarkError("--b", arms["b"].text, "gives the same plan as --a; name a value that differs")
 
     def name_of(arm: str, pair: int = 0) -> str:
-        return ArmRun(arm, arms[arm].text, pair).point
+        return arm_point(arm, arms[arm].text, pair)
 
     series = Series.find("ab", base, [name_of(arm) for arm in ARMS], bench, *plans.values())
     say(f"{workload}: A/B {series.study_id}, {formats.counted(pairs, 'pair')}")
@@ -135,7 +135,7 @@ def _compared(pairs: Sequence[tuple[Submission, Submission]], **study: Any) -> C
 
     tokens = min((sum(run.trace.real_tokens) for pair in pairs for run in pair), default=0)
     throughput = change(lambda figures: figures.tokens_per_s.value if figures.tokens_per_s else None)
-    loss = _ratio([(loss_after(a.trace, tokens), loss_after(b.trace, tokens)) for a, b in pairs])
+    loss = _ratio([(a.trace.loss_after(tokens), b.trace.loss_after(tokens)) for a, b in pairs])
     return Comparison(
         **study,
         kind="ab",

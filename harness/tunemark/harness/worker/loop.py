@@ -31,7 +31,7 @@ from tunemark.harness.worker.levers import effective
 from tunemark.schema.records.plan import Measurement, Plan
 from tunemark.schema.samples import Counts, Sample
 from tunemark.schema.statistics.intervals import weighted_mean
-from tunemark.schema.vocabulary import COMPILED_UPDATE, EAGER_UPDATE, Backend, Dtype, Padding, Phase, Strategy, Task
+from tunemark.schema.vocabulary import EAGER_UPDATE, Backend, Dtype, Padding, Phase, Strategy, Task
 
 AHEAD = 2
 """Steps between the vote to stop and the last step. All processes stop after the same step."""
@@ -149,7 +149,7 @@ def prepare(
     accelerator = accelerator or open_accelerator(plan, device)
     if plan.device.strategy is Strategy.FSDP2:
         shard(plan, model, device, drawn=drawn)
-    elif plan.optimizer.master_weights or (plan.optimizer_rounds_stochastically and plan.device.backend in COMPILED_UPDATE):
+    elif plan.optimizer.master_weights or plan.compiles_update:
         # Copies are made, and updates compiled, where the weights are; without gates the model is still on the host.
         model.to(device.torch_name)
     optimizer = build_optimizer(plan, model, fused=fused_adamw(device.torch_name))

@@ -481,10 +481,6 @@ class PriceBasis(Frozen):
     fabric: tuple[TrainingFabric, ...] = ()
     """Instances whose nodes are connected by a training fabric."""
 
-    def rank(self, provider: str) -> int | None:
-        """Return the place of a provider in the list, from 1, or None if it is not listed."""
-        return self.providers.index(provider) + 1 if provider in self.providers else None
-
     def fabric_of(self, provider: str, instance: str) -> str | None:
         """Return the training fabric between nodes of an instance type, or None if none is known."""
         return next((entry.fabric for entry in self.fabric if (entry.provider, entry.instance) == (provider, instance)), None)

@@ -19,7 +19,6 @@ from pydantic import BaseModel, ValidationError
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean, problems_of
 from tunemark.schema.facts import names
 from tunemark.schema.facts.cards import APPLE, AcceleratorCard, AwsSizes, ModelCard, PriceBasis, PriceRow
-from tunemark.schema.facts.names import model_keys
 from tunemark.schema.facts.workloads import GoldenLosses, WorkloadCard, cells
 from tunemark.schema.files import data_folder, project_root
 from tunemark.schema.vocabulary import Backend
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from tunemark.schema.plan.capabilities import SupportMatrix
 
 SUPPORT_FILE = "support.json"
-GATE_SCORES_FILE = "evaluations/gate.csv"
 MOST_SHARING = 8
 """Accelerators that a message lists as what a part of a name may mean."""
 BASIS_FILE = "basis.toml"
@@ -117,7 +115,7 @@ class FactBase:
     @cached_property
     def gate_scores(self) -> tuple[dict[str, Any], ...]:
         """The outcome of the examination of the checks, which `make mutation-score` writes, by the columns of its table; empty without any."""
-        path = self.root / GATE_SCORES_FILE
+        path = self.root / "evaluations" / "gate.csv"
         rows = csv.DictReader(path.read_text(encoding="utf-8").splitlines()) if path.exists() else ()
         return tuple({name: int(cell) if cell.isdecimal() else cell or None for name, cell in row.items()} for row in rows)
 
@@ -154,7 +152,7 @@ class FactBase:
     @cached_property
     def model_keys(self) -> dict[str, str]:
         """Models by their spellings in lower case."""
-        return model_keys(self.models.values())
+        return names.model_keys(self.models.values())
 
     def accelerator(self, name: str, option: str = "accelerator", *, usual: bool = False) -> AcceleratorCard:
         """Return an accelerator card by key, name or alias, or by a part of one that a single card has: `3090`, `h100 sxm`.
@@ -255,10 +253,6 @@ class FactBase:
             return f"AWS has no size {name['size']} of {name['family']}; {near}"
         unlisted = f"the AWS family {name['family']} is not in data/prices/aws_sizes.toml; add it with its source, or {near}"
         return unlisted if families else None
-
-    def read_all(self) -> None:
-        """Read every card and price. Raise TunemarkError for the first invalid one."""
-        _ = self.accelerators, self.models, self.workloads, self.prices, self.support, self.known
 
     def workload_sha256(self, key: str) -> str:
         """Return the content hash of a workload: of its file, together with its key if the file holds several."""

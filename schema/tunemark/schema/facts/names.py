@@ -200,8 +200,3 @@ def cpu_name(reported: str) -> str:
     "Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz" becomes "intel xeon platinum 8375c".
     """
     return " ".join(CPU_NOISE.sub(" ", reported).lower().split())
-
-
-def names_cpu_model(reported: str) -> bool:
-    """Return True if a CPU's reported name contains a model, and False for one such as "Intel(R) Xeon(R) Processor"."""
-    return any(character.isdigit() for character in cpu_name(reported))

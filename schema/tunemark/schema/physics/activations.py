@@ -1,4 +1,4 @@
-"""Activations: what autograd keeps of one block, the temporary tensors of its forward and backward, and the logits.
+"""Activations: what autograd keeps of one block, the temporary tensors of its forward and backward.
 
 Counted from the computations of transformers' blocks and peft's adapters. A test compares them with what autograd saves.
 """
@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.physics import architecture
 from tunemark.schema.physics.families import FAMILIES, NAMES, SCAN_CHUNK, STATE_CHUNK, Traits
-from tunemark.schema.physics.memory_states import MemoryLine
 from tunemark.schema.physics.training_shape import BYTES, TrainingShape
-from tunemark.schema.vocabulary import LOSS_CHUNK, Checkpointing, Method
+from tunemark.schema.vocabulary import Checkpointing, Method
 
 FP32, INDEX = 4, 8
 MASK = 1
@@ -345,46 +344,3 @@ def stored_per_block(shape: TrainingShape, block: BlockActivations) -> tuple[int
         share = f"{shape.kept_products:.0%} of " if shape.kept_products < 1 else ""
         return block.input + block.products, f"its input, and {share}the results of matrix products and attention"
     return block.saved, block.formula
-
-
-CHUNKS = 8
-"""Chunks of torchtune's chunked cross-entropy."""
-COPIES: dict[str, tuple[float, float]] = {"plain": (3, 0), "upcast": (1, 3), "inplace": (1, 1), "shifted": (1, 2)}
-COPIES |= {"chunked": (1 + 1 / CHUNKS, 3 / CHUNKS)}
-"""Loss -> (tensors of the size of the logits in their own format, in fp32)."""
-
-
-def head_line(shape: TrainingShape) -> MemoryLine:
-    """Return the peak bytes of logits, their copies and their gradients; see `vocabulary.Loss`. Softly capped logits keep one more."""
-    card, size = shape.model, BYTES[shape.logits]
-    if shape.labels or FAMILIES[card.family].encoder:
-        classes = 16 * shape.slots * (shape.labels or 1)
-        return MemoryLine("logits and loss", "activations", classes, "negligible: a classifier", ("loss",))
-    width = card.vocabulary / shape.tensor_parallel
-    if shape.loss in {"fused", "streamed"}:
-        return _fused(shape, width, size)
-    own, in_fp32 = COPIES[shape.loss]
-    own += 1 if FAMILIES[card.family].capped_logits else 0
-    in_fp32 = 0 if shape.loss == "chunked" and shape.compiled else in_fp32
-    head = 2 * size * width * card.hidden_size if shape.loss == "chunked" and shape.method is Method.FULL else 0
-    total = shape.slots * width * (own * size + in_fp32 * FP32) + head
-    formula = f"{shape.slots:,} tokens x {width:,.0f} words x ({own:g} x {size:g} + {in_fp32:g} x {FP32}) bytes"
-    return MemoryLine("logits and loss", "activations", int(total), formula + (", gradients of the head" if head else ""), ("loss",))
-
-
-def _fused(shape: TrainingShape, width: float, size: float) -> MemoryLine:
-    """Return the bytes of a head and loss that are computed for one chunk of the tokens after the other.
-
-    Liger Kernel (ead96b6, ops/fused_linear_cross_entropy.py) overwrites a chunk of logits with its gradient. It adds the gradient of a 16-bit
-    head up in its format, from a product in that format that is cast to fp32; that of an fp32 head in place.
-    """
-    chunks = -(-int(width) // shape.model.hidden_size)
-    stored = BYTES[shape.parameters] if shape.sharding in {"single", "ddp"} else size
-    rows, each, kept = 2 ** (-(-shape.slots // chunks) - 1).bit_length(), size, stored if stored == FP32 else stored + size + FP32
-    if shape.loss == "streamed":
-        rows, each, kept = min(shape.slots, max(1, LOSS_CHUNK // shape.model.vocabulary)), size + FP32, stored
-    trained = kept * width * shape.model.hidden_size if shape.method is Method.FULL else 0
-    chunk = rows * width * each + shape.slots * shape.model.hidden_size * size
-    formula = f"{rows:,} rows x {width:,.0f} words x {each:g} bytes, gradients of the hidden states"
-    formula += f" and of the head, {kept:g} bytes a weight" if trained else ""
-    return MemoryLine("logits and loss", "activations", int(chunk + trained), formula, ("loss",))

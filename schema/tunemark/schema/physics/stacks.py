@@ -7,7 +7,7 @@ from typing import Any
 
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.physics.families import FAMILIES, with_tuples
-from tunemark.schema.physics.memory_states import SHARDED
+from tunemark.schema.physics.memory import SHARDED
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.vocabulary import VENDORS_STACK, Checkpointing, Dtype, Method, SoftwareLevel
 

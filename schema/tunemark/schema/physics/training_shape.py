@@ -12,20 +12,7 @@ from tunemark.schema.errors import TunemarkError, did_you_mean
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.physics.architecture import Linear, adapted_linears, adapts_tokens, all_linears
 from tunemark.schema.records.plan import Plan
-from tunemark.schema.vocabulary import (
-    COMPILED_UPDATE,
-    DEEPSPEED,
-    DEVICE_ROUNDING_CHUNK,
-    MASTER_CHUNK,
-    ROUNDING_CHUNK,
-    VARLEN,
-    Backend,
-    Checkpointing,
-    Dtype,
-    Loss,
-    Method,
-    Task,
-)
+from tunemark.schema.vocabulary import DEVICE_ROUNDING_CHUNK, MASTER_CHUNK, ROUNDING_CHUNK, Backend, Checkpointing, Dtype, Loss, Method
 
 BYTES: dict[str, float] = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "fp4": 0.5, "int8": 1, "nf4": 0.5}
 """Bytes per number. TF32 is a way to multiply numbers stored in 32 bits."""
@@ -270,20 +257,20 @@ def shape_of_plan(plan: Plan, card: ModelCard) -> TrainingShape:
 
     Raises TunemarkError if an adapter is requested on a layer that the model's family does not have.
     """
-    lora, settings, deepspeed = plan.lora, plan.model, plan.device.strategy in DEEPSPEED
+    lora, settings = plan.lora, plan.model
     rounded = ROUNDING_CHUNK if plan.device.backend in {Backend.CPU, Backend.FAKE} else DEVICE_ROUNDING_CHUNK
     return TrainingShape(
         card,
         plan.method,
         plan.data.sequence_length,
         plan.batch.micro_batch,
-        labels=settings.labels if settings.task is Task.SEQUENCE_CLASSIFICATION else None,
+        labels=settings.labels,
         gradient_accumulation=plan.batch.gradient_accumulation,
         lora_rank=lora.rank if lora else 8,
         lora_targets=lora.target_modules if lora else (),
         lora_dropout=lora.dropout if lora else 0.0,
         checkpointing=settings.gradient_checkpointing,
-        attention="eager" if settings.attention == "eager" else "flash" if settings.attention.startswith(("flash", VARLEN)) else "sdpa",
+        attention="eager" if settings.attention == "eager" else "sdpa" if settings.attention in {"sdpa", "flex_attention"} else "flash",
         fused_experts=plan.method is Method.QLORA,
         compiled=settings.compile != "none",
         fused_blocks=settings.fused_kernels == "liger",
@@ -295,9 +282,9 @@ def shape_of_plan(plan: Plan, card: ModelCard) -> TrainingShape:
         double_quantisation=plan.quantisation.double if plan.quantisation else True,
         block_format=Dtype.FP8 if settings.fp8_products else None,
         optimizer=_optimizer(plan),
-        master_weights=plan.optimizer.master_weights or (deepspeed and plan.precision.parameters in {Dtype.BF16, Dtype.FP16}),
+        master_weights=plan.optimizer.master_weights or plan.deepspeed_copies,
         cast_at_once=max(MASTER_CHUNK, card.vocabulary * card.hidden_size) if plan.optimizer.master_weights else 0,
-        rounded_at_once=rounded if plan.optimizer_rounds_stochastically and plan.device.backend not in COMPILED_UPDATE else 0,
+        rounded_at_once=rounded if plan.optimizer_rounds_stochastically and not plan.compiles_update else 0,
         sharding=cast("Sharding", plan.device.strategy.value),
         world_size=plan.batch.data_parallel,
         tensor_parallel=plan.device.tensor_parallel,
@@ -312,7 +299,7 @@ def shape_problem(plan: Plan, card: ModelCard) -> str | None:
         shape_of_plan(plan, card)
     except TunemarkError as error:
         return str(error)
-    unlike_its_card = plan.data.tokenizer == "word-level" and plan.model.task is Task.CAUSAL_LM
+    unlike_its_card = plan.data.tokenizer == "word-level" and plan.model.labels is None
     return "its vocabulary was made of the training rows, and the record does not hold its size" if unlike_its_card else None
 
 

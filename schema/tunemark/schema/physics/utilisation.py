@@ -6,9 +6,6 @@ See definitions#mfu, definitions#hfu and definitions#energy.
 
 from dataclasses import dataclass, replace
 
-import numpy as np
-from numpy.typing import NDArray
-
 from tunemark.schema import formats
 from tunemark.schema.derive import Derived
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
@@ -127,27 +124,10 @@ def _peak_in(submission: Submission, card: AcceleratorCard | None, compute: Dtyp
     return Known(device.count * part * peak * TERA, f"{many}{peak:g} TFLOP/s {compute.value}{piece}, {card.name}")
 
 
-def flops_of_steps(submission: Submission, model: ModelCard) -> NDArray[np.float64]:
-    """Return the FLOPs that are executed in each step, shape (steps,). What autograd skips is not computed."""
-    tokens = np.asarray(submission.trace.real_tokens, dtype=float)
-    if not tokens.sum():
-        return tokens
-    ledger = mean_step(submission, model)
-    return ledger.executed / max(1, ledger.tokens) * tokens
-
-
 def mean_step(submission: Submission, model: ModelCard) -> FlopsLedger:
     """Return the FLOPs ledger of the mean step. Some step must have tokens."""
     whole = SteadyWindow(0, len(submission.trace), stable=True, verdict="all steps")
     return step_flops(submission, model, work_in(submission.trace, whole))
-
-
-def executed_peak(submission: Submission, model: ModelCard | None, card: AcceleratorCard | None) -> float | None:
-    """Return the dense peak of the devices for the products that a run executes, FLOP/s, or None."""
-    ledger = None
-    if submission.plan.model.fp8_products and model and sum(submission.trace.real_tokens) and not shape_problem(submission.plan, model):
-        ledger = mean_step(submission, model)
-    return peak_flop_per_s(submission, card, ledger, recomputed=True).value
 
 
 def part_of_card(submission: Submission, card: AcceleratorCard) -> float | None:

@@ -147,11 +147,6 @@ class Machine(Environment):
     indexes: tuple[int, ...] = ()
     """Number of each device in its vendor's tools, which no record has; empty for the CPU."""
 
-    @property
-    def target(self) -> str | None:
-        """Compile target of the first device; None where unknown."""
-        return self.devices[0].target
-
 
 # Can a plan run on a machine?
 

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from tunemark.schema.errors import TunemarkError, did_you_mean, problems_of
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.facts.names import CORE_OF_CHIP, names_cpu_model
+from tunemark.schema.facts.names import CORE_OF_CHIP, cpu_name
 from tunemark.schema.facts.workloads import WorkloadCard
 from tunemark.schema.physics.architecture import targets_in
 from tunemark.schema.plan.capabilities import FEATURE_OF_FORMAT, Feature, Generation, Machine, unsupported_reason
@@ -66,7 +66,7 @@ def resolve(requested: record.Requested, facts: FactBase, machine: Machine) -> R
     point = neuron_point(asked, requested, reasons) if machine.backend is Backend.NEURON_XLA else ()
     card, changes = apply_overrides(asked, (*point, *requested.overrides))
     accelerator = facts.recognise_device(machine.devices[0].name, machine.backend)
-    generation = machine.family.generation(machine.target, accelerator.architecture if accelerator else None)
+    generation = machine.family.generation(machine.devices[0].target, accelerator.architecture if accelerator else None)
     model_card = facts.model(card.model)
     model = model_choice(card, model_card, requested)
     data = data_choice(card, machine, model.weights, requested, reasons)
@@ -366,7 +366,8 @@ def _time_limits(card: WorkloadCard, requested: record.Requested, reasons: Reaso
 
 def missing_card(name: str, backend: Backend) -> str:
     """Return the reason why a device of this name has no card."""
-    if backend is Backend.CPU and not names_cpu_model(name):
+    # A name without a model, such as "Intel(R) Xeon(R) Processor".
+    if backend is Backend.CPU and not any(character.isdigit() for character in cpu_name(name)):
         return f"the CPU reports the name {name!r}, which many models share; peaks and prices are unknown"
     return f"no card in data/accelerators has the alias {name!r}; peaks and prices are unknown"
 

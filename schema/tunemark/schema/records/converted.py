@@ -18,10 +18,7 @@ from tunemark.schema.records.published import Conditions
 from tunemark.schema.statistics.intervals import CONFIDENCE, Interval, ratio_interval
 from tunemark.schema.vocabulary import MLPERF_LABEL
 
-FORMAT: Literal["tunemark.converted/1"] = "tunemark.converted/1"
-
 MLPERF_SOURCE = "Result logs and system descriptions of MLPerf Training, MLCommons Association, Apache-2.0"
-MLPERF_ID = r"^mlperf-v[0-9]+\.[0-9]+-[a-z0-9][a-z0-9._-]*$"
 
 RunStatus = Literal["ok", "missed", "aborted", "incomplete"]
 MLPERF_TARGET_EVAL_LOSS = 0.925
@@ -141,8 +138,8 @@ class ConvertedSystem(Frozen):
 class ConvertedResult(Frozen):
     """One entry of another harness: a system, its settings, and the raw values of its runs."""
 
-    format: Literal["tunemark.converted/1"] = FORMAT
-    id: Annotated[str, Field(pattern=MLPERF_ID, max_length=200)]
+    format: Literal["tunemark.converted/1"] = "tunemark.converted/1"
+    id: Annotated[str, Field(pattern=r"^mlperf-v[0-9]+\.[0-9]+-[a-z0-9][a-z0-9._-]*$", max_length=200)]
     """`mlperf-<round>-<submitter>-<system folder>`, as a slug."""
     harness: Literal["mlperf"] = "mlperf"
     benchmark: Literal["llama2_70b_lora"] = "llama2_70b_lora"
@@ -192,22 +189,17 @@ class ConvertedResult(Frozen):
 
     @property
     def median_time(self) -> Interval | None:
-        """Median time to target of all runs, with an interval of at least 95% from order statistics; null if half of the runs missed it."""
-        middle = median_interval(self.times_s)
-        return middle if math.isfinite(middle.value) else None
+        """Median time to target of all runs, with a distribution-free interval of at least 95%; null if half of the runs missed it.
 
-
-def median_interval(values: list[float]) -> Interval:
-    """Return the median of sorted values with a distribution-free interval of at least 95%.
-
-    The interval goes from the k-th smallest to the k-th largest value, with the largest k whose coverage
-    1 - 2 P(Binomial(n, 1/2) < k) is at least 95%; for ten runs these are the second and the ninth (97.9%).
-    Fewer than six values have no such interval: its ends are 0 and infinity.
-    """
-    n, middle = len(values), median(values)
-    below = accumulate(math.comb(n, rank) / 2**n for rank in range(n // 2))
-    rank = sum(1 - 2 * share >= CONFIDENCE for share in below)
-    return Interval(middle, values[rank - 1], values[n - rank]) if rank else Interval(middle, 0.0, math.inf)
+        The interval goes from the k-th smallest to the k-th largest time, with the largest k whose coverage
+        1 - 2 P(Binomial(n, 1/2) < k) is at least 95%; for ten runs these are the second and the ninth (97.9%).
+        Fewer than six runs have no such interval: its ends are 0 and infinity.
+        """
+        times, n = self.times_s, len(self.runs)
+        if not math.isfinite(middle := median(times)):
+            return None
+        rank = sum(1 - 2 * below >= CONFIDENCE for below in accumulate(math.comb(n, rank) / 2**n for rank in range(n // 2)))
+        return Interval(middle, times[rank - 1], times[n - rank]) if rank else Interval(middle, 0.0, math.inf)
 
 
 def training_rate(result: ConvertedResult) -> Interval | None:
@@ -250,11 +242,7 @@ def run_energy(result: ConvertedResult) -> RunEnergy | None:
 def _power_scope(power: tuple[PowerReading, ...]) -> str:
     nodes, switches = ([reading for reading in power if reading.kind == kind] for kind in ("node", "switch"))
     places = {"AC": "AC, at the mains", "DC": "DC, behind the power supplies", None: "AC or DC is not stated"}
-    parts = [f"{len(nodes)} node{'s' * (len(nodes) != 1)}"]
-    if switches:
-        estimated = all(not reading.readings for reading in switches)
-        parts.append(f"{len(switches)} switch{'es' * (len(switches) != 1)}{' (estimated by the submitter)' if estimated else ''}")
-    else:
-        parts.append("no switch")
+    estimated = "" if any(reading.readings for reading in switches) else " (estimated by the submitter)"
+    joined = f"{len(switches)} switch{'es' * (len(switches) != 1)}{estimated}" if switches else "no switch"
     measured_at = sorted({places[reading.measurement] for reading in nodes})
-    return f"{', '.join(parts)}; {'; '.join(measured_at)}"
+    return f"{len(nodes)} node{'s' * (len(nodes) != 1)}, {joined}; {'; '.join(measured_at)}"

@@ -400,12 +400,23 @@ class Plan(Frozen):
         return self.optimizer.stochastic_rounding and self.device.backend is not vocabulary.Backend.NEURON_XLA
 
     @property
+    def compiles_update(self) -> bool:
+        """True if one compiled kernel updates and rounds a weight."""
+        return self.optimizer_rounds_stochastically and self.device.backend in vocabulary.COMPILED_UPDATE
+
+    @property
+    def deepspeed_copies(self) -> bool:
+        """True if DeepSpeed keeps fp32 copies of 16-bit weights."""
+        sixteen = self.precision.parameters in {vocabulary.Dtype.BF16, vocabulary.Dtype.FP16}
+        return sixteen and self.device.strategy in vocabulary.DEEPSPEED
+
+    @property
     def needless_rounding(self) -> str | None:
         """Why no updated weight is rounded to bf16, so that it needs no stochastic rounding; None if weights are."""
-        kept, strategy, copies = self.precision.parameters, self.device.strategy, "keeps fp32 copies of the weights and updates those"
-        if strategy in vocabulary.DEEPSPEED and kept in {vocabulary.Dtype.BF16, vocabulary.Dtype.FP16}:
-            return f"{strategy.value} {copies}"
-        if kept is not vocabulary.Dtype.BF16:
+        copies = "keeps fp32 copies of the weights and updates those"
+        if self.deepspeed_copies:
+            return f"{self.device.strategy.value} {copies}"
+        if self.precision.parameters is not vocabulary.Dtype.BF16:
             return "fp32 weights keep small updates"
         return f"optimizer.master_weights {copies}" if self.optimizer.master_weights else None
 

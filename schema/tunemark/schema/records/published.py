@@ -15,10 +15,6 @@ from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.records.base import Count, Day, Frozen, Key, PositiveCount, RecordId, Records, Source, Text, consistency, one_of
 from tunemark.schema.vocabulary import Method, Padding, PublishedStatus
 
-FORMAT: Literal["tunemark.published/1"] = "tunemark.published/1"
-SET_FORMAT: Literal["tunemark.published-set/1"] = "tunemark.published-set/1"
-SOURCE_FORMAT: Literal["tunemark.source/1"] = "tunemark.source/1"
-
 SourceId = Annotated[str, Field(pattern=r"^[0-9]{3}$")]
 Scalar = str | float | int | bool | None
 QuantityKey = Annotated[str, one_of(QUANTITIES, "the registry of quantities")]
@@ -346,7 +342,7 @@ class Conditions(Frozen):
 class PublishedResult(Frozen):
     """One row of a document."""
 
-    format: Literal["tunemark.published/1"] = FORMAT
+    format: Literal["tunemark.published/1"] = "tunemark.published/1"
     id: Annotated[str, Field(pattern=r"^[0-9]{3}-[0-9]{3}$")]
     """Id: source and number."""
     source: SourceId
@@ -369,7 +365,7 @@ class PublishedResult(Frozen):
 class PublishedSet(Frozen):
     """Results of a source in one file, written by an importer and never by hand."""
 
-    format: Literal["tunemark.published-set/1"] = SET_FORMAT
+    format: Literal["tunemark.published-set/1"] = "tunemark.published-set/1"
     source: SourceId
     results: tuple[PublishedResult, ...] = Field(min_length=1)
 
@@ -436,7 +432,7 @@ class DocumentTable(Frozen):
 class SourceDocument(Frozen):
     """A document whose results are imported."""
 
-    format: Literal["tunemark.source/1"] = SOURCE_FORMAT
+    format: Literal["tunemark.source/1"] = "tunemark.source/1"
     id: SourceId
     title: Text
     authors: Text | None = None

@@ -9,18 +9,16 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from tunemark.schema.errors import did_you_mean, problems_of
-from tunemark.schema.records import converted, published, submission
+from tunemark.schema.records.converted import ConvertedResult
+from tunemark.schema.records.published import PublishedResult, PublishedSet, SourceDocument
+from tunemark.schema.records.submission import Submission
 from tunemark.schema.safe_text import terminal
 
 MOST_PROBLEMS = 100
 """Problems of the schema that are listed of one record."""
 
 MODELS: dict[str, type[BaseModel]] = {
-    submission.FORMAT: submission.Submission,
-    published.FORMAT: published.PublishedResult,
-    published.SET_FORMAT: published.PublishedSet,
-    published.SOURCE_FORMAT: published.SourceDocument,
-    converted.FORMAT: converted.ConvertedResult,
+    record.model_fields["format"].default: record for record in (Submission, PublishedResult, PublishedSet, SourceDocument, ConvertedResult)
 }
 """The format of each kind of record."""
 
@@ -84,7 +82,7 @@ def shown_value(value: object) -> str:
 # The JSON Schema and the field reference
 
 ID_BASE = "https://tunemark.dev/schema"
-FILES = {f"{name.removeprefix('tunemark.').replace('/', '-')}.schema.json": name for name in MODELS if name != published.SET_FORMAT}
+FILES = {f"{name.removeprefix('tunemark.').replace('/', '-')}.schema.json": name for name in MODELS if MODELS[name] is not PublishedSet}
 """File in schema/json, which the site publishes -> format. A test fails if a file differs from the generated schema."""
 
 

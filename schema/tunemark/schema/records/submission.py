@@ -5,20 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, Field
 
-from tunemark.schema.records.base import (
-    Bytes,
-    Count,
-    Frozen,
-    Key,
-    PositiveCount,
-    ResultId,
-    Seconds,
-    Text,
-    absent,
-    consistency,
-    content_id,
-    value_or_reason,
-)
+from tunemark.schema.records.base import Bytes, Count, Frozen, PositiveCount, ResultId, Seconds, Text, absent, consistency, value_or_reason
 from tunemark.schema.records.plan import Override, Plan, Requested, division_of, fixed_setting_changed
 from tunemark.schema.records.trace import DeviceUse, Effective, Energy, Gate, Probe, RankRecord, StepEvent, StepTrace, Study
 from tunemark.schema.vocabulary import Backend, Division, Phase, Status, WarningKind
@@ -27,12 +14,7 @@ from tunemark.schema.vocabulary import Backend, Division, Phase, Status, Warning
 Name = Annotated[str, Field(min_length=1, max_length=100)]
 Versions = Annotated[dict[Name, Text], Field(max_length=200)]
 
-FORMAT: Literal["tunemark.submission/1"] = "tunemark.submission/1"
-
-LATER_FIELDS: dict[str, Any] = {
-    "plan": {"model": {"loss"}, "reasons": {"model.loss"}},
-    "effective": {"loss", "gradient_reduction"},
-}
+LATER_FIELDS: dict[str, Any] = {"plan": {"model": {"loss"}, "reasons": {"model.loss"}}, "effective": {"loss", "gradient_reduction"}}
 """Fields that records of older versions lack: their defaults say what those versions did."""
 
 
@@ -280,7 +262,7 @@ class MeasurementWarning(Frozen):
 class Submission(Frozen):
     """One run of the harness on one machine. It is written once and never edited, only superseded."""
 
-    format: Literal["tunemark.submission/1"] = FORMAT
+    format: Literal["tunemark.submission/1"] = "tunemark.submission/1"
     run_id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
     """Random, so that two runs of the same plan are two results."""
     started_at: AwareDatetime
@@ -343,13 +325,8 @@ class Submission(Frozen):
         if listed != used and not shared and not refused:
             yield f"environment.devices lists {listed}, plan.device.count is {used} on this machine; list each device used"
 
-    @property
-    def workload(self) -> Key:
-        """Key of the workload."""
-        return self.plan.workload
 
-
-def submission_name(submission: Submission, content: bytes) -> str:
-    """Return the file name of a submission with these canonical bytes: day, device and content id."""
+def submission_name(submission: Submission, result_id: str) -> str:
+    """Return the file name of a submission with this id: day, device and id."""
     device = submission.plan.device.accelerator or submission.plan.device.backend.value
-    return f"{submission.started_at:%Y%m%d}-{device}-{content_id(content)}.json"
+    return f"{submission.started_at:%Y%m%d}-{device}-{result_id}.json"

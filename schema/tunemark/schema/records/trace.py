@@ -4,7 +4,8 @@ Headline figures are derived from the step log only.
 """
 
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from statistics import fmean
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
@@ -93,6 +94,15 @@ class StepTrace(Frozen):
         if self.data_wait_s is None or len(self) < 2:  # noqa: PLR2004 - the first step is left out
             return None
         return self.data_wait_s / (self.completed_at_s[-1] - self.completed_at_s[0])
+
+    def loss_after(self, real_tokens: int, steps: int = 5) -> float | None:
+        """Return the mean loss of the last `steps` steps within the first `real_tokens` tokens, to compare runs after equal work.
+
+        None if no step lies within them, or a loss among them is not finite.
+        """
+        within = sum(total <= real_tokens for total in accumulate(self.real_tokens))
+        losses = [loss for loss in self.loss[:within][-steps:] if loss is not None]
+        return fmean(losses) if losses and len(losses) == min(steps, within) else None
 
     def micro_step_times_s(self, first: int, stop: int) -> tuple[float, ...]:
         """Wall time of each micro-step of the steps from index `first` to before `stop`. The optimizer's update is not included."""
@@ -273,6 +283,16 @@ class Study(Frozen):
     """Order of execution, from 1."""
     settings_sha256: Sha256
     """Hash of the request: workload, settings and points."""
+
+
+ARMS = ("a", "b")
+ARM_POINT = r"[ab]: (?P<settings>.+?)(, pair \d+)?"
+"""The name of a run in an A/B study, of the arm itself without a pair."""
+
+
+def arm_point(arm: str, settings: str, pair: int = 0) -> str:
+    """Return the name of a run of an arm with its settings, such as `compile=blocks`, in a pair from 1, or of the arm itself."""
+    return f"{arm}: {settings}" + (f", pair {pair}" if pair else "")
 
 
 # What the plan requested, what the run used, and whether they agree

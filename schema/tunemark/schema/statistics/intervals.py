@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,10 @@ Floats = NDArray[np.float64]
 CONFIDENCE = 0.95
 FEWEST_STEPS = 4
 """Shorter series have no interval."""
+FEWEST_PAIRS = 3
+"""Minimum number of pairs: two have one degree of freedom, and their interval is useless."""
+ROUNDING = 1e-9
+"""Ratios closer to 1 than this are equal: they differ in the last digits only."""
 MAX_CORRELATION = 0.95
 QUANTILE_STEPS, FARTHEST_T = 4_096, 12
 """Steps of a sum over angles, and with many degrees of freedom the largest t that is summed."""
@@ -54,6 +59,25 @@ class ShareDifference:
     def significant(self) -> bool:
         """Return True if they differ by more than two standard errors."""
         return abs(self.difference) > SIGNIFICANT_ERRORS * self.standard_error
+
+
+Verdict = Literal["higher", "lower", "no significant difference", "too few pairs"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The relative change of a quantity from A to B: 0.05 is 5% more."""
+
+    change: Interval
+    """Geometric mean of the pairs with its 95% interval."""
+    pairs: int
+    verdict: Verdict
+    """From the interval: `higher` if it is entirely above 0."""
+
+    @property
+    def significant(self) -> bool:
+        """Return True if A and B differ."""
+        return self.verdict in {"higher", "lower"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +143,10 @@ def ratio_interval(work: Floats, times: Floats) -> Interval:
     if n < FEWEST_STEPS:
         return Interval(estimate, 0.0, math.inf)
     residuals = work - estimate * times
-    half = max(_half_width(residuals, steps) for steps in (ar1_steps(residuals), pairwise_steps(residuals))) / float(times.mean())
+    steps = min(ar1_steps(residuals), pairwise_steps(residuals))
+    error = math.sqrt(float(np.mean(residuals**2)) / (1 - 1 / steps) / steps)
+    half = t_quantile((1 + CONFIDENCE) / 2, steps - 1) * error / float(times.mean())
     return Interval(estimate, max(0.0, estimate - half), estimate + half)
-
-
-def _half_width(residuals: Floats, steps: float) -> float:
-    """Return the half-width of the 95% interval of the mean of residuals, shape (n,), that are worth `steps` independent ones."""
-    variance = float(np.mean(residuals**2)) / (1 - 1 / steps)
-    return t_quantile((1 + CONFIDENCE) / 2, steps - 1) * math.sqrt(variance / steps)
 
 
 def lag_one(values: Floats) -> float:
@@ -186,6 +206,27 @@ def one_more_run(values: Sequence[float]) -> Interval:
     k, middle = len(logs), float(logs.mean())
     half = t_quantile((1 + CONFIDENCE) / 2, k - 1) * float(logs.std(ddof=1)) * math.sqrt(1 + 1 / k)
     return Interval(math.exp(middle), math.exp(middle - half), math.exp(middle + half))
+
+
+def paired_change(a: Sequence[float], b: Sequence[float]) -> Change:
+    """Compare pairs of positive values, both of shape (pairs,), of interleaved runs: slow drifts of the machine cancel in their ratio.
+
+    The logarithm of the ratio is taken as normal: its mean has a t interval (Student 1908) with pairs - 1 degrees of freedom.
+    Raises ValueError if there is no pair, the lengths differ, or a value is not positive.
+    """
+    if len(a) != len(b) or not len(a):
+        raise ValueError(f"a has {len(a)} values and b has {len(b)}; give the two values of each pair, one pair at least")
+    if min(*a, *b) <= 0:
+        raise ValueError(f"the lowest value is {min(*a, *b)}; ratios are of values above 0")
+    logs = np.log(np.asarray(b, dtype=float)) - np.log(np.asarray(a, dtype=float))
+    logs[np.abs(logs) < ROUNDING] = 0.0
+    n, mean = len(logs), float(logs.mean())
+    if n < FEWEST_PAIRS:
+        return Change(Interval(math.expm1(mean), -1.0, math.inf), n, "too few pairs")
+    half = t_quantile((1 + CONFIDENCE) / 2, n - 1) * float(logs.std(ddof=1)) / math.sqrt(n)
+    low, high = math.expm1(mean - half), math.expm1(mean + half)
+    verdict: Verdict = "higher" if low > 0 else "lower" if high < 0 else "no significant difference"
+    return Change(Interval(math.expm1(mean), low, high), n, verdict)
 
 
 def share_error(share: float, n: int) -> float:
