@@ -19,7 +19,7 @@ from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.any_model import any_model, config_fields, fields_of, limits
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import validated
-from tunemark.schema.option_rates import Evidence, KnownRate, cautions, rates_for, rates_on_stack
+from tunemark.schema.option_rates import LOOPS, Evidence, KnownRate, cautions, rates_for, rates_on_stack
 from tunemark.schema.recommendation import OBJECTIVES, OWN, TRUSTS, Answer, Offer, Question, Rate, recommend
 from tunemark.schema.recommendation_words import with_software, with_stack
 from tunemark.schema.throughput import FACTORS, Effects, architecture_of, generation_of, prior_of
@@ -157,7 +157,7 @@ def answered(
         return rates_on_stack(stack, asking, *asked)
 
     said |= {"with_stack": with_stack(question, answer, offers, rates_with)}
-    software = with_software(question, answer, rates, offers, rates_with)
+    software = with_software(question, answer, rates, offers, LOOPS, rates_with)
     return answer_html(question, answer, software, names, every=True, model_page=page, **said), rates, answer
 
 

@@ -62,6 +62,10 @@ Place = tuple[AcceleratorCard, int]
 # Evidence ------------------------------------------------------------------------------------------
 
 
+LOOPS = tuple(name for name, stack in STACKS.items() if stack.loop)
+"""The software stacks whose results say how fast their training loop is."""
+
+
 @dataclass(frozen=True, slots=True)
 class KnownRate:
     """A result that the throughput model is fitted to."""

@@ -10,7 +10,6 @@ from dataclasses import replace
 from tunemark.schema import recommendation
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.formats import HOUR_S, TIMES, counted, estimated_duration, estimated_usd, gib, plain, significant, usd
-from tunemark.schema.physics.stacks import STACKS
 from tunemark.schema.vocabulary import FITS, METHODS, PURE_BF16, VENDORS_STACK
 
 WORDS = recommendation.TABLE
@@ -465,6 +464,7 @@ def with_software(
     answer: recommendation.Answer,
     rates: Sequence[recommendation.Rate],
     offers: Sequence[recommendation.Offer],
+    stacks: Iterable[str],
     rates_with: RatesWith,
 ) -> list[str]:
     """Return the best option with software of each other level, and the best of those with results, unless the best one is cheaper and faster; and that with named software.
@@ -483,13 +483,13 @@ def with_software(
         ]
         whose = "the vendor's own software, such as NeMo or MaxText" if level == "vendor" else f"{level} software"
         lines += [f"With {whose}: {'; '.join(parts)}."] if parts else []
-    return [*lines, *_by_stack(question, best, rates_with)] if best is not None and question.software == "plain" else lines
+    return [*lines, *_by_stack(question, best, stacks, rates_with)] if best is not None and question.software == "plain" else lines
 
 
-def _by_stack(question: recommendation.Question, best: recommendation.Option, rates_with: RatesWith) -> list[str]:
-    """Return the time and the cost of the best option with each software stack that has results of its own, in a sentence; none where it does not fit."""
+def _by_stack(question: recommendation.Question, best: recommendation.Option, stacks: Iterable[str], rates_with: RatesWith) -> list[str]:
+    """Return the time and the cost of the best option with each of some software stacks whose results say how fast it is, in a sentence; none where it does not fit."""
     parts = []
-    for stack in [name for name, each in STACKS.items() if each.loop]:
+    for stack in stacks:
         for rate in rates_with(stack, replace(question, accelerators=(best.offer.accelerator,))):
             same = (rate.method, rate.accelerator, rate.devices) == (best.rate.method, best.offer.accelerator, best.devices)
             if same and rate.loop and rate.tokens_per_s and rate.memory in FITS:

@@ -1,7 +1,7 @@
 """The answer on the home page to a usual question. The script of the page answers other questions."""
 
 from tunemark.schema.facts.cards import USUAL_LENGTH
-from tunemark.schema.option_rates import Evidence, rates_for, rates_on_stack
+from tunemark.schema.option_rates import LOOPS, Evidence, rates_for, rates_on_stack
 from tunemark.schema.recommendation import Question, recommend
 from tunemark.schema.recommendation_words import with_software
 from tunemark.site import recommend_data
@@ -22,5 +22,5 @@ def first_answer(database: Database) -> str:
     asked = (model, cards, offers, evidence)
     rates = rates_for(question, *asked)
     answer = recommend(question, rates, offers)
-    software = with_software(question, answer, rates, offers, lambda stack, asking: rates_on_stack(stack, asking, *asked))
+    software = with_software(question, answer, rates, offers, LOOPS, lambda stack, asking: rates_on_stack(stack, asking, *asked))
     return answer_html(question, answer, software, {key: card.name for key, card in cards.items()}, every=False) if answer.best else ""

@@ -27,7 +27,7 @@ ENTRIES = {
     "tunemark.schema.facts.cards": ("OVERSIZED", "cheapest_offer", "current_prices", "metal_bytes", "model_contradictions"),
     "tunemark.schema.facts.any_model": ("OTHER_KEYS", "config_fields", "model_of_size", "size_in_words"),
     "tunemark.schema.facts.names": ("instead_of", "key_of_model", "model_keys", "not_modelled", "with_memory"),
-    "tunemark.schema.option_rates": ("Evidence", "KnownRate", "cautions", "rates_for", "rates_on_stack", "usual_startup_s"),
+    "tunemark.schema.option_rates": ("Evidence", "KnownRate", "LOOPS", "cautions", "rates_for", "rates_on_stack", "usual_startup_s"),
     "tunemark.schema.throughput": ("Effects",),
     "tunemark.schema.recommendation": ("OWN", "Offer", "Question", "Rate", "places_of", "recommend"),
     "tunemark.schema.recommendation_words": ("with_software", "with_stack"),

@@ -18,7 +18,7 @@ from tunemark.schema.errors import TunemarkError, bare, did_you_mean
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, current_prices
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
-from tunemark.schema.option_rates import cautions, rates_for, rates_on_stack, usual_startup_s
+from tunemark.schema.option_rates import LOOPS, cautions, rates_for, rates_on_stack, usual_startup_s
 from tunemark.schema.owned_hardware import EXAMPLE, HOURS_PER_YEAR, parse_owned
 from tunemark.schema.plan_search import NODE
 from tunemark.schema.recommendation import (
@@ -163,7 +163,7 @@ def recommend(
         return of_machines(rates_on_stack(stack, asked, *options))
 
     stacked = words.with_stack(question, answer, offers, rates_with)
-    with_software = words.with_software(question, answer, rates, offers, rates_with)
+    with_software = words.with_software(question, answer, rates, offers, LOOPS, rates_with)
     if as_json:
         said = {
             "headline": words.headline(question, answer),

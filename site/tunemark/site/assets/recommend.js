@@ -5,7 +5,7 @@
   const { instead_of, key_of_model, model_keys, not_modelled, with_memory } = globalThis.tunemark.names, { CONFIG_FIELDS, metal_bytes, model_contradictions } = globalThis.tunemark.cards;
   const { seconds_of, tokens_in_row, whole_number } = globalThis.tunemark.formats;
   const { OWN, Offer, Question, places_of, recommend } = globalThis.tunemark.recommendation, { with_software, with_stack } = globalThis.tunemark.recommendation_words;
-  const { FAMILIES } = globalThis.tunemark.families, { Evidence, KnownRate, cautions, rates_for, rates_on_stack, usual_startup_s } = globalThis.tunemark.option_rates, { Effects, architecture_of } = globalThis.tunemark.throughput;
+  const { FAMILIES } = globalThis.tunemark.families, { Evidence, KnownRate, LOOPS, cautions, rates_for, rates_on_stack, usual_startup_s } = globalThis.tunemark.option_rates, { Effects, architecture_of } = globalThis.tunemark.throughput;
   // What Python computes with: cards with dictionaries, the fitted model, and its results.
   const prepared = (data) => {
     for (const card of Object.values(data.accelerators)) card.peak_tflops = dict(Object.entries(card.peak_tflops));
@@ -54,7 +54,7 @@
     const page = index.models[model.key]?.name === model.name ? `models/${model.key}.html` : "";
     const answer = recommend(question, rates, offers), caution = cautions(model, question.sequence_length, question.tokens);
     const ratesWith = (stack, asked) => ((rates.others ??= {})[`${stack} ${asked.software} ${asked.accelerators}`] ??= rates_on_stack(stack, asked, model, hardware, offers, index.evidence)); // kept with the usual ones
-    const html = answer_html(question, answer, with_software(question, answer, rates, offers, ratesWith), index.names, true, page, caution, with_stack(question, answer, offers, ratesWith));
+    const html = answer_html(question, answer, with_software(question, answer, rates, offers, LOOPS, ratesWith), index.names, true, page, caution, with_stack(question, answer, offers, ratesWith));
     return code === "USD" ? html : html.replaceAll("$", `${code}\u00a0`);
   };
   globalThis.tunemarkHome = { answered, modelOf, prepared };
