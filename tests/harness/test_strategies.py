@@ -89,7 +89,7 @@ def test_zero3_shards_pretrained_weights_while_it_loads_them(tmp_path, facts, ma
 @pytest.mark.process
 @pytest.mark.nightly
 def test_a_killed_process_is_named_by_its_rank_and_the_others_are_ended(tmp_path):
-    command = warm("tunemark.cli", "run", "smoke-full", *WORDS, "--steps", 100_000, "--devices", 2, "--out", tmp_path)
+    command = warm("tunemark", "run", "smoke-full", *WORDS, "--steps", 100_000, "--devices", 2, "--out", tmp_path)
     env = {**os.environ, "TMPDIR": str(tmp_path)}
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=env)
     next(line for line in process.stderr if "train, " in line)
@@ -113,9 +113,7 @@ def test_the_first_failure_of_any_process_is_reported(tmp_path):
 @pytest.mark.nightly
 def test_all_processes_of_a_run_of_which_one_hangs_are_gone_after_the_timeout(tmp_path):
     # Forked processes are no descendants of the run, by which it finds what to end.
-    command = cold(
-        "tunemark.cli", "run", "smoke-full", *WORDS, "--steps", 100_000, "--set", "timeout=60", "--devices", 2, "--out", tmp_path
-    )
+    command = cold("tunemark", "run", "smoke-full", *WORDS, "--steps", 100_000, "--set", "timeout=60", "--devices", 2, "--out", tmp_path)
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     assert any("train, " in line for line in process.stderr), "the run ended before it trained"
     workers = psutil.Process(process.pid).children(recursive=True)

@@ -21,7 +21,7 @@ def records(out):
 
 def test_ctrl_c_stops_a_sweep_after_its_record_the_same_command_resumes_and_its_runs_predict_a_job(tmp_path):
     command = ["sweep", "smoke-full", "--over", "batch_size=1,2", "--steps", "30", "--out", str(tmp_path), "--json", *TINY]
-    process = subprocess.Popen(warm("tunemark.cli", *command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(warm("tunemark", *command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     for line in process.stderr:
         if line.startswith("1/2"):
             process.send_signal(signal.SIGINT)

@@ -108,7 +108,7 @@ def test_the_command_prints_the_number_of_pages_and_imports_neither_torch_nor_an
 def test_an_unwritable_place_is_a_usage_error_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     for place in (tmp_path / "file", tmp_path / "file" / "inside"):
-        done = ran(cold("tunemark.cli", "site", "build", "--out", place), env={"TUNEMARK_ROOT": str(ROOT)})
+        done = ran(cold("tunemark", "site", "build", "--out", place), env={"TUNEMARK_ROOT": str(ROOT)})
         assert done.returncode == 2
         assert done.stderr == f"tunemark: --out: '{place}': cannot be written ({tmp_path / 'file'} is a file); name a folder of yours\n"
 

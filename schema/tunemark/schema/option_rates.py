@@ -259,7 +259,7 @@ def option_rates(
     rates: list[Rate] = []
 
     for (card, devices), method, asked_level in product(places, TRAINED, software):
-        level = usual_level(card, evidence.results) if asked_level == "plain" and card.key in asked.named else asked_level
+        level = usual_level(card, evidence.results, encoder=encoder) if asked_level == "plain" and card.key in asked.named else asked_level
         found = [row for row in of_model.get((method.value, product_of(card), level), []) if not row.suspicious]
         direct: list[KnownRate] = []
         rate = Rate(method.value, length, asked_level, card.key, devices, "none", usual_software="" if level == asked_level else level)
@@ -294,9 +294,10 @@ def option_rates(
     return consistent(rates)
 
 
-def usual_level(card: AcceleratorCard, results: Sequence[KnownRate]) -> SoftwareLevel:
-    """Return the level of the usual software on a device: that of its results, if it compiles whole graphs, as TPUs do, and none is of plain software."""
-    known = set() if card.vendor in ISSUING else {row.level for row in results if row.generation == generation_of(card)}
+def usual_level(card: AcceleratorCard, results: Sequence[KnownRate], *, encoder: bool) -> SoftwareLevel:
+    """Return the level of the usual software on a device: that of its results of such models, if it compiles whole graphs, as TPUs do, and none is of plain software."""
+    alike = [row for row in results if row.generation == generation_of(card) and row.encoder == encoder]
+    known = set() if card.vendor in ISSUING else {row.level for row in alike}
     return "plain" if not known or "plain" in known else next(each for each in LEVELS if each in known)
 
 

@@ -15,7 +15,7 @@ from tunemark.collector.audit.claim_checks import CHEAP, DEAR, SLACK, changes, f
 from tunemark.collector.audit.claim_comparison import USUAL_DEVICES, against_entries, against_model, compared, is_of_mlperf, usd_per_hour
 from tunemark.collector.audit.claim_records import meanings, readings
 from tunemark.collector.audit.claim_text import CLAIM, CLAIMS, PAIR, ClaimText, pattern_of, words
-from tunemark.collector.audit.claim_ways import changes_of, methods_of, of_subject, sides_of
+from tunemark.collector.audit.claim_ways import changes_of, methods_of, of_subject, ratios, sides_of
 from tunemark.collector.audit.evidence import AuditedResult, Evidence
 from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.load import audited_record, load_evidence
@@ -108,6 +108,10 @@ def _verdict(facts: FactBase, claim: ClaimText, one: ClaimText, known: Callable[
         best = _comparison(*against_entries(one))
     elif sides := sides_of(one):
         best = _comparison(*compared(facts, one, sides, known()))
+        if list(ratios(one, sides)) == ["memory"] and (one.memory_gib or one.devices):
+            # It also says that the step fits there.
+            fit = _best_reading(facts, of_subject(one), known)
+            best = best if fit.verdict == NOT_JUDGED else fit
     else:
         best = min((_best_reading(facts, each, known) for each in _of_each(one)), key=lambda each: _place(each.verdict))
         best = replace(best, left=() if list(changes(claim)) else tuple(each.printed for each in changes_of(claim)))

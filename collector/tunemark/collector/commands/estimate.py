@@ -29,6 +29,7 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import gib
 from tunemark.schema.option_rates import cautions
+from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.physics.memory import MOMENTS
 from tunemark.schema.physics.stacks import STACKS
 from tunemark.schema.physics.training_shape import TrainingShape
@@ -102,12 +103,12 @@ def estimate(
     - `tunemark estimate -m llama-3.1-70b --devices 16 --set loss=fused`
     """
     facts = FactBase.of_project()
+    given = {SETTINGS[name]: text for name, text in ui.named_settings(settings, SETTINGS).items()}
     if model is None and not accelerator:
         raise TunemarkError("--model/-m", "", "missing; or give only --accelerator for the largest models that fit on it")
     card, methods = None if model is None else ui.named_model(facts, model), list(LEAST_BYTES)
     if method or card:
         methods = [ui.training_method(method, methods, card, model or "")]
-    given = {SETTINGS[name]: text for name, text in ui.named_settings(settings, SETTINGS).items()}
     _refuse_unused(methods[-1], {"lora_rank": rank, **given}, epochs, usd_per_hour, sized=bool(samples or tokens))
     chosen_stack, level = ui.software_of(stack, software)
     typed = {"micro_batch": micro_batch, "checkpointing": checkpointing, "sharding": sharding, "lora_rank": rank, "optimizer": optimizer}
@@ -122,7 +123,12 @@ def estimate(
     remarks = [f"{each.name}: {each.remarks}" for each, _ in named if accelerator and each.remarks]
     size = ui.job_tokens(tokens, samples, length, 1 if epochs is None else epochs)
     evidence = read_evidence(project_root(), facts, say)
-    tell_levels((each for each, _ in named if accelerator and level == "plain"), evidence.results, say)
+    tell_levels(
+        (each for each, _ in named if accelerator and level == "plain"),
+        evidence.results,
+        say,
+        encoder=bool(card and FAMILIES[card.family].encoder),
+    )
     asked = Asked(kept, chosen_stack, named=tuple(each.key for each, _ in named) if accelerator else ())
     places = [(each, _count(devices, count, kept.get("tensor_parallel", 1))) for each, count in named]
     step: dict[str, Any] = {"length": length, "level": level, "asked": asked}
@@ -231,7 +237,9 @@ def _answer_largest(found: Sequence[Estimate], as_json: bool) -> None:  # noqa: 
             {"models": [_estimate_json(each) | {"model": each.memory.shape.model.key, "method": each.rate.method} for each in found]}
         )
         return
-    typer.echo(f"The largest models that fit, of those with a context of {MODERN_CONTEXT:,} tokens or more{'' if found else ': none'}\n")
+    typer.echo(
+        f"The largest models that fit, and a larger one that fits with other software, of those with a context of {MODERN_CONTEXT:,} tokens or more{'' if found else ': none'}\n"
+    )
     if found:
         _print_answer(found, named=True, models=True)
 

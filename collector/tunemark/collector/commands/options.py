@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from tunemark.schema.errors import TunemarkError, did_you_mean
+from tunemark.schema.errors import TunemarkError, bare, did_you_mean
 from tunemark.schema.facts.any_model import any_model
 from tunemark.schema.facts.cards import APPLE, USUAL_LENGTH, AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
@@ -153,7 +153,9 @@ def named_accelerators(facts: FactBase, names: Iterable[str], option: str = ACCE
     for text in dict.fromkeys(names):
         try:
             count, name = facts.counted(text, option)
-            instance = facts.by_instance.get(name.strip().lower())
+            # Azure's names are also written without their first word, and with spaces.
+            named = bare(name).removeprefix("standard")
+            instance = next((row for each, row in facts.by_instance.items() if bare(each).removeprefix("standard") == named), None)
             if instance is not None and instance.accelerator_count.is_integer():
                 count, name = (count or 1) * int(instance.accelerator_count), instance.accelerator
                 say(f"tunemark: {option}: {text!r} is read as its {count} x {facts.accelerators[name].name}, at any provider")

@@ -20,6 +20,7 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.option_rates import LOOPS, cautions, rates_for, rates_on_stack, usual_startup_s
 from tunemark.schema.owned_hardware import EXAMPLE, HOURS_PER_YEAR, parse_owned
+from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.plan_search import NODE
 from tunemark.schema.recommendation import (
     ALL_METHODS,
@@ -144,7 +145,7 @@ def recommend(
     machines = [*(machine for machine, _ in yours), *others]
     cards = facts.accelerators | {card.key: card for card, _ in machines}
     evidence = read_evidence(project_root(), facts, say)
-    tell_levels((each for each, _ in (*named, *machines) if level == "plain"), evidence.results, say)
+    tell_levels((each for each, _ in (*named, *machines) if level == "plain"), evidence.results, say, encoder=FAMILIES[card.family].encoder)
     asked = {(card.key, count) for card, count in (*named, *((card, count or 1) for card, count in machines))}
     counted = {each.key for card, count in named if count and (card, None) not in named for each in (card, *variants.get(card.key, ()))}
 
@@ -287,7 +288,7 @@ def _own(machine: Counted, given_costs: str | None, *, yours: bool) -> Offer:
         owned = parse_owned(figures, f"usd_per_hour=0.20, or {EXAMPLE}", usual_watts=devices * (card.tdp_w or 0))
         hourly, watts = owned.hourly_usd(), owned.watts / devices or None
         if devices > 1:
-            say(f"tunemark: --owned: the figures are those of the whole machine with its {devices} {card.name}")
+            say(f"tunemark: --own: costs are those of the whole machine with its {devices} {card.name}")
         if owned.electricity and not watts:
             say(
                 f"tunemark: --owned: the power of {card.name} is not known, so it has no cost: name it alone, with {figures.strip()},watts=W"

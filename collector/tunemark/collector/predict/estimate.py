@@ -82,9 +82,9 @@ def read_evidence(root: Path, facts: FactBase, say: Callable[[str], None] = lamb
 NO_PRICE = "no on-demand list price; give --usd-per-hour"
 
 
-def tell_levels(cards: Iterable[AcceleratorCard], results: Sequence[KnownRate], say: Callable[[str], None]) -> None:
+def tell_levels(cards: Iterable[AcceleratorCard], results: Sequence[KnownRate], say: Callable[[str], None], *, encoder: bool) -> None:
     """Say the level of the usual software on those of some devices of which it is not plain."""
-    for name, level in dict.fromkeys((card.name, usual_level(card, results)) for card in cards):
+    for name, level in dict.fromkeys((card.name, usual_level(card, results, encoder=encoder)) for card in cards):
         if level != "plain":
             say(f"tunemark: {name}: no result is of plain software, so its figures are of {level} software")
 
@@ -275,7 +275,7 @@ MODERN_CONTEXT = 8_192
 def largest_models(
     facts: FactBase, place: Place, method: Method, length: int, estimate: Callable[..., Iterator[Estimate]]
 ) -> list[Estimate]:
-    """Return the estimates of the largest models of the hub that fit on some devices, and before them of the largest that fits with other software."""
+    """Return the estimates of the largest models of the hub that fit on some devices, and after them of a larger one that fits with other software."""
     fitting, beside, smaller_than = list[Estimate](), list[Estimate](), (place[0].usable_bytes or math.inf) * place[1] / LEAST_BYTES[method]
     least = max(length, MODERN_CONTEXT)
     decoders = [
@@ -291,7 +291,7 @@ def largest_models(
             smaller_than = size * NEXT_SIZE
         elif found.with_stacks and not fitting:
             beside = beside or [found]
-    return beside + fitting
+    return fitting + beside
 
 
 def offer_for(facts: FactBase, card: AcceleratorCard, devices: int) -> tuple[PriceRow | None, int, str | None]:

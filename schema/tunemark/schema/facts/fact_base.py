@@ -183,14 +183,16 @@ class FactBase:
         """Return the number of devices in a name such as `8 x H100` or `H100:8`, None without one, and the name of the accelerator."""
         if slice_of := names.TPU_SLICE.fullmatch(name.strip()):
             # Slices of v4 and v5p are named after their cores, of which a chip has two.
-            return int(slice_of[2]) // (2 if slice_of[1].lower() in {"v4", "v5p"} else 1) or 1, f"TPU {slice_of[1]}"
+            kind = "v5e" if "lite" in name.lower() else slice_of[1].lower()
+            return int(slice_of[2]) // (2 if kind in {"v4", "v5p"} else 1) or 1, f"TPU {kind}"
         parts = None if self.sharing_name(name) else names.COUNTED.fullmatch(names.MACHINE.sub(" ", name).strip(" ()"))
         if parts is None:
             return None, name
         number = parts[1] or parts[3]
         if number and (int(number) == 0 or (parts[1] and parts[3])):
             raise TunemarkError(option, name, "give one number of accelerators, 1 or more, as in '8 x H100'")
-        return int(number) if number else None, parts[2]
+        several = names.SEVERAL.fullmatch(parts[2])
+        return int(number) if number else None, several[1] if several and not self.sharing_name(parts[2]) else parts[2]
 
     def sharing_name(self, name: str) -> list[str]:
         """Return the keys of the accelerators, CPUs left out, whose spellings hold all words of a name and whose memory is that in it, if any."""

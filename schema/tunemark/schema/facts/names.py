@@ -21,6 +21,8 @@ COUNTED = re.compile(
     r"(?:(\d{1,4})(?:\s*[x\xd7*]\s*|(?<!\d{4})\s+(?!gi?b\b|x$))(?=\S))?(.+?)(?:(?:(?<=[\s\d])[x\xd7*]|:)\s*(\d{1,4}))?", re.IGNORECASE
 )
 """A number of devices before the name of an accelerator, as in `8 x H100` or `8 H100`, or after it, as in `H100:8`."""
+SEVERAL = re.compile(r"(.*\d)s", re.IGNORECASE)
+"""Several of a kind, as in `H100s`; the last letter of `L40S` is a part of its name."""
 TPU_SLICE = re.compile(r"(?:cloud |google )?(?:tpu[ -]?)?(v\d[ep]?)(?:litepod|pod)?-(\d{1,4})", re.IGNORECASE)
 """A slice of a TPU by its name in Google Cloud, such as `v5e-8`."""
 MACHINE = re.compile(r"\b(mac ?book (pro|air)|mac (studio|mini|pro)|imac|nvl\d+|free|(google )?colab( pro)?|kaggle)\b", re.IGNORECASE)
