@@ -169,6 +169,7 @@ def _row(option: Option, question: Question, ends: dict[str, tuple[float, float]
     rate, offer = option.rate, option.offer
     how = f"{METHODS[rate.method]}, " if question.method == ANY else ""
     limits = escape(", ".join(dict.fromkeys((*option.exceeds, *option.limits))))
+    rows = f", micro-batch {rate.micro_batch}" if rate.micro_batch else ""
     cells = (
         ("Cost", estimated_usd(option.usd) + _bar(ends["usd"], option.usd, option.usd_low, option.usd_high), words.costs(option)),
         (
@@ -177,7 +178,7 @@ def _row(option: Option, question: Question, ends: dict[str, tuple[float, float]
             f"{words.times(option)}, {significant(rate.tokens_per_s or 0.0)}\u00a0tokens/s",
         ),
         ("Price", f"{usd(offer.usd_per_hour * option.instances)}/h", escape(offer.effective_on or "")),
-        ("Memory", escape(rate.memory or MISSING), words.amounts(rate)),
+        ("Memory", escape(rate.memory or MISSING), f"{words.amounts(rate)}{rows}"),
         ("Evidence", words.badge(option)[1], _cited(option)),
         (f"Rank {words.RANKS[question.objective]}", words.rank(option) or MISSING, limits),
     )

@@ -36,7 +36,7 @@ from tunemark.schema.recommendation import LEVELS, Rate
 from tunemark.schema.recommendation_words import asked_in_words, states, tokens_in_words
 from tunemark.schema.records.published import Claim, Conditions, PublishedResult
 from tunemark.schema.throughput import Range, architecture_of
-from tunemark.schema.vocabulary import FITS, AuditVerdict, Dtype, Method, SoftwareLevel
+from tunemark.schema.vocabulary import FITS, AuditVerdict, Checkpointing, Dtype, Method, SoftwareLevel
 
 NOT_JUDGED, PLAUSIBLE = "not judged", "plausible"
 NOTHING = len(AuditVerdict)
@@ -45,6 +45,8 @@ DIVIDED = ("tokens_per_s", "tokens_per_s_each")
 """Kinds of figures of which a text states one for each of several devices, methods or models."""
 SLOW = 5
 """Factor below the interval predicted under which no padding, slow link or other work explains a rate."""
+MUCH_LESS = 4
+"""Part of the memory of a device into which a step fits that is said to need that device at least: longer rows and larger batches need up to about as much more."""
 MISFIT = "a step of usual settings, without offload to the host, does not fit: "
 OUTSIDE = {"below": "padding, a slow link or other work in the same time", "above": "software that is faster than what results are of"}
 """What leaves a rate possible that is beside the interval predicted, but not beyond what the audit accepts."""
@@ -470,6 +472,9 @@ def _fitting(
     if memory:
         also = f", and with {others[0]} it fits" if others and fit not in FITS else ""
         return Judged(f"by the memory model, a step of usual settings needs {needed}{also}", PLAUSIBLE)
+    small = replace(plan, shape=replace(plan.shape, micro_batch=1, checkpointing=Checkpointing.FULL))
+    if claim.says("least_device") and small.fit_on(card.usable_bytes // MUCH_LESS) in FITS:
+        return Judged(f"a step of usual settings needs {gib(small.needed_bytes)} at least, so less than {usable} is enough", SUSPICIOUS)
     if fit == "no" and not others:
         if claim.says("tuned"):
             return None

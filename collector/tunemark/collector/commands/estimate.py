@@ -238,7 +238,7 @@ def _answer_largest(found: Sequence[Estimate], as_json: bool) -> None:  # noqa: 
         )
         return
     typer.echo(
-        f"The largest models that fit, and a larger one that fits with other software, of those with a context of {MODERN_CONTEXT:,} tokens or more{'' if found else ': none'}\n"
+        f"The largest models that fit, one of each size, and a larger one that fits with other software, of those with a context of {MODERN_CONTEXT:,} tokens or more{'' if found else ': none'}\n"
     )
     if found:
         _print_answer(found, named=True, models=True)
@@ -358,7 +358,7 @@ def _print_answer(every: Sequence[Estimate], *, named: bool, models: bool = Fals
     level = " and ".join(dict.fromkeys(each.rate.software for each in found))
     title = f"Predicted for {level} software, with an interval of {LEVEL:.0%}: training alone, without start, evaluation and saving."
     if not any(each.tokens_per_s for each in found):
-        title = f"No speed is predicted for {level} software{', with which it does not fit' if all(each.fit == 'no' for each in found) else ''}."
+        title = f"{'It does not fit, so no' if all(each.fit == 'no' for each in found) else 'No'} speed is predicted for {level} software."
     print_table(columns, rows, title=title)
     if len(found) < len(every):
         typer.echo(f"It does not fit on {formats.counted(len(every) - len(found), 'further accelerator')}: -a shows one.")

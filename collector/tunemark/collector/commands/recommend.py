@@ -376,7 +376,7 @@ def _print(card: ModelCard, question: Question, answer: Answer, others: Iterable
 
 def _print_options(question: Question, title: str, options: Iterable[Option], sign: str) -> None:
     rank, ends = words.RANKS[question.objective], "90% interval"
-    columns = [rank, "hardware", "where", "per hour", "time", ends, "cost", ends, "memory", "evidence", "limit"]
+    columns = [rank, "hardware", "where", "per hour", "time", ends, "cost", ends, "memory", "micro-batch", "evidence", "limit"]
     rows = [
         (
             words.rank(option),
@@ -388,6 +388,7 @@ def _print_options(question: Question, title: str, options: Iterable[Option], si
             formats.estimated_usd(option.usd),
             words.costs(option),
             option.rate.memory,
+            str(option.rate.micro_batch or ""),
             ui.cited(option.rate),
             ", ".join(dict.fromkeys((*option.exceeds, *option.limits))),
         )

@@ -264,10 +264,10 @@ def estimates(
 
 LEAST_BYTES = {Method.FULL: 2.0, Method.LORA: 1.0, Method.QLORA: 0.5}
 """Bytes of a parameter that every plan of a method holds on some device: weights in 16 bits, or frozen ones in 8 or 4."""
-SIZES = 3
+SIZES = 4
 """Largest sizes of models that are named for a method."""
-NEXT_SIZE = 0.9
-"""Size of the next model over that of the last one at most: names of one size, such as 7B, differ by less."""
+SAME_SIZE = 1.03
+"""Variants of a model differ in size by less. Of models of one size, that with the longest context is named, which is the newest one more often than not."""
 MODERN_CONTEXT = 8_192
 """Tokens of context that models of today have at least: of the decoders with a card that have less, all but OLMo 2 are of 2024 or before."""
 
@@ -276,20 +276,20 @@ def largest_models(
     facts: FactBase, place: Place, method: Method, length: int, estimate: Callable[..., Iterator[Estimate]]
 ) -> list[Estimate]:
     """Return the estimates of the largest models of the hub that fit on some devices, and after them of a larger one that fits with other software."""
-    fitting, beside, smaller_than = list[Estimate](), list[Estimate](), (place[0].usable_bytes or math.inf) * place[1] / LEAST_BYTES[method]
-    least = max(length, MODERN_CONTEXT)
-    decoders = [
-        card for card in facts.models.values() if card.hub_id and not FAMILIES[card.family].encoder and card.context_length >= least
-    ]
-    for model in sorted(decoders, key=lambda card: -(card.parameters or 0)):
-        size = model.parameters or 0
-        if size > smaller_than or len(fitting) == SIZES:
+    fitting, beside, named = list[Estimate](), list[Estimate](), set[int]()
+    least, most = max(length, MODERN_CONTEXT), (place[0].usable_bytes or math.inf) * place[1] / LEAST_BYTES[method]
+    sizes = {card: int(math.log(card.parameters or 1, SAME_SIZE)) for card in facts.models.values() if card.hub_id}
+    decoders = [card for card in sizes if not FAMILIES[card.family].encoder and card.context_length >= least]
+    for model in sorted(decoders, key=lambda card: (-sizes[card], -card.context_length)):
+        if (model.parameters or 0) > most or sizes[model] in named or len(fitting) == SIZES:
             continue
         found = next(estimate(places=[place], model=model, method=method, length=length))
+        if model.experts and not found.tokens_per_s:
+            continue  # Where no speed of a mixture is known, its software may not run there.
         if found.fit in FITS:
             fitting.append(found)
-            smaller_than = size * NEXT_SIZE
-        elif found.with_stacks and not fitting:
+            named.add(sizes[model])
+        elif found.with_stacks and not (fitting or model.experts):
             beside = beside or [found]
     return fitting + beside
 
