@@ -172,6 +172,8 @@ class FactBase:
         for found in (largest, variants, sharing if parts == sharing else [], most_priced):
             if len(found) == 1:
                 return names.with_memory(cards[found[0]], memory)
+        if cpu := self._cpus.get(names.cpu_name(name)):
+            return cpu
         fix = f"not a known accelerator; {names.suggest_accelerator(name, self.accelerators)}"
         if len(sharing) == 1:
             fix = f"not a known accelerator; another model of it is {sharing[0]!r}"
