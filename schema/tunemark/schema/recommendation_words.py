@@ -390,11 +390,7 @@ def own_hardware(question: recommendation.Question, answer: recommendation.Answe
             number, option = own[0]
             if number > 1:
                 place_of = f"place {number} of {len(answer.ranked)}{with_method(question, option.rate.method)}"
-                divided = (
-                    option.rate.method != "qlora"
-                    and question.method != recommendation.ANY
-                    and option.rate.sharding not in {None, "single", "ddp"}
-                )
+                divided = question.method not in {recommendation.ANY, "qlora"} and option.rate.sharding not in {None, "single", "ddp"}
                 hint = " With `--method any`, QLoRA is compared, too: its weights may fit on each device." if divided else ""
                 lines.append(f"{name}: {place_of}, {time_and_cost(option)}. {needs(option)[0]}{hint}")
         elif others:

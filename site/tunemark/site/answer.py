@@ -52,11 +52,9 @@ def answer_html(
     parts = [f'<p role="note"><strong>{escape(caution)}</strong></p>'] if caution else []
     own = [line.partition(". ") for line in words.own_hardware(question, answer)]
     stacked = [f"<p>{_sentence(with_stack)}</p>"] if with_stack else []
+    parts += [f"<p><strong>{escape(first)}{end.strip()}</strong> {_sentence(rest)}</p>" for first, end, rest in own]
     # What the reader's own machine does with another stack is said first.
-    parts += [
-        *(f"<p><strong>{escape(first)}{end.strip()}</strong> {_sentence(rest)}</p>" for first, end, rest in own),
-        *stacked[: len(own)],
-    ]
+    parts += stacked if own else []
     if answer.best is None:
         results = f' <a href="{escape(model_page)}">The page of this model</a> has all its results, if there are any.' if model_page else ""
         parts.append(f'<p class="tm-headline">{_sentence(words.headline(question, answer))}{results}</p>')

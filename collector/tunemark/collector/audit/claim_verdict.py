@@ -46,7 +46,8 @@ DIVIDED = ("tokens_per_s", "tokens_per_s_each")
 SLOW = 5
 """Factor below the interval predicted under which no padding, slow link or other work explains a rate."""
 MUCH_LESS = 4
-"""Part of the memory of a device into which a step fits that is said to need that device at least: longer rows and larger batches need up to about as much more."""
+"""A step that is said to need a device at least, and fits into this part of its memory, does not need it. By a third, the usual advice of 24 GB for QLoRA
+of 7B would be doubted, which needs 6.1 GiB at a sequence length of 512."""
 MISFIT = "a step of usual settings, without offload to the host, does not fit: "
 OUTSIDE = {"below": "padding, a slow link or other work in the same time", "above": "software that is faster than what results are of"}
 """What leaves a rate possible that is beside the interval predicted, but not beyond what the audit accepts."""

@@ -11,7 +11,6 @@ import typer
 
 from tunemark.collector.commands import options as ui
 from tunemark.collector.predict.estimate import (
-    LEAST_BYTES,
     MODERN_CONTEXT,
     Estimate,
     StackedMemory,
@@ -28,7 +27,7 @@ from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import gib
-from tunemark.schema.option_rates import cautions
+from tunemark.schema.option_rates import TRAINED, cautions
 from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.physics.memory import MOMENTS
 from tunemark.schema.physics.stacks import STACKS
@@ -106,7 +105,7 @@ def estimate(
     given = {SETTINGS[name]: text for name, text in ui.named_settings(settings, SETTINGS).items()}
     if model is None and not accelerator:
         raise TunemarkError("--model/-m", "", "missing; or give only --accelerator for the largest models that fit on it")
-    card, methods = None if model is None else ui.named_model(facts, model), list(LEAST_BYTES)
+    card, methods = None if model is None else ui.named_model(facts, model), list(TRAINED)
     if method or card:
         methods = [ui.training_method(method, methods, card, model or "")]
     _refuse_unused(methods[-1], {"lora_rank": rank, **given}, epochs, usd_per_hour, sized=bool(samples or tokens))
@@ -131,20 +130,17 @@ def estimate(
     )
     asked = Asked(kept, chosen_stack, named=tuple(each.key for each, _ in named) if accelerator else ())
     places = [(each, _count(devices, count, kept.get("tensor_parallel", 1))) for each, count in named]
-    step: dict[str, Any] = {"length": length, "level": level, "asked": asked}
-    search = partial(estimates, facts, evidence, **step, tokens=size, usd_per_hour=usd_per_hour)
+    search = partial(estimates, facts, evidence, length=length, level=level, asked=asked, tokens=size, usd_per_hour=usd_per_hour)
     if card is None:
-        _answer_largest(
-            [each for place in places for name in methods for each in largest_models(facts, place, name, length, search)], as_json
-        )
+        largest = [each for place in places for name in methods for each in largest_models(facts, place, name, length, search)]
+        _answer_largest(largest, as_json)
         return
-    step |= {"model": card, "method": methods[0]}
     found = list(search(places=places, model=card, method=methods[0]))
     for warning in (warnings := list(filter(None, (cautions(card, length), slow, *remarks)))):
         say(f"tunemark: warning: {warning}")
     shown = shown_plan(found)
     shown_on = [place for place in places if (place[0].key, place[1]) == (shown.accelerator, shown.rate.devices)]
-    on_shown = partial(estimates, facts, evidence, shown_on, **step)
+    on_shown = partial(search, places=shown_on, model=card, method=methods[0])
     _tell_without_effect(on_shown, shown, asked, given)
     memory, shape = shown.memory, shown.memory.shape
     settled = f"attention {shape.attention}, loss {shape.loss}, optimizer {shape.optimizer}, checkpointing {shape.checkpointing.value}"

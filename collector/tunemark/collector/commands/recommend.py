@@ -280,9 +280,9 @@ def _with_costs(facts: FactBase, names: Sequence[str], owned: str | None) -> lis
     return [(machine, figures[name]) for name, machine in ui.named_accelerators(facts, figures, "--own").items()]
 
 
-def _own(machine: Counted, given_costs: str | None, *, yours: bool) -> Offer:
+def _own(machine: Counted, figures: str | None, *, yours: bool) -> Offer:
     """Return a machine of the reader with its cost, or one that is named and not offered, as an offer."""
-    (card, count), figures = machine, given_costs
+    card, count = machine
     devices, watts, hourly = count or 1, card.tdp_w, 0.0
     if figures is not None:
         owned = parse_owned(figures, f"usd_per_hour=0.20, or {EXAMPLE}", usual_watts=devices * (card.tdp_w or 0))

@@ -267,7 +267,7 @@ LEAST_BYTES = {Method.FULL: 2.0, Method.LORA: 1.0, Method.QLORA: 0.5}
 SIZES = 4
 """Largest sizes of models that are named for a method."""
 SAME_SIZE = 1.03
-"""Variants of a model differ in size by less. Of models of one size, that with the longest context is named, which is the newest one more often than not."""
+"""Variants of a model differ in size by less. Of models of one size, that with the longest context is named."""
 MODERN_CONTEXT = 8_192
 """Tokens of context that models of today have at least: of the decoders with a card that have less, all but OLMo 2 are of 2024 or before."""
 
