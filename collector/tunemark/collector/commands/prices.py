@@ -1,7 +1,7 @@
 """The command `prices`: the price of an instance or accelerator on a day."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Annotated, Any
 
@@ -66,7 +66,8 @@ def prices(
         print_json(rows)
         return
     columns = {name: heading for name, heading in COLUMNS.items() if name in rows[0]}
-    print_table(list(columns.values()), [[ROUNDED.get(name, lambda value: value)(row[name]) for name in columns] for row in rows])
+    rounded = [row | {name: round(row[name], digits) for name, digits in DECIMALS.items() if row.get(name)} for row in rows]
+    print_table(list(columns.values()), [[row[name] for name in columns] for row in rounded])
     for remark in remarks(rows, day, datetime.now(tz=UTC).date()):
         say(remark)
 
@@ -75,12 +76,8 @@ def prices(
 
 CATALOGUE = re.compile(r"\b(v\d+)\b")
 EACH = "usd_per_accelerator_hour"
-ROUNDED: dict[str, Callable[[Any], Any]] = {
-    EACH: lambda each: round(each, 4),
-    "owned_usd_per_hour": lambda each: round(each, 3),
-    "owned_break_even_hours_per_year": lambda hours: hours and round(hours),
-}
-"""Column of the table -> its figures with as many digits as a reader needs."""
+DECIMALS = {EACH: 4, "owned_usd_per_hour": 3, "owned_break_even_hours_per_year": 0}
+"""Column of the table -> decimals that a reader needs."""
 COLUMNS = {
     "provider": "provider",
     "instance": "instance",

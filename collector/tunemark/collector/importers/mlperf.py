@@ -162,7 +162,6 @@ def _run(log: MlperfRunLog, timed: Sequence[Event], inside: Sequence[Event], sta
             rates.append(rate)
     status = _status(log, stop, [event.value for event in inside if event.key == "eval_accuracy"])
     last, seed = evaluations[-1][0] if evaluations else None, finite(log.settings.get("seed"))
-    samples_at_stop = stop.samples if stop else None
     trained, times, losses = zip(*evaluations, strict=True) if evaluations else ((), (), ())
     return ConvertedRun(
         file=log.file.rsplit("/", 1)[-1],
@@ -170,7 +169,7 @@ def _run(log: MlperfRunLog, timed: Sequence[Event], inside: Sequence[Event], sta
         seed=None if seed is None else int(seed),
         init_s=_init_s(timed),
         time_to_target_s=(stop.time_ms - start.time_ms) / MS if stop and status == "ok" else None,
-        samples=last if samples_at_stop is None else samples_at_stop,
+        samples=last if stop is None or stop.samples is None else stop.samples,
         trained_samples=last,
         train_s=None if train_ms is None else train_ms / MS,
         logged_samples_per_s=tuple(rates),
@@ -329,7 +328,7 @@ class _Found:
     scaling: float | None = None
     """Factor of `scaling.json`."""
     power: dict[str, list[PowerLog]] = field(default_factory=dict)
-    """Logs of power meters by run; nodes come before switches."""
+    """Logs of power meters by run."""
 
 
 def read_entries(sources: Sequence[Path], facts: FactBase) -> Entries:
@@ -396,15 +395,14 @@ def entry_id(key: Place) -> str:
 def _entry(key: Place, files: _Found, entries: Entries, facts: FactBase) -> ConvertedResult | None:
     """Return the result of an entry, or None if none of its logs is usable."""
     folder = files.logs[0].file.rsplit("/", 1)[0]
-    # result_10 comes after result_9.
-    in_order = sorted(files.logs, key=lambda log: (len(log.file), log.file))
-    with_run = [log for log in in_order if log.run is not None]
+    files.logs.sort(key=lambda log: _natural(log.file))
+    with_run = [log for log in files.logs if log.run is not None]
     if not with_run:
         entries.problem(folder, "none of its logs is of a run; the entry is left out")
         return None
     notes: list[str] = []
     if len(with_run) < len(files.logs):
-        lost = [printable(log.file.rsplit("/", 1)[-1]) for log in in_order if log.run is None]
+        lost = [printable(log.file.rsplit("/", 1)[-1]) for log in files.logs if log.run is None]
         notes.append(f"{len(lost)} of its {len(files.logs)} logs hold no run and are left out: {', '.join(lost)}."[:500])
     if not files.description:
         entries.problem(folder, f"has no system description systems/{key[2]}.json; machine unknown")
@@ -413,9 +411,8 @@ def _entry(key: Place, files: _Found, entries: Entries, facts: FactBase) -> Conv
     settings, stated = agreed(with_run, notes), POWER_PLACE.search(key[1])
     target, runs = finite(settings.get("target_accuracy")), []
     for log, run in ((log, log.run) for log in with_run if log.run is not None):
-        # Nodes come before switches.
-        meters = sorted(files.power.get(run.file.removesuffix(".txt"), []), key=lambda each: len(each.stated["meter"]))
-        meters.sort(key=lambda each: each.stated["kind"])
+        meters = files.power.get(run.file.removesuffix(".txt"), [])
+        meters.sort(key=lambda each: (each.stated["kind"], _natural(each.stated["meter"])))
         readings = (power_of_run(meter, log, stated[1].upper() if stated else None) for meter in meters)
         runs.append(run.model_copy(update={"power": tuple(reading for reading in readings if reading is not None)}))
     try:
@@ -447,6 +444,12 @@ def _memory_contradiction(system: ConvertedSystem, card: AcceleratorCard | None)
         yield f"The system description gives {system.accelerator_memory_printed} of memory to a {card.name}, which has {card.memory_gib:g} GiB."
 
 
+def _natural(file: str) -> tuple[int, str]:
+    """Return a key that sorts result_10 after result_9."""
+    digits = re.search(r"(\d{1,9})\D*$", file)
+    return (int(digits[1]) if digits else -1, file)
+
+
 # Conditions: stated by the logs, or fixed by the rules of the benchmark ----------------------------
 
 
@@ -473,7 +476,7 @@ def agreed(logs: Sequence[MlperfRunLog], notes: list[str]) -> dict[str, Any]:
     for key in sorted({key for log in logs for key in log.settings} - {"seed"}):
         values = {repr(log.settings[key]): log.settings[key] for log in logs if key in log.settings}
         if len(values) == 1:
-            shared[key] = next(iter(values.values()))
+            [shared[key]] = values.values()
         else:
             notes.append(f"{key} differs between its runs: {', '.join(sorted(values))}"[:500])
     return shared
