@@ -12,8 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from tunemark.collector.audit.load import load_evidence
-from tunemark.collector.audit.published_shape import expected_bytes, memory_compared, published_shape
+from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.predict.estimate import memory_on
+from tunemark.collector.predict.predicted_vs_measured import predicted_bytes
 from tunemark.schema.formats import GIB
 from tunemark.schema.plan_search import has_bf16
 from tunemark.schema.records.published import Conditions, PublishedResult
@@ -38,7 +39,7 @@ def errors(root: Path) -> Iterator[tuple[set[str], float, bool]]:
             continue
         conditions, reading = record.conditions, readings[record.source]
         shape, device = published_shape(conditions, evidence.facts, None), evidence.facts.accelerators.get(conditions.accelerator or "")
-        if shape is None or not memory_compared(record, reading):
+        if shape is None or record.id in reading.left_out or conditions.settings.get("expert_parallel", 1) != 1:
             continue
         micro_steps = conditions.gradient_accumulation or max(1, (conditions.global_batch or 1) // (shape.micro_batch * shape.world_size))
         shape = replace(shape, gradient_accumulation=micro_steps)
@@ -50,11 +51,9 @@ def errors(root: Path) -> Iterator[tuple[set[str], float, bool]]:
                 chosen = shape.parameters is Dtype.FP16 and (device is None or has_bf16(device))
                 fixed = tuple(field for setting, field in STATED.items() if setting in conditions.settings)
                 memory = memory_on(shape, stack, (*fixed, *(["parameters"] if chosen or "parameters" in conditions.settings else [])))
-                sizes = {each: expected_bytes(ledger, quantity, total) for each, ledger in memory.ledgers.items()}
-                allocated = quantity == "allocated"
-                of_error = {each: ledger.error if allocated else ledger.reserved_error for each, ledger in memory.ledgers.items()}
-                low, high = (pick(size * of_error[each][end] for each, size in sizes.items()) for end, pick in enumerate((min, max)))
-                yield lines, sizes[memory.stack] / claim.value - 1, low <= claim.value <= high
+                sizes, lows, highs = zip(*(predicted_bytes(ledger, quantity, total) for ledger in memory.ledgers.values()), strict=True)
+                size = sizes[list(memory.ledgers).index(memory.stack)]
+                yield lines, size / claim.value - 1, min(lows) <= claim.value <= max(highs)
 
 
 def main() -> None:

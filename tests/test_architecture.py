@@ -1,6 +1,7 @@
 """The shape of the house: what may stand where, and what must never be imported or committed."""
 
 import ast
+import importlib.util
 import json
 import re
 import subprocess
@@ -41,6 +42,19 @@ def test_no_part_of_the_repository_outgrows_its_budget(budget):
 
 def test_imports_form_no_circle_and_no_long_chain():
     assert structure.measure(ROOT)["longest import chain"] <= 13
+
+
+def test_benchmarks_import_what_exists():
+    imported = [
+        (node.module, alias.name)
+        for path in (ROOT / "benchmarks").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tunemark")
+        for alias in node.names
+    ]
+    assert len(imported) > 100
+    missing = [each for each in imported if not hasattr(importlib.import_module(each[0]), each[1])]
+    assert not [".".join(each) for each in missing if not importlib.util.find_spec(".".join(each))]
 
 
 def test_the_places_to_change_that_the_documentation_names_exist():

@@ -6,7 +6,7 @@ On a GPU, a step takes no less time than its host needs to issue the operations 
 as long (`TOGETHER`).
 
 A *factor* is how many times longer than at the limit a class of work takes; it depends on how far the software is tuned, and on the
-training loop itself. An *effect* is how much slower a software, a generation, an accelerator or a model is. All have a normal
+training loop itself. An *effect* is how much slower a software, a generation, an accelerator or a model is, or a model with one software. All have a normal
 prior in log space (`FACTORS`, `EFFECTS`, `SLOPES`, `SPREADS`). A parameter without rows keeps its prior: an unseen chip gets
 the mean of its generation, an unseen training loop the mean of its level, each with the uncertainty of an unseen one.
 
@@ -161,12 +161,12 @@ def effects_of(config: Combination) -> dict[str, float]:
         f"accelerator: {accelerator}": 1.0,
         f"stack, chip: {software}, {chip}": 1.0,
         f"model: {architecture_of(config.shape.model)}": 1.0,
+        f"stack, model: {software}, {architecture_of(config.shape.model)}": 1.0,
         "slope: devices doubled": math.log2(config.devices),
         "slope: devices per row doubled": math.log2(config.devices_per_row),
+        f"release: {software}, {config.release}": 1.0 if config.release else 0.0,
     }
     effects |= {f"mixer: {mixer}": share for mixer, share in special_mixers(config.shape.model)}
-    if config.release:
-        effects[f"release: {software}, {config.release}"] = 1.0
     return {name: weight for name, weight in effects.items() if weight}
 
 

@@ -130,7 +130,7 @@ def memory_errors(facts: FactBase, results: Iterable[object]) -> Iterator[Row]:
             claim = result.claims.get(name)
             if claim is None or result.status is not PublishedStatus.OK:
                 continue
-            published, (predicted, low, high) = _claimed_bytes(claim, reading), _predicted_bytes(ledger, quantity, memory)
+            published, (predicted, low, high) = _claimed_bytes(claim, reading), predicted_bytes(ledger, quantity, memory)
             total = count_parameters(shape.model).total
             yield {
                 "result_id": result.id,
@@ -153,7 +153,7 @@ def memory_errors(facts: FactBase, results: Iterable[object]) -> Iterator[Row]:
             }
 
 
-def _predicted_bytes(ledger: MemoryLedger, quantity: str, device_bytes: int | None) -> tuple[int, int, int]:
+def predicted_bytes(ledger: MemoryLedger, quantity: str, device_bytes: int | None) -> tuple[int, int, int]:
     """Return predicted bytes, `allocated`, `reserved` or `in use`, with the 90% interval; memory outside the allocator is taken as exact."""
     inside, (low, high) = ledger.reserved_on(device_bytes), ledger.reserved_error
     if quantity == "allocated":
