@@ -55,6 +55,13 @@ def test_an_accelerator_that_has_offers_at_other_kinds_of_price_only_is_named() 
     assert words.unknown(answer) == "No answer for RARE (offers only at spot prices)."
 
 
+def test_where_no_provider_has_the_kind_of_price_asked_for_another_one_is_shown_and_named() -> None:
+    question = replace(QUESTION, accelerators=("rare",))
+    answer = recommend(question, [rate("rare", 8_000.0)], [*OFFERS, replace(offer("rare", 1.0), kind="marketplace")])
+    assert words.place(answer.best) == "1x-rare at Cloud, marketplace"
+    assert "another one is shown. Prices of a marketplace are those" in words.startup(question, answer)
+
+
 def test_an_answer_says_its_speed_and_what_a_million_tokens_cost_without_start_up() -> None:
     best = recommend(replace(QUESTION, startup_s=600.0), RATES, OFFERS).best
     assert words.speed(best) == "Speed: 8,000 tokens/s, $0.139 per 1M tokens, without start-up."

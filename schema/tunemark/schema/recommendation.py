@@ -262,8 +262,6 @@ class Answer:
     """Hardware without any similar result, or without one of the trust wanted."""
     offers: int = 0
     """Number of offers that the question allows."""
-    other_kinds: tuple[str, ...] = ()
-    """Kinds of price that were not asked for and have an offer, if those asked for have none."""
     picks: dict[str, int] = field(default_factory=dict)
     """Objective, `fastest` only if time counts -> place in `ranked` of its best option; `proven`: of the first one with results of this model, method and accelerator."""
 
@@ -353,18 +351,14 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
     named = [each for each in OBJECTIVES if each in {question.objective, "cheapest", "value"} or question.deadline_s is not None]
     pools = {objective: _valued(ranked) if objective == "value" else ranked for objective in named}
     picks: dict[str, int] = {objective: ranked.index(in_order(pool, objective)[0]) for objective, pool in pools.items() if pool}
-    allowed = sum(_few_enough(question, offer.devices) for offer in chosen)
     return Answer(
         tuple(ranked),
         tuple(in_order([option for option in priced if option.limits and not option.exceeds], question.objective)),
         tuple(in_order([option for option in priced if option.exceeds], question.objective)),
         tuple(too_large),
         tuple(in_order(unpriced, "fastest")),
-        (*no_data, *(_unoffered(question, offers, chosen) if allowed else ())),
-        offers=allowed,
-        other_kinds=()
-        if allowed
-        else tuple(sorted({each.kind for each in offers if _chosen(question, each) and _few_enough(question, each.devices)})),
+        (*no_data, *_unoffered(question, offers, chosen)),
+        offers=len(chosen),
         picks=picks if proven is None else picks | {"proven": proven},
     )
 
@@ -400,7 +394,9 @@ def _found(question: Question, rates: Sequence[Rate], offers: Sequence[Offer], m
 
 
 def _offers(question: Question, offers: Iterable[Offer]) -> list[Offer]:
-    return [*question.own, *(offer for offer in offers if offer.kind in question.kinds and _chosen(question, offer))]
+    """Return the offers that a question allows. Where no provider has the kinds of price asked for, those of other kinds, which are named beside each."""
+    chosen = [offer for offer in offers if _chosen(question, offer) and _few_enough(question, offer.devices)]
+    return [*question.own, *([offer for offer in chosen if offer.kind in question.kinds] or chosen)]
 
 
 def _chosen(question: Question, offer: Offer) -> bool:

@@ -18,6 +18,12 @@ AS_LOADED, LIMITS, PICKS, RANKS, ORDER, LATER, NOT_INCLUDED, DIVIDED = (
     WORDS[name] for name in ("as_loaded", "limits", "picks", "ranks", "order", "later", "not_included", "divided")
 )
 LISTED = "on_demand"
+TERMS = {
+    "spot": "Spot instances can be withdrawn while a job runs.",
+    "reserved": "Reservations are paid for whole days, used or not.",
+    "marketplace": "Prices of a marketplace are those that single hosts ask, and vary from hour to hour.",
+}
+"""Kind of price -> what to know of it."""
 """Kind of price that is not named."""
 LONG_ROWS = 32_768
 """Tokens of rows that people divide among devices."""
@@ -310,12 +316,7 @@ def _nothing(question: recommendation.Question, answer: recommendation.Answer) -
     if answer.unpriced:
         return "No offer to rent can be recommended; times on the hardware that you named are known."
     if not answer.offers:
-        if answer.other_kinds:
-            kinds = " or ".join(kind.replace("_", " ") for kind in answer.other_kinds)
-            why = f"No offer matches at this kind of price, and there are offers at {kinds} prices: allow these (`--kind`)."
-        else:
-            why = "No offer matches these providers, kinds of price, accelerators and numbers of devices. Allow more of one of them."
-        return f"{why} Hardware without a price has a time as your own, and in `tunemark estimate`."
+        return "No offer matches these providers, accelerators and numbers of devices. Hardware without a price has a time as your own."
     if answer.too_large and not answer.no_data:
         usual = " with the usual software" if any(each.stacks for each in answer.too_large) else ""
         divided = f" {DIVIDED}" if question.sequence_length >= LONG_ROWS else ""
@@ -547,10 +548,13 @@ def _listed(names: list[str], most: int = SHOWN) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def startup(question: recommendation.Question) -> str:
-    """Return the time that is assumed until training runs, and the terms of spot instances and reservations."""
-    terms = " Spot instances can be withdrawn while a job runs." if "spot" in question.kinds else ""
-    terms += " Reservations are paid for whole days, used or not." if "reserved" in question.kinds else ""
+def startup(question: recommendation.Question, answer: recommendation.Answer) -> str:
+    """Return the time that is assumed until training runs, and the terms of the kinds of price in an answer."""
+    kinds = {option.offer.kind for option in answer.ranked if option.offer.provider != recommendation.OWN}
+    terms = (
+        "" if not kinds or kinds & set(question.kinds) else " No provider rents this at the kind of price asked for: another one is shown."
+    )
+    terms += "".join(f" {words}" for kind, words in TERMS.items() if kind in kinds)
     assumed = (
         f"Includes an assumed {estimated_duration(question.startup_s)} of start-up." if question.startup_s else "Start-up is not included."
     )

@@ -73,7 +73,7 @@ def answer_html(
     parts.append(_list("With other software", "other-software", [_sentence(line) for line in with_software]))
     unknown = [_with_accelerators(line, accelerators) for line in (words.not_fitting(question, answer), words.unknown(answer)) if line]
     parts.append(_list("What is not recommended or not known", "not-known", unknown))
-    notes = [words.startup(question), words.NOT_INCLUDED, *([words.ORDER] if answer.best is not None else [])]
+    notes = [words.startup(question, answer), words.NOT_INCLUDED, *([words.ORDER] if answer.best is not None else [])]
     parts.append(f'<p class="tm-quiet">{escape(" ".join(notes))}</p>')
     return "".join(parts)
 

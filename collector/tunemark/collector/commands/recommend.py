@@ -371,7 +371,7 @@ def _print(card: ModelCard, question: Question, answer: Answer, others: Iterable
     shown = list(filter(None, (words.ORDER if answer.ranked else "", *remarks)))
     for line in ("", *shown) if shown else ():
         tell(line.replace("$", sign))
-    tell(f"{words.startup(question)} {words.NOT_INCLUDED}")
+    tell(f"{words.startup(question, answer)} {words.NOT_INCLUDED}")
 
 
 def _print_options(question: Question, title: str, options: Iterable[Option], sign: str) -> None:
