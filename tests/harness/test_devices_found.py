@@ -205,4 +205,4 @@ def test_the_heap_of_a_mac_begins_without_what_the_gates_left_in_its_cache():
     device = mps.Mps.opened(SimpleNamespace(mps=api), 0)
     device.begin()
     assert calls.count("empty_cache") == 1 < calls.index("empty_cache")
-    assert device.memory().reserved.peak_bytes == 6
+    assert device.memory()["reserved"]["peak_bytes"] == 6

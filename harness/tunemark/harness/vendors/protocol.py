@@ -28,7 +28,7 @@ from tunemark.schema.facts.fact_base import validated
 from tunemark.schema.formats import GIB
 from tunemark.schema.plan.capabilities import Family, Feature, Need
 from tunemark.schema.records.plan import Plan
-from tunemark.schema.records.submission import DeviceFacts, MemoryReading
+from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend
 
 # What a family can do, by the table families.toml
@@ -156,14 +156,6 @@ class AllocatorState(NamedTuple):
     """Bytes that it has reserved."""
     retries: int = 0
     """Times since the process began that it found no memory, emptied its cache, which waits for the device, and tried again."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceMemory:
-    """Peaks of this process's allocator since `begin`."""
-
-    allocated: MemoryReading
-    reserved: MemoryReading
 
 
 class _WaitedEvent:
@@ -321,13 +313,15 @@ class Device:
         """Give memory that the allocator reserves and no tensor uses back to the system."""
         self._api.empty_cache()
 
-    def memory(self) -> DeviceMemory:
-        """Return the allocator's peaks since `begin`, or the reason why there are none: those that torch cannot ask for are 0."""
+    def memory(self) -> dict[str, dict[str, Any]]:
+        """Return the peaks of what this process's allocator has `allocated` and `reserved` since `begin`, each as a `MemoryReading` holds it.
+
+        Those that torch cannot ask for are 0, and then the reason is given.
+        """
         peaks = {"allocated": self._api.max_memory_allocated(), "reserved": self._api.max_memory_reserved()}
         if not peaks["allocated"]:
-            return DeviceMemory(MemoryReading(reason=self.no_peaks), MemoryReading(reason=self.no_peaks))
-        methods = {kind: f"{self.counted_by}.max_memory_{kind}" for kind in peaks}
-        return DeviceMemory(**{kind: MemoryReading(peak_bytes=peak, method=methods[kind]) for kind, peak in peaks.items()})
+            return {kind: {"peak_bytes": None, "reason": self.no_peaks} for kind in peaks}
+        return {kind: {"peak_bytes": peak, "method": f"{self.counted_by}.max_memory_{kind}"} for kind, peak in peaks.items()}
 
 
 class Gpu(Device):

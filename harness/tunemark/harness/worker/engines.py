@@ -29,7 +29,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tunemark.harness.vendors.protocol import Device, DeviceUnavailable
 from tunemark.harness.worker.levers import blocks
-from tunemark.harness.worker.models import Gradients, draw, gradients_of, put
+from tunemark.harness.worker.models import draw, gradients_of, put
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.trace import MASTER_OPTIMIZER, OPTIMIZER_LIBRARIES, STOCHASTIC_OPTIMIZER, optimizer_class
 from tunemark.schema.vocabulary import Dtype, Strategy
@@ -77,8 +77,8 @@ class Engine:
             self.accelerator.clip_grad_norm_(self.model.parameters(), self.max_grad_norm)
         self.optimizer.step()
 
-    def gradients(self) -> Gradients:
-        """Return the size of this process's gradients. Call between `update` and `forget_gradients`."""
+    def gradients(self) -> dict[str, Any]:
+        """Return the size of this process's gradients, as `submission.model` has it. Call between `update` and `forget_gradients`."""
         return gradients_of(self.model)
 
     def forget_gradients(self) -> None:
@@ -111,9 +111,9 @@ class ZeroEngine(Engine):
         """Clip and apply the gradients."""
         self.model.step()
 
-    def gradients(self) -> Gradients:
+    def gradients(self) -> dict[str, Any]:
         """Return an unknown size: parameters hold no gradients, and DeepSpeed returns copies in fp32."""
-        return Gradients(None, "DeepSpeed keeps gradients in its own buffers, and its API does not report their size")
+        return {"gradient_bytes_reason": "DeepSpeed keeps gradients in its own buffers, and its API does not report their size"}
 
     def forget_gradients(self) -> None:
         """Do nothing: the update freed them."""

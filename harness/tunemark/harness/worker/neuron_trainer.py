@@ -22,8 +22,8 @@ from tunemark.harness.run.run_log import STOP_FILE, LogWriter, Order, rank_of_th
 from tunemark.harness.vendors.protocol import Device
 from tunemark.harness.worker.data import MicroBatch, Samples, micro_batches
 from tunemark.harness.worker.levers import cache_state, compiled_graphs, effective
-from tunemark.harness.worker.loop import ENDLESS, StepReader, StopRule, SubmittedStep, Trainer, agree
-from tunemark.harness.worker.models import GATES, NO_GRADIENTS, config_of, gradients_of, lora_keywords, model_facts
+from tunemark.harness.worker.loop import ENDLESS, StopRule, SubmittedStep, Trainer, agree
+from tunemark.harness.worker.models import GATES, config_of, gradients_of, lora_keywords, model_facts
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.records.base import flattened
 from tunemark.schema.records.plan import Plan
@@ -35,7 +35,7 @@ OPTIMIZERS = {"adamw": "adamw_torch", "sgd": "sgd"}
 ARGUMENTS = tomllib.loads(Path(__file__).with_name("neuron_trainer.toml").read_text(encoding="utf-8"))
 
 
-def run_by_trainer(order: Order, samples: Samples, device: Device, log: LogWriter, folder: Path) -> Trainer:
+def run_by_trainer(order: Order, samples: Samples, device: Device, log: LogWriter, folder: Path) -> object:
     """Build the model and train; log the measurements. Return the objects to keep alive until the process ends.
 
     There is no evaluation, which the trainer refuses, and no matrix probe.
@@ -81,13 +81,11 @@ def run_by_trainer(order: Order, samples: Samples, device: Device, log: LogWrite
     try:
         theirs.train()
     finally:
-        peaks = device.memory()
-        log.event("memory", allocated=peaks.allocated.model_dump(), reserved=peaks.reserved.model_dump())
-    log.event("model", **model_facts(theirs.model, theirs.optimizer, recorder.gradients) | whole)
+        log.event("memory", **device.memory())
+    log.event("model", **model_facts(theirs.model, theirs.optimizer) | whole)
     log.phase(Phase.TEARDOWN, device.now())
     log.event("compile_cache", **cache_state(plan))
-    trainer.scheduler = theirs
-    return trainer  # type: ignore[no-any-return]
+    return trainer, theirs
 
 
 def build_neuron_model(plan: Plan, card: ModelCard, weights_from: str | None, vocabulary: int | None, parallel: Any) -> Any:  # noqa: ANN401 - objects of the libraries
@@ -179,11 +177,8 @@ class Recorder(TrainerCallback):  # type: ignore[misc] # transformers ships no t
     def __init__(self, trainer: Trainer, rows: Rows) -> None:
         self._plan, self._trainer, self._rows = trainer.plan, trainer, rows
         self._losses: list[Any] = []
-        self._pending: deque[SubmittedStep] = deque()
         self._last: tuple[Any, Counts] | None = None
-        self._reader = StepReader(trainer, self._pending, 0.0, None)
         self._started_s, self._graphs, self._steps = 0.0, 0, 0
-        self.gradients = NO_GRADIENTS
 
     def watching(self, training_step: Callable[..., Any]) -> Callable[..., Any]:
         """Return the trainer's `training_step` with its results kept: each micro-batch's part of the step's loss."""
@@ -207,10 +202,7 @@ class Recorder(TrainerCallback):  # type: ignore[misc] # transformers ships no t
             group = "xla"
             sharding = f"optimum-neuron {zero}tensor parallel {device.tensor_parallel}, pipeline parallel {device.pipeline_parallel}"
         trainer.log.event("effective", **effective(self._plan, model, objects["optimizer"], processes, group, sharding))
-        trainer.device.begin()
-        self._started_s, self._graphs = trainer.device.now(), compiled_graphs()
-        self._reader.before_s = self._started_s
-        trainer.log.event("training", started_at_s=trainer.log.since_spawn(self._started_s))
+        self._started_s, self._graphs = trainer.begin(), compiled_graphs()
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **objects: Any) -> None:  # noqa: ANN401, ARG002 - the library's signature
         """Mark the previous step, since its last graph has been submitted, and log the steps that have a result."""
@@ -218,8 +210,8 @@ class Recorder(TrainerCallback):  # type: ignore[misc] # transformers ships no t
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **objects: Any) -> None:  # noqa: ANN401, ARG002 - the library's signature
         """Measure the size of the gradients once; their values are not read."""
-        if self.gradients.bytes is None:
-            self.gradients = gradients_of(objects["model"])
+        if not self._steps:
+            self._trainer.log.event("model", **gradients_of(objects["model"]))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **objects: Any) -> None:  # noqa: ANN401, ARG002 - the library's signature
         """Put the step's loss and vote into its graph; end training once the first process has voted to.
@@ -244,12 +236,13 @@ class Recorder(TrainerCallback):  # type: ignore[misc] # transformers ships no t
         """Wait for the device and log the rest."""
         self._mark()
         self._trainer.device.synchronise()
-        self._reader.log_reached()
+        self._trainer.log_reached()
 
     def _mark(self) -> None:
+        trainer = self._trainer
         if self._last is not None:
             graphs = compiled_graphs()
             (result, counts), self._last = self._last, None
-            self._pending.append(SubmittedStep(self._trainer.device.stamp(), None, result, counts, graphs - self._graphs, None))
+            trainer.pending.append(SubmittedStep(trainer.device.stamp(), None, result, counts, graphs - self._graphs, None))
             self._graphs = graphs
-        self._reader.log_reached()
+        trainer.log_reached()
