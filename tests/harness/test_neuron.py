@@ -16,7 +16,7 @@ from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run import launch
 from tunemark.harness.run.record import assemble
 from tunemark.harness.run.run_log import LogReader
-from tunemark.harness.studies.series import Point, written
+from tunemark.harness.studies.series import applied, written
 from tunemark.harness.vendors import neuron
 from tunemark.harness.worker import neuron_trainer
 from tunemark.harness.worker.loop import LossNotFinite
@@ -96,7 +96,7 @@ def test_the_compiler_gets_level_and_model_type_added_to_the_users_flags(facts, 
 def test_the_trainium_run_of_document_000_can_be_planned_and_the_users_settings_come_before_the_cards(facts):
     name = "qwen3-8b-lora-simple-recipes"
     (point,) = facts.workload(name).points
-    options = Point(tuple((field, written(value)) for field, value in point.items())).applied(Options())
+    options = applied({field: written(value) for field, value in point.items()}, Options())
     resolved = resolve(name, facts, make_neuron(32), options)
     assert (resolved.unsupported, resolved.overrides, resolved.plan.data.document_borders) == (None, (), False)
     assert (resolved.plan.batch.data_parallel, resolved.plan.batch.global_batch) == (4, 32)

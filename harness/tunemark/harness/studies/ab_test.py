@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from statistics import mean, median
 from typing import Any
 
-from tunemark.harness.plan.resolve import Options
-from tunemark.harness.studies.series import Bench, Series, Stopped, StudyResult, card_with, settings_of
+from tunemark.harness.plan.resolve import Options, Resolved
+from tunemark.harness.studies.series import Bench, Series, StudyResult, named, settings_of
 from tunemark.schema import formats
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.errors import Exit, TunemarkError
@@ -87,43 +87,37 @@ def run_ab(workload: str, a: str, b: str, options: Options, bench: Bench, *, pai
     Raises TunemarkError before anything runs: for an unknown setting or value, arms that do not differ, and an arm that this
     machine cannot run.
     """
-    card = card_with(bench.facts.workload(workload), options)
-    arms = {name: settings_of(text, f"--{name}", card) for name, text in zip(ARMS, (a, b), strict=True)}
-    base = bench.plan(workload, options)
-    plans = {name: bench.plan_of(point, workload, options, f"--{name}") for name, point in arms.items()}
+    card = bench.card(workload, options)
+    settings = {name: settings_of(text, f"--{name}", card) for name, text in zip(ARMS, (a, b), strict=True)}
+    arms, base = {name: named(each) for name, each in settings.items()}, bench.plan(workload, options)
+    plans = {name: bench.plan_of(each, workload, options, f"--{name}") for name, each in settings.items()}
     for name, plan in plans.items():
         if plan.unsupported:
-            raise TunemarkError(f"--{name}", arms[name].text, plan.unsupported, exit_code=Exit.UNSUPPORTED)
+            raise TunemarkError(f"--{name}", arms[name], plan.unsupported, exit_code=Exit.UNSUPPORTED)
         rules = plan.plan.measurement
         fewest = rules.min_warmup_steps + RANKABLE_STEPS
         if rules.max_steps is not None and rules.max_steps < fewest:
             fix = f"too few to compare: the first {rules.min_warmup_steps} are warm-up; give --steps {fewest} or more"
             raise TunemarkError("--steps", rules.max_steps, fix)
     if plans["a"].plan.settings == plans["b"].plan.settings:
-        raise TunemarkError("--b", arms["b"].text, "gives the same plan as --a; name a value that differs")
-
-    def name_of(arm: str, pair: int = 0) -> str:
-        return arm_point(arm, arms[arm].text, pair)
-
-    series = Series.find("ab", base, [name_of(arm) for arm in ARMS], bench, *plans.values())
+        raise TunemarkError("--b", arms["b"], "gives the same plan as --a; name a value that differs")
+    series = Series.find("ab", base, [arm_point(arm, arms[arm]) for arm in ARMS], bench, *plans.values())
     say(f"{workload}: A/B {series.study_id}, {formats.counted(pairs, 'pair')}")
-    with series.stoppable():
-        for pair in range(1, pairs + 1):
-            # A B, B A, A B, .., so that a steady drift of the machine favours neither.
-            for arm in ARMS if pair % 2 else ARMS[::-1]:
-                # The two runs of a pair share a seed, and each pair has another, else all losses of an arm would be equal.
-                planned = plans[arm].measured_with(seed=plans[arm].plan.measurement.seed + pair - 1)
-                run = series.run(name_of(arm, pair), planned, of=2 * pairs)
-                if run.status in HOPELESS:
-                    raise Stopped(f"stopped at {run.point} ({run.status.value}): retrying would fail the same way")
-    usable = {run.point: run.submission for run in series.done if derive(run.submission).usable}
-    names = [(name_of("a", pair), name_of("b", pair)) for pair in range(1, pairs + 1)]
+    runs = dict[str, Resolved]()
+    for pair in range(1, pairs + 1):
+        # A B, B A, A B, .., so that a steady drift of the machine favours neither.
+        for arm in ARMS if pair % 2 else ARMS[::-1]:
+            # The two runs of a pair share a seed, and each pair has another, else all losses of an arm would be equal.
+            runs[arm_point(arm, arms[arm], pair)] = plans[arm].measured_with(seed=plans[arm].plan.measurement.seed + pair - 1)
+    series.run_all(runs, HOPELESS)
+    usable = {run.study.point: run.submission for run in series.done if derive(run.submission).usable}
+    names = [[arm_point(arm, arms[arm], pair) for arm in ARMS] for pair in range(1, pairs + 1)]
     known = [(usable[a], usable[b]) for a, b in names if a in usable and b in usable]
     ended = series.ended
     if not known and ended is None:
         ended = f"no pair has two runs that are ok, pass their gates and have {RANKABLE_STEPS} steps after warm-up; raise --steps, or seconds with --set"
     files = tuple(str(run.path) for run in series.done)
-    return _compared(known, workload=workload, study_id=series.study_id, ended=ended, a=arms["a"].text, b=arms["b"].text, runs=files)
+    return _compared(known, workload=workload, study_id=series.study_id, ended=ended, **arms, runs=files)
 
 
 def _compared(pairs: Sequence[tuple[Submission, Submission]], **study: Any) -> Comparison:  # noqa: ANN401 - fields of the comparison

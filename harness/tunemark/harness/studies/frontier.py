@@ -1,18 +1,16 @@
 """The frontier: the largest micro-batch and the longest sequence that fit, with each trial in a short run of its own."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 from tunemark.harness.plan.resolve import Options, Resolved, refuse_unsupported, step_memory
-from tunemark.harness.studies.series import Bench, Point, Series, Stopped, StudyResult, card_with, short
-from tunemark.harness.vendors.protocol import vendor_of
+from tunemark.harness.studies.series import Bench, Kind, Series, Settings, Stopped, StudyResult, named, short
 from tunemark.schema import formats
 from tunemark.schema.derive import derive
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.workloads import WorkloadCard
-from tunemark.schema.plan.capabilities import Machine
 from tunemark.schema.vocabulary import DataSource, Phase, Status, Task
 from tunemark.terminal import Table, say
 
@@ -67,50 +65,67 @@ class FrontierResult(StudyResult):
             yield Table(("sequence length", "largest micro-batch", "first failure", "peak memory", "tries"), rows)
 
 
-def run_frontier(
-    workload: str,
-    options: Options,
-    bench: Bench,
-    *,
-    limit_bytes: int | None = None,
-    **question: Any,  # noqa: ANN401 - fields of `Search`
-) -> FrontierResult:
-    """Find all edges that are not known yet. The question consists of other fields of `Search`.
+class Trials:
+    """Short runs of one workload, each with other settings, by which a search finds out what fits or what is fast."""
 
-    Raises TunemarkError before anything runs if this machine cannot run the workload.
-    """
-    card = card_with(bench.facts.workload(workload), options)
-    tried = full_rows(card, options)
-    limit_bytes = limit_bytes or host_limit(bench.machine)
-    _, base = trial(bench, workload, Point(()), tried, limit_bytes)
-    refuse_unsupported(base)
-    series = Series.find("frontier", base, [f"memory {base.limit_memory_bytes}"], bench)
-    say(f"{workload}: frontier {series.study_id}")
-    search = Search(card, tried, bench, series, limit_bytes, **question)
-    with series.stoppable():
+    def __init__(self, kind: Kind, workload: str, options: Options, bench: Bench, limit_bytes: int | None = None) -> None:
+        self.card, self.options, self.bench = bench.card(workload, options), options, bench
+        host = bench.machine.memory_bytes if bench.machine.family.on_host else None
+        self.limit_bytes = limit_bytes or (int(HOST_SHARE * host) if host else None)
+        """Host memory that the processes of a run may use together; None for devices with memory of their own, or where it is unknown."""
+        self.base = self.planned({})[1]
+        self.series = Series.find(kind, self.base, [f"memory {self.base.limit_memory_bytes}"], bench)
+
+    def planned(self, settings: Settings) -> tuple[str, Resolved]:
+        """Return name and plan of a run with some settings; the limit of host memory is a part of the name.
+
+        Raises TunemarkError for a limit on a device with its own memory.
+        """
+        resolved, limit_bytes = self.bench.plan(self.card.key, self.options, settings), self.limit_bytes
+        device = resolved.plan.device
+        if limit_bytes is None:
+            return named(settings), resolved
+        if not self.bench.machine.family.on_host:
+            fix = f"only host memory can be limited; a {device.backend.value} device is tested up to its own memory"
+            raise TunemarkError("--limit-memory", formats.gib(limit_bytes), fix)
+        each = limit_bytes // (device.count // device.nodes)
+        words = f", memory limited to {formats.gib(each)} for each process"
+        return named(settings) + words, replace(resolved, limit_memory_bytes=each)
+
+
+def run_frontier(workload: str, options: Options, bench: Bench, **question: Any) -> FrontierResult:  # noqa: ANN401 - parameters of `Search`
+    """Find all edges that are not known yet. Raises TunemarkError before anything runs if this machine cannot run the workload."""
+    search = Search(workload, options, bench, **question)
+    refuse_unsupported(search.base)
+    say(f"{workload}: frontier {search.series.study_id}")
+    with search.series.stoppable():
         search.find_edges()
-    return FrontierResult(workload=workload, kind="frontier", study_id=series.study_id, ended=series.ended, edges=tuple(search.edges))
+    series, edges = search.series, tuple(search.edges)
+    return FrontierResult(workload=workload, kind="frontier", study_id=series.study_id, ended=series.ended, edges=edges)
 
 
-@dataclass
-class Search:
-    """A search on one bench."""
+class Search(Trials):
+    """A search for the largest micro-batch, up to `most`, at some lengths of rows or the card's, or for the longest rows.
 
-    card: WorkloadCard
-    options: Options
-    bench: Bench
-    series: Series
-    limit_bytes: int | None
-    """Host memory that the worker's processes may use together."""
-    over: Over = Over.MICRO_BATCH
-    lengths: tuple[int, ...] = ()
-    """Sequence lengths at which to find the largest micro-batch; empty: the card's."""
-    most: int = 65_536
-    """Largest micro-batch to try."""
-    within: float = 0.0
-    """Tolerance as a fraction; 0 is exact."""
-    edges: list[Edge] = field(default_factory=list)
-    _peaks: dict[Point, int | None] = field(default_factory=dict)
+    `within` is the tolerance as a fraction; 0 is exact.
+    """
+
+    def __init__(
+        self,
+        workload: str,
+        options: Options,
+        bench: Bench,
+        *,
+        over: Over = Over.MICRO_BATCH,
+        lengths: tuple[int, ...] = (),
+        most: int = 65_536,
+        within: float = 0.0,
+        limit_bytes: int | None = None,
+    ) -> None:
+        super().__init__("frontier", workload, full_rows(bench.card(workload, options), options), bench, limit_bytes)
+        self.over, self.lengths, self.most, self.within = over, lengths, most, within
+        self.edges: list[Edge] = []
+        self._peaks: dict[str, int | None] = {}
 
     def find_edges(self) -> None:
         """Find all edges in turn."""
@@ -130,9 +145,9 @@ class Search:
     def _add_edge(self, at: Callable[[int], tuple[int, int]], start: int, most: int, words: Callable[[int], str]) -> None:
         """Add the edge along numbers from 1 to `most`, of which `at` gives the sequence length and the rows."""
         before = len(self.series.done)
-        fits, fails = find_largest(lambda number: self._fits(self._point(*at(number))), start, most, self.within)
+        fits, fails = find_largest(lambda number: self._fits(_sized(*at(number))), start, most, self.within)
         (length, rows), tries = at(fits or 1), len(self.series.done) - before
-        peak = self._peaks[self._point(length, rows)] if fits else None
+        peak = self._peaks[named(_sized(length, rows))] if fits else None
         self.edges.append(Edge(length, rows if fits else None, words(fails) if fails else None, peak, tries))
 
     def _predicted_rows(self, length: int) -> int:
@@ -142,17 +157,14 @@ class Search:
             return self.card.batch.micro_batch
 
         def fits(rows: int) -> bool:
-            plan = self.bench.plan(self.card.key, self._point(length, rows).applied(self.options)).plan
+            plan = self.planned(_sized(length, rows))[1].plan
             return not step_memory(plan, card, machine).too_large
 
         return find_largest(fits, self.card.batch.micro_batch, self.most, self.within)[0] or 1
 
-    def _point(self, length: int, rows: int) -> Point:
-        return Point((("data.sequence_length", str(length)), ("batch.micro_batch", str(rows))))
-
-    def _fits(self, point: Point) -> bool:
+    def _fits(self, settings: Settings) -> bool:
         """Return True if a point fits, and keep its peak memory. Raises Stopped if it failed for a reason other than memory."""
-        name, plan = trial(self.bench, self.card.key, point, self.options, self.limit_bytes)
+        name, plan = self.planned(settings)
         run = self.series.run(name, plan)
         outcome = run.submission.outcome
         if plan.limit_memory_bytes and outcome.phase is Phase.IMPORT and run.status in (*DOES_NOT_FIT, Status.CRASH):
@@ -161,13 +173,13 @@ class Search:
         if run.status in DOES_NOT_FIT:
             return False
         if run.status is not Status.OK:
-            raise Stopped(f"{run.point} ended with status {run.status.value} ({outcome.message}); {outcome.fix or 'fix that first'}")
-        self._peaks[point] = peak = derive(run.submission).peak_memory.peak_bytes
+            raise Stopped(f"{name} ended with status {run.status.value} ({outcome.message}); {outcome.fix or 'fix that first'}")
+        self._peaks[named(settings)] = peak = derive(run.submission).peak_memory.peak_bytes
         limit = self.limit_bytes
         # The limit stops allocations only; other memory of a process counts too.
         if peak is None or limit is None or peak <= limit:
             return True
-        say(f"{run.point} ran, but its peak of {formats.gib(peak)} is over the limit of {formats.gib(limit)}: it does not fit")
+        say(f"{name} ran, but its peak of {formats.gib(peak)} is over the limit of {formats.gib(limit)}: it does not fit")
         return False
 
 
@@ -183,27 +195,8 @@ def full_rows(card: WorkloadCard, options: Options) -> Options:
     return short(options, *sets, data="synthetic" if elsewhere else options.data, max_steps=options.max_steps or TRY_STEPS)
 
 
-def host_limit(machine: Machine) -> int | None:
-    """Return the bytes of host memory that a try may use by default; None for devices with memory of their own, or where it is unknown."""
-    host = machine.memory_bytes
-    return int(HOST_SHARE * host) if host is not None and machine.family.on_host else None
-
-
-def trial(bench: Bench, workload: str, point: Point, options: Options, limit_bytes: int | None) -> tuple[str, Resolved]:
-    """Return name and plan of a point whose processes may use this much host memory together, which is a part of the name.
-
-    Raises TunemarkError for a limit on a device with its own memory.
-    """
-    resolved = bench.plan(workload, point.applied(options))
-    device = resolved.plan.device
-    if not vendor_of(device.backend).on_host:
-        if limit_bytes is None:
-            return point.text, resolved
-        fix = f"only host memory can be limited; a {device.backend.value} device is tested up to its own memory"
-        raise TunemarkError("--limit-memory", formats.gib(limit_bytes), fix)
-    each = limit_bytes and limit_bytes // (device.count // device.nodes)
-    words = f", memory limited to {formats.gib(each)} for each process" if each else ""
-    return point.text + words, replace(resolved, limit_memory_bytes=each)
+def _sized(length: int, rows: int) -> Settings:
+    return {"data.sequence_length": str(length), "batch.micro_batch": str(rows)}
 
 
 def find_largest(fits: Callable[[int], bool], start: int, most: int, within: float = 0.0) -> tuple[int | None, int | None]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from tunemark.harness.plan.resolve import Options, Resolved
-from tunemark.harness.studies.series import Bench, Kind, Point, Run, Series, StudyResult, axis_of, card_with, grid, star_of_card
+from tunemark.harness.studies.series import AS_GIVEN, Bench, Kind, Run, Series, StudyResult, grid, named, star_of_card
 from tunemark.schema import formats
 from tunemark.schema.derive import derive
 from tunemark.schema.errors import Exit, TunemarkError
@@ -94,13 +94,13 @@ class SweepResult(StudyResult):
 
 def run_sweep(workload: str, overs: Sequence[str], options: Options, bench: Bench, *, repeats: int = 1) -> SweepResult:
     """Run all points that are not done yet. Raises TunemarkError before anything runs for an unknown name, or if nothing varies."""
-    card = card_with(bench.facts.workload(workload), options)
+    card = bench.card(workload, options)
     if not overs and not card.axes and not card.points:
         fix = f"is missing, and {card.key} has no axes of its own; name what to vary, such as --over batch_size=8,16,32, or use `tunemark run --repeats N`"
         raise TunemarkError("--over", None, fix)
     base = bench.plan(workload, options)
-    points = grid([axis_of(text, card) for text in overs]) if overs else star_of_card(card)
-    plans = {point: bench.plan_of(point, workload, options, "--over") for point in points}
+    points = grid(overs, card) if overs else star_of_card(card)
+    plans = {named(point): bench.plan_of(point, workload, options, "--over") for point in points}
     if not overs:
         # An axis includes the card's own value, and some settings have no effect here.
         settings = [resolved.plan.settings for resolved in plans.values()]
@@ -111,26 +111,23 @@ def run_sweep(workload: str, overs: Sequence[str], options: Options, bench: Benc
 def run_repeats(workload: str, options: Options, bench: Bench, repeats: int) -> SweepResult:
     """Run the workload as requested, `repeats` times, in fresh processes."""
     base = bench.plan(workload, options)
-    return _run_points("repeat", base, bench, {Point(()): base}, repeats)
+    return _run_points("repeat", base, bench, {AS_GIVEN: base}, repeats)
 
 
-def _run_points(kind: Kind, base: Resolved, bench: Bench, plans: dict[Point, Resolved], repeats: int) -> SweepResult:
+def _run_points(kind: Kind, base: Resolved, bench: Bench, plans: dict[str, Resolved], repeats: int) -> SweepResult:
     # All points once, then all again, so a drift of the machine affects all points equally.
     turns = [(number, point) for number in range(1, repeats + 1) for point in plans]
-    names = [f"{point.text}, repeat {number}" if repeats > 1 or kind == "repeat" else point.text for number, point in turns]
-    series = Series.find(kind, base, names, bench, *plans.values())
+    runs = {f"{point}, repeat {number}" if repeats > 1 or kind == "repeat" else point: plans[point] for number, point in turns}
+    series = Series.find(kind, base, list(runs), bench, *plans.values())
     total, workload = formats.counted(len(turns), "run"), base.plan.workload
     say(f"{workload}: {kind} {series.study_id}, {total}")
-    groups: dict[str, list[Run]] = {}
-    with series.stoppable():
-        for name, (_, point) in zip(names, turns, strict=True):
-            run = series.run(name, plans[point], of=len(turns))
-            groups.setdefault(point.text, []).append(run)
+    series.run_all(runs)
     missing = len(turns) - len(series.done)
     ended = series.ended and f"{series.ended}; {missing} of {total} not done"
     rows: list[Row] = []
-    for name, runs in groups.items():
-        rows.append(_row(name, runs, next((row.tokens_per_s for row in rows if row.speed), None)))
+    for place, name in enumerate(plans):
+        if done := series.done[place :: len(plans)]:
+            rows.append(_row(name, done, next((row.tokens_per_s for row in rows if row.speed), None)))
     return SweepResult(workload=workload, kind=kind, study_id=series.study_id, ended=ended, missing=missing, points=tuple(rows))
 
 

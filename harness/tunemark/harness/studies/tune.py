@@ -14,8 +14,8 @@ from typing import Literal, get_args
 
 from tunemark.harness.plan.resolve import Options, step_memory
 from tunemark.harness.studies.ab_test import Comparison, run_ab
-from tunemark.harness.studies.frontier import DOES_NOT_FIT, host_limit, trial
-from tunemark.harness.studies.series import AS_GIVEN, Bench, Point, Series, StudyResult, card_with, short
+from tunemark.harness.studies.frontier import DOES_NOT_FIT, Trials
+from tunemark.harness.studies.series import AS_GIVEN, Bench, Settings, StudyResult, applied, named, short
 from tunemark.harness.studies.sweep import run_repeats
 from tunemark.schema import formats
 from tunemark.schema.derive import derive
@@ -53,7 +53,6 @@ SPLIT = "split"
 SLOWEST_ON_DEVICES = {"attention": "eager", "sdpa_kernel": "math"}
 """Values that hold all scores of attention in memory. On a CPU they may be faster with short rows; on a GPU they never are."""
 MICRO, ACCUMULATION = "batch.micro_batch", "batch.gradient_accumulation"
-Settings = dict[str, str]
 
 
 TryVerdict = Literal["card", "kept", "no gain", "does not fit", "failed", "excluded"]
@@ -119,15 +118,11 @@ class OutOfTime(Exception):
     """The budget of the search is spent."""
 
 
-class Tuner:
-    """A search on one bench, which resumes an earlier one with the same options, and has what that one left of the budget."""
+class Tuner(Trials):
+    """A search that resumes an earlier one with the same options, and has what that one left of the budget."""
 
     def __init__(self, workload: str, options: Options, bench: Bench, budget_s: float) -> None:
-        self.card = card_with(bench.facts.workload(workload), options)
-        self.bench = bench
-        self.options = short(options, max_steps=TRY_STEPS, epochs=None, max_train_s=None, cold=False)
-        base = bench.plan(workload, self.options)
-        self.series = Series.find("tune", base, [AS_GIVEN], bench)
+        super().__init__("tune", workload, short(options, max_steps=TRY_STEPS, epochs=None, max_train_s=None, cold=False), bench)
         self.until_s = time.monotonic() + budget_s - sum(run.submission.process.wall_s for run in self.series.earlier)
         self.tries: list[Try] = []
         self.measured: dict[str, Try] = {}
@@ -135,10 +130,10 @@ class Tuner:
         self.best = Settings()
         """The fastest so far. A search that ends within a lever keeps it."""
         self.complete = False
-        self.several_devices = base.plan.device.count > 1
-        levers = {lever: str(getattr(base.plan.model, lever)) for lever in LEVERS if lever != STRATEGY}
-        batch = {MICRO: str(self.card.batch.micro_batch), ACCUMULATION: str(self.card.batch.gradient_accumulation)}
-        self.given: Settings = {**levers, STRATEGY: base.plan.device.strategy.value, **batch}
+        plan = self.base.plan
+        self.given: Settings = {lever: str(getattr(plan.model, lever)) for lever in LEVERS if lever != STRATEGY}
+        self.given |= {STRATEGY: plan.device.strategy.value, MICRO: str(plan.batch.micro_batch)}
+        self.given |= {ACCUMULATION: str(plan.batch.gradient_accumulation)}
         """The settings of the card as the user changed them, as they are written in `--set`."""
 
     def search(self) -> None:
@@ -146,7 +141,7 @@ class Tuner:
         say(f"{self.card.key}: tune {self.series.study_id}")
         try:
             with self.series.stoppable():
-                standard = self._measured("card", self.best)
+                standard = self.measured[AS_GIVEN] = self._tried("card", self.best)
                 self.tries.append(replace(standard, verdict="card") if standard.tokens_per_s else standard)
                 for _ in range(ROUNDS):
                     before = self.best
@@ -164,7 +159,7 @@ class Tuner:
         """Yield the levers that the user has not set, each with changes that are tried until one is no gain."""
         sets, on_host = self.options.sets, self.bench.machine.family.on_host
         for lever, values in LEVERS.items():
-            if not (sets(lever) if lever != STRATEGY else self.options.strategy or not self.several_devices):
+            if not (sets(lever) if lever != STRATEGY else self.options.strategy or self.base.plan.device.count == 1):
                 yield from ((lever, [{lever: value}]) for value in values if on_host or value != SLOWEST_ON_DEVICES.get(lever))
             if lever == "gradient_checkpointing" and not (sets(MICRO) or sets(ACCUMULATION)):
                 # Larger and smaller splits.
@@ -175,11 +170,13 @@ class Tuner:
 
     def _improves(self, lever: str, change: Settings) -> bool:
         """Try a change of the best settings, and keep it if it is faster. Return True if it was kept."""
-        settings = {name: text for name, text in {**self.best, **change}.items() if text != self.given[name]}
+        settings = {name: text for name, text in sorted({**self.best, **change}.items()) if text != self.given[name]}
         if settings == self.best:
             return False
-        text = point_of(settings).text
-        known, tried, before = text in self.measured, self._measured(lever, settings), self.measured[point_of(self.best).text].tokens_per_s
+        known = (text := named(settings)) in self.measured
+        if not known:
+            self.measured[text] = self._tried(lever, settings)
+        tried, before = self.measured[text], self.measured[named(self.best)].tokens_per_s
         rate = tried.tokens_per_s
         gain = rate / before - 1 if rate and before else None
         kept = rate is not None and (gain is None or gain > MIN_GAIN)
@@ -193,25 +190,18 @@ class Tuner:
             self.best = settings
         return kept
 
-    def _measured(self, lever: str, settings: Settings) -> Try:
-        """Return the try of some settings, which is run once.
+    def _tried(self, lever: str, settings: Settings) -> Try:
+        """Return the try of some settings.
 
         Raises OutOfTime before a new try if less time is left than the longest one took, and if the budget ends during a try.
         """
-        point = point_of(settings)
-        if point.text not in self.measured:
-            self.measured[point.text] = self._tried(lever, point)
-        return self.measured[point.text]
-
-    def _tried(self, lever: str, point: Point) -> Try:
-        rows = int(dict(point.settings).get(ACCUMULATION, self.card.batch.gradient_accumulation))
+        rows = int((self.given | settings)[ACCUMULATION])
         cut = min(rows, TRY_MICRO_STEPS)
-        tried = Point((*((name, text) for name, text in point.settings if name != ACCUMULATION), (ACCUMULATION, str(cut))))
-        name, resolved = trial(self.bench, self.card.key, tried, self.options, host_limit(self.bench.machine))
+        name, resolved = self.planned({**settings, ACCUMULATION: str(cut)})
         memory = step_memory(resolved.plan, self.bench.facts.model(resolved.plan.model.key), self.bench.machine)
         reason = resolved.unsupported or (memory.words if memory.too_large else None)
         if reason is not None:
-            return Try(lever, point.text, "excluded", reason=reason)
+            return Try(lever, named(settings), "excluded", reason=reason)
         if self.series.finished(name) is None:
             longest_s = max((run.submission.process.wall_s for run in self.series.done if run.status is Status.OK), default=0.0)
             if self._left_s() <= longest_s:
@@ -224,17 +214,12 @@ class Tuner:
         peak, outcome = derive(run.submission).peak_memory.peak_bytes, run.submission.outcome
         rate = rate_of_try(run.submission, rows / cut) if run.status is Status.OK else None
         if rate is not None:
-            return Try(lever, point.text, "no gain", rate, peak_memory_bytes=peak)
+            return Try(lever, named(settings), "no gain", rate, peak_memory_bytes=peak)
         verdict: TryVerdict = "does not fit" if run.status in DOES_NOT_FIT else "failed"
-        return Try(lever, point.text, verdict, peak_memory_bytes=peak, reason=outcome.message or outcome.status.value)
+        return Try(lever, named(settings), verdict, peak_memory_bytes=peak, reason=outcome.message or outcome.status.value)
 
     def _left_s(self) -> float:
         return self.until_s - time.monotonic()
-
-
-def point_of(settings: Settings) -> Point:
-    """Return settings as a point, in an order that does not depend on when they were found."""
-    return Point(tuple(sorted(settings.items())))
 
 
 def rate_of_try(submission: Submission, micro_steps: float) -> float | None:
@@ -267,7 +252,7 @@ def run_tune(workload: str, options: Options, bench: Bench, *, budget_s: float =
     tuner.search()
     best, study_id = tuner.best, tuner.series.study_id
     complete, tries = tuner.complete and tuner.series.ended is None, tuple(tuner.tries)
-    found = partial(TuneResult, workload=workload, kind="tune", study_id=study_id, tries=tries, best=point_of(best).text, complete=complete)
+    found = partial(TuneResult, workload=workload, kind="tune", study_id=study_id, tries=tries, best=named(best), complete=complete)
     if tuner.series.ended:
         return found(ended=tuner.series.ended)
     standard = tuner.measured.get(AS_GIVEN)
@@ -278,7 +263,7 @@ def run_tune(workload: str, options: Options, bench: Bench, *, budget_s: float =
         reason = next((tried.reason for tried in tries if tried.reason), "nothing was tried")
         raise TunemarkError("workload", workload, f"no configuration ran: {reason}", exit_code=Exit.UNSUPPORTED)
     if not best or standard.tokens_per_s is None:
-        repeats = run_repeats(workload, point_of(best).applied(options), bench, runs)
+        repeats = run_repeats(workload, applied(best, options), bench, runs)
         files = tuple(name for row in repeats.points for name in row.files)
         return found(ended="stopped" if repeats.missing else None, runs=files)
     own = tuner.given | ({"attention": "auto"} if tuner.card.attention == "auto" else {})
