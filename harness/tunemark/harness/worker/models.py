@@ -15,7 +15,8 @@ from torch.nn.utils import skip_init
 
 from tunemark.harness.vendors.protocol import Device
 from tunemark.harness.worker.data import MicroBatch, to_device
-from tunemark.harness.worker.levers import add_masks, fuse, is_fp8, layers_in_fp8, limit_sdpa, prepare_transformers, recompute, store_in_fp8
+from tunemark.harness.worker.fp8 import FrozenFp8Linear
+from tunemark.harness.worker.levers import add_masks, fuse, layers_in_fp8, limit_sdpa, prepare_transformers, recompute, store_in_fp8
 from tunemark.schema import vocabulary as words
 from tunemark.schema.facts.cards import STATE_SPACE, WITHOUT_WINDOW, ModelCard, fields_of
 from tunemark.schema.physics.architecture import blocks_of
@@ -401,7 +402,7 @@ def draw(unit: Any, model: Any, device: str) -> None:  # noqa: ANN401 - torch mo
             if isinstance(module, peft.tuners.lora.LoraLayer):
                 for adapter in module.active_adapters:
                     module.reset_lora_parameters(adapter, init_lora_weights=True)
-            elif is_fp8(module):
+            elif isinstance(module, FrozenFp8Linear):
                 plain = skip_init(torch.nn.Linear, module.in_features, module.out_features, bias=False, device=device, dtype=torch.bfloat16)
                 plain.bias = module.bias
                 owner._init_weights(plain)  # noqa: SLF001
