@@ -33,7 +33,7 @@ class Native(protocol.Gpu):
         super().__init__(torch, api, local_rank)
         torch.empty(1, device=self.torch_name)
         self.counted_by = TORCH_MODULES[Backend(self.family)]
-        self.free_marks = api.has_events
+        self.free_marks = api.Event is not None
         with contextlib.suppress(*protocol.UNSUPPORTED):
             torch.empty(1, pin_memory=True)
             self.pins_memory = True

@@ -14,7 +14,6 @@ import tomllib
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -158,32 +157,11 @@ class AllocatorState(NamedTuple):
     """Times since the process began that it found no memory, emptied its cache, which waits for the device, and tried again."""
 
 
-class _WaitedEvent:
-    """An event of a device that has none: recording it waits until all work is done."""
-
-    def __init__(self, synchronise: Callable[[], object], *, enable_timing: bool) -> None:  # noqa: ARG002 - torch's signature
-        self._synchronise, self._at_s = synchronise, 0.0
-
-    def record(self) -> None:
-        self._synchronise()
-        self._at_s = time.monotonic()
-
-    def synchronize(self) -> None:
-        pass
-
-    def query(self) -> bool:
-        return True
-
-    def elapsed_time(self, later: Self) -> float:
-        return (later._at_s - self._at_s) * 1e3
-
-
 def functions_of(**known: Any) -> SimpleNamespace:  # noqa: ANN401 - functions by torch's names
     """Return the functions of torch's module of a device that `Device` calls: the known ones, and others without effect."""
     without: dict[str, Any] = dict.fromkeys(("synchronize", "empty_cache", "set_device", "reset_peak_memory_stats"), lambda *_: None)
-    without |= {"memory_stats": dict, "max_memory_allocated": int, "max_memory_reserved": int}
-    without["Event"] = partial(_WaitedEvent, {**without, **known}["synchronize"])
-    return SimpleNamespace(**{**without, **known}, has_events="Event" in known)
+    without |= {"Event": None, "memory_stats": dict, "max_memory_allocated": int, "max_memory_reserved": int}
+    return SimpleNamespace(**{**without, **known})
 
 
 class Device:
@@ -265,9 +243,10 @@ class Device:
         """
         self.synchronise()
         self.release_cache()
-        self._last = self._api.Event(enable_timing=True)
-        self._last.record()
-        self._last.synchronize()
+        if self._api.Event:
+            self._last = self._api.Event(enable_timing=True)
+            self._last.record()
+            self._last.synchronize()
         self._last_s = time.monotonic()
         self._api.reset_peak_memory_stats()
 
@@ -287,7 +266,10 @@ class Device:
         return copy
 
     def stamp(self) -> Stamp:
-        """Return a mark at this point in the device's queue of work."""
+        """Return a mark at this point in the device's queue of work; without events, the time at which all work is done."""
+        if not self._api.Event:
+            self.synchronise()
+            return time.monotonic()
         event = self._api.Event(enable_timing=True)
         event.record()
         return event
@@ -297,6 +279,8 @@ class Device:
 
         Measured from the previous event: `elapsed_time` is a 32-bit float of milliseconds and loses digits over hours.
         """
+        if isinstance(stamp, float):
+            return stamp
         if not stamp.query():
             return None
         self._last_s += self._last.elapsed_time(stamp) / 1e3
