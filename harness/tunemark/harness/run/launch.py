@@ -28,7 +28,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from tunemark.harness.plan.resolve import Resolved, hub, refuse_unsupported, step_memory
 from tunemark.harness.run import run_log
-from tunemark.harness.run.record import SOURCE, CacheState, Finished, Superseded, assemble, refused_run, submissions, write
+from tunemark.harness.run.record import SOURCE, CacheState, Finished, assemble, refused_run, submissions, write
 from tunemark.harness.run.show import RunProgress
 from tunemark.harness.run.telemetry import Telemetry, open_sampler
 from tunemark.harness.vendors.protocol import vendor_of
@@ -55,7 +55,7 @@ def run_once(
     machine: Machine,
     out: Path | None,
     *,
-    supersedes: Superseded | None = None,
+    supersedes: dict[str, str] | None = None,
     study: Study | None = None,
 ) -> tuple[Submission, Path]:
     """Run a plan and write its submission; return both.
@@ -128,8 +128,8 @@ def refuse_hopeless(runs: Sequence[Resolved], facts: FactBase, machine: Machine,
         raise TunemarkError("model hub", state.partition(";")[0], fix)
 
 
-def superseded(identity: str | None, reason: str | None, plan: Plan, out: Path | None) -> Superseded | None:
-    """Return the result that a run replaces. Raise TunemarkError if no earlier one of the workload has this id, or without a reason."""
+def superseded(identity: str | None, reason: str | None, plan: Plan, out: Path | None) -> dict[str, str] | None:
+    """Return the result that a run replaces and why, as its record holds both. Raise TunemarkError if no earlier one of the workload has this id, or without a reason."""
     if identity is None:
         if reason is not None:
             raise TunemarkError("--reason", reason, "it belongs to --supersedes ID; name the result that is replaced")
@@ -143,7 +143,7 @@ def superseded(identity: str | None, reason: str | None, plan: Plan, out: Path |
     if Plan.model_validate(json.loads(known[identity].read_bytes())["plan"]).settings != plan.settings:
         fix = "its plan has other settings; only a run of the same plan on the same machine replaces a result"
         raise TunemarkError("--supersedes", identity, fix)
-    return Superseded(identity, reason or "")
+    return {"supersedes": identity, "supersedes_reason": reason or ""}
 
 
 # The worker's process: its command line, environment and end, and the signals that ask a run to stop
@@ -306,7 +306,7 @@ class Begun(BaseModel):
     resolved: Resolved
     machine: Machine
     out: Path
-    supersedes: Superseded | None = None
+    supersedes: dict[str, str] | None = None
     study: Study | None = None
     started_at: datetime = Field(default_factory=partial(datetime.now, UTC))
     parent_pid: int = Field(default_factory=os.getpid)

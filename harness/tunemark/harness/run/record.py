@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from tunemark.harness.run.run_log import RunLog, judge
 from tunemark.harness.run.telemetry import Telemetry, memory_used, utilisation
@@ -154,26 +154,19 @@ def killed_by(finished: Finished) -> tuple[str, signal.Signals] | None:
 # The record
 
 
-class Superseded(NamedTuple):
-    """An earlier result that a run replaces, and why."""
-
-    result_id: str
-    reason: str
-
-
 def assemble(
     resolved: "Resolved",
     machine: Machine,
     finished: Finished,
     *,
-    supersedes: Superseded | None = None,
+    supersedes: Mapping[str, str] | None = None,
     study: Study | None = None,
     golden: GoldenLosses | None = None,
 ) -> records.Submission:
     """Return the submission of a run.
 
-    `supersedes` is the result that it replaces, `study` the series that it belongs to, and `golden` holds the
-    reference losses of the workload.
+    `supersedes` holds the id of the result that it replaces and the reason, by the names of the record, `study` is the series that it
+    belongs to, and `golden` holds the reference losses of the workload.
     """
     plan, log = resolved.plan, finished.log
     division = division_of(plan, resolved.overrides)
@@ -188,8 +181,7 @@ def assemble(
             "harness": harness_version(),
             "division": division,
             "overrides": resolved.overrides,
-            "supersedes": supersedes and supersedes.result_id,
-            "supersedes_reason": supersedes and supersedes.reason,
+            **(supersedes or {}),
             "study": study,
             "requested": resolved.requested,
             "plan": plan,
