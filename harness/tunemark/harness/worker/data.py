@@ -71,7 +71,7 @@ def tensors_of(plan: Plan, rows: list[Any]) -> dict[str, Any]:
     if plan.data.packing:
         return packed_tensors(rows, plan.model.attention)
     lengths = [len(sample["input_ids"]) for sample in rows]
-    width = _width(plan, lengths)
+    width = plan.data.sequence_length if plan.data.padding is Padding.STATIC else max(lengths)
     ids = np.full((len(rows), width), PADDING_TOKEN, dtype=np.int64)
     mask = np.zeros_like(ids)
     for row, sample in enumerate(rows):
@@ -107,13 +107,6 @@ def piece_lengths(attention: str, places: Ids) -> dict[str, Any]:
     flat, longest = places.reshape(-1), places.shape[1]
     lengths = torch.from_numpy(np.append(np.flatnonzero(flat == 0), flat.size).astype(np.int32))
     return {"cu_seq_lens_q": lengths, "cu_seq_lens_k": lengths, "max_length_q": longest, "max_length_k": longest}
-
-
-def _width(plan: Plan, lengths: list[int]) -> int:
-    if plan.data.padding is Padding.NONE and min(lengths) < max(lengths):
-        msg = f"a micro-batch has rows of {min(lengths)} to {max(lengths)} tokens and data.padding is none; give dynamic or static"
-        raise ValueError(msg)
-    return plan.data.sequence_length if plan.data.padding is Padding.STATIC else max(lengths)
 
 
 # Packing
@@ -240,10 +233,8 @@ class StepsAhead:
         self._ready: deque[Future[Step]] = deque()
         self.waited_s = 0.0
         """Seconds that `take` has waited for all steps but the first."""
-        self._begun = False
 
     def __enter__(self) -> Self:
-        self._ready.append(self._thread.submit(self._prepare))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -254,12 +245,11 @@ class StepsAhead:
 
         Raises the exception that ended the stream, after all complete steps before it.
         """
-        started_s = time.monotonic()
-        step = self._ready.popleft().result()
-        self.waited_s += time.monotonic() - started_s if self._begun else 0.0
-        self._begun = True
-        while len(self._ready) < STEPS_AHEAD:
+        started_s, first = time.monotonic(), not self._ready
+        while len(self._ready) <= STEPS_AHEAD:
             self._ready.append(self._thread.submit(self._prepare))
+        step = self._ready.popleft().result()
+        self.waited_s += 0.0 if first else time.monotonic() - started_s
         return step
 
     def _prepare(self) -> Step:

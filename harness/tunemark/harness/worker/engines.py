@@ -170,7 +170,7 @@ def collectives(plan: Plan, device: Device) -> str:
 
 
 def wrap(plan: Plan, accelerator: Any, model: Any, optimizer: Any) -> Engine:  # noqa: ANN401 - torch objects
-    """Return model and optimizer prepared for the plan's strategy. Raises RuntimeError when the library chose another one."""
+    """Return model and optimizer prepared for the plan's strategy."""
     clip = plan.optimizer.max_grad_norm
     if plan.device.strategy is Strategy.FSDP2:
         return Engine(accelerator, model, stepped(accelerator.prepare(optimizer)), clip, f"torch {type(model).__mro__[1].__name__}")
@@ -178,11 +178,7 @@ def wrap(plan: Plan, accelerator: Any, model: Any, optimizer: Any) -> Engine:  #
         warnings.simplefilter("ignore", UserWarning)
         wrapped, prepared = accelerator.prepare(model, optimizer)
     if plan.device.strategy in STAGES:
-        stage = getattr(wrapped, "zero_optimization_stage", lambda: None)()
-        if stage != STAGES[plan.device.strategy]:
-            msg = f"the plan has {plan.device.strategy.value}, DeepSpeed runs {type(wrapped).__name__} of stage {stage}"
-            raise RuntimeError(msg)
-        return ZeroEngine(accelerator, wrapped, prepared, clip, f"DeepSpeed ZeRO stage {stage}")
+        return ZeroEngine(accelerator, wrapped, prepared, clip, f"DeepSpeed ZeRO stage {wrapped.zero_optimization_stage()}")
     if accelerator.num_processes > 1 and not isinstance(wrapped, DistributedDataParallel):
         wrapped = DistributedDataParallel(wrapped)  # accelerate does this on the devices that it knows only
     return Engine(accelerator, wrapped, stepped(prepared), clip)
