@@ -39,7 +39,7 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.plan.capabilities import Machine
 from tunemark.schema.privacy import identity_leaks, machine_names
 from tunemark.schema.records.base import flattened
-from tunemark.schema.records.plan import DeviceChoice, Measurement, Plan
+from tunemark.schema.records.plan import Measurement, Plan
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.trace import Study
 from tunemark.schema.statistics.steady_state import settled_after, steady_window
@@ -167,7 +167,7 @@ class Worker:
                 stdin=subprocess.DEVNULL,
                 # An interactive Ctrl-C reaches only this process.
                 start_new_session=True,
-                env=environment(resolved.plan.device) | run_environment(resolved.plan, folder) | {run_log.PARENT: str(os.getpid())},
+                env=environment(resolved.plan, folder) | {run_log.PARENT: str(os.getpid())},
             )
         self.pid = self._process.pid
         if resolved.limit_memory_bytes is not None and psutil.LINUX:
@@ -232,26 +232,27 @@ def processes_of(folder: Path) -> list[psutil.Process]:
     return found
 
 
-def environment(device: DeviceChoice) -> dict[str, str]:
-    """Return the worker's environment: the parent's, with devices in PCI order and without noise from libraries."""
+def environment(plan: Plan, folder: Path) -> dict[str, str]:
+    """Return the worker's environment: the parent's, with devices in PCI order, without noise from libraries, and with what the plan sets.
+
+    That is its own compile caches, and settings of its device family.
+    """
+    device, vendor = plan.device, vendor_of(plan.device.backend)
     threads = {"OMP_NUM_THREADS": str(device.threads)} if device.threads and device.count > 1 else {}
     # Spin-waiting threads slow a step several-fold when other processes use the cores.
     passive = {"DS_ACCELERATOR": "cpu", "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "PASSIVE")}
+    caches = fresh(folder / "caches") if plan.measurement.cold else {}
     return {
         **{name: value for name, value in os.environ.items() if not name.startswith(LAUNCHER_VARIABLES)},
         **threads,
-        **(passive if vendor_of(device.backend).on_host else {}),
+        **(passive if vendor.on_host else {}),
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONUNBUFFERED": "1",
         "TRANSFORMERS_VERBOSITY": "error",
+        **caches,
+        **vendor.environment(plan, {**os.environ, **caches}),
     }
-
-
-def run_environment(plan: Plan, folder: Path) -> dict[str, str]:
-    """Return the variables that only this run has: its own compile caches, and settings of its device family."""
-    caches = fresh(folder / "caches") if plan.measurement.cold else {}
-    return caches | vendor_of(plan.device.backend).environment(plan, {**os.environ, **caches})
 
 
 CACHE_FLAG = re.compile(r"--cache_dir[= ]\s*(\S+)")
@@ -410,9 +411,8 @@ def hub_cache(resolved: Resolved) -> CacheState:
 def _oom_kills() -> int:
     """Return the number of processes that the kernel has killed for lack of memory; 0 if it is not reported."""
     path = Path("/proc/vmstat")
-    if not path.exists():
-        return 0
-    return next((int(line.split()[1]) for line in path.read_text(encoding="ascii").splitlines() if line.startswith("oom_kill ")), 0)
+    lines = path.read_text(encoding="ascii").splitlines() if path.exists() else ()
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
 
 
 # Decide from the run log when a worker must end: out of time, no progress, or measured precisely enough

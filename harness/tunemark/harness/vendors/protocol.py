@@ -511,13 +511,11 @@ class LineMonitor(DeviceMonitor):
 
     def close(self) -> None:
         """Stop the tool."""
-        with contextlib.suppress(OSError):
-            self._process.terminate()
-        try:
+        self._process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=2)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self._process.kill()
+        self._process.wait()
         self._thread.join(timeout=2)
 
 
