@@ -122,8 +122,7 @@ def worked(resolved, facts, device, folder):
 
     log = LogWriter(folder / "log.jsonl", spawned_at_s=0.0)
     log.event("phase", phase="import", at_s=0.0)
-    places = dict.fromkeys(("weights_from", "data_from"))
-    run(Order(plan=resolved.plan, card=facts.model("tiny-llama"), device_name="x", spawned_at_s=0.0, **places), device, log, folder)
+    run(Order(resolved=resolved, machine=make_machine(), card=facts.model("tiny-llama")), device, log, folder)
     log.event("end")
     return LogReader(folder / "log.jsonl").read()
 

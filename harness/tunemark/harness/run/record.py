@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from tunemark.harness.run.run_log import RunLog, judge
+from tunemark.harness.run.run_log import SOURCE, CacheState, RunLog, judge
 from tunemark.harness.run.telemetry import Telemetry, memory_used, utilisation
 from tunemark.schema import VERSION
 from tunemark.schema.derive import derive, loss_band, warnings_of_record
@@ -36,8 +36,7 @@ if TYPE_CHECKING:
 
 BUILT_FROM = Path(__file__).parents[1] / "built_from.json"
 """Commit of an installed package: `hatch_build.py` writes it into distributions."""
-SOURCE = Path(__file__).resolve().parents[4]
-"""The checkout of this source; another folder where it is installed."""
+
 SUBMISSIONS, TRIES = "submissions", Path("build") / "tries"
 LOW_DISK_BYTES = 2 * GIB
 MEASURING = ("schema", "harness", "data/models")
@@ -46,7 +45,7 @@ MEASURING = ("schema", "harness", "data/models")
 
 # How a run ended
 
-CacheState = Literal["cold", "warm", "none"]
+
 Ending = tuple[Status, str | None, str | None]
 """Status, message, and what to do."""
 KILLED_RANK = re.compile(r"rank\s*:\s*(\d+)[^\n]*\n\s*exitcode\s*:\s*-(\d+)")

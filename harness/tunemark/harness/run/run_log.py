@@ -10,14 +10,18 @@ import re
 import sys
 import tomllib
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import BaseModel
+import psutil
+from pydantic import BaseModel, Field
 
+from tunemark.harness.plan.resolve import Resolved
 from tunemark.schema.facts.cards import ModelCard
-from tunemark.schema.records.plan import Plan
-from tunemark.schema.records.trace import COUNT_COLUMNS, MOST_MICRO_STEPS, StepTrace
+from tunemark.schema.plan.capabilities import Machine
+from tunemark.schema.records.trace import COUNT_COLUMNS, MOST_MICRO_STEPS, StepTrace, Study
 from tunemark.schema.vocabulary import Phase, Status
 
 FOLDER_PREFIX = "tunemark-"
@@ -28,8 +32,8 @@ OUTPUT_FILE = "output"
 """Standard output and error of the worker."""
 STOP_FILE = "stop"
 """The parent, which reads the log, creates this file to end training."""
-PARENT = "TUNEMARK_PARENT"
-"""Environment variable with the parent's process id."""
+SOURCE = Path(__file__).resolve().parents[4]
+"""The checkout of this source; another folder where it is installed."""
 MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 """ru_maxrss counts bytes on macOS and KiB elsewhere."""
 
@@ -39,15 +43,30 @@ def rank_of_this_process() -> int:
     return int(os.environ.get("RANK", "0"))
 
 
-class Order(BaseModel):
-    """Instructions from the parent to the worker. They contain local paths and are not kept."""
+CacheState = Literal["cold", "warm", "none"]
 
-    plan: Plan
+
+class Order(BaseModel):
+    """A run of the parent process: instructions to its worker, and what `tunemark recover` needs if the parent is killed.
+
+    It contains local paths and is not kept.
+    """
+
+    resolved: Resolved
+    machine: Machine
     card: ModelCard
-    device_name: str
-    weights_from: str | None
-    data_from: str | None
-    spawned_at_s: float
+    out: Path = Path()
+    supersedes: dict[str, str] | None = None
+    study: Study | None = None
+    model_cache: CacheState = "none"
+    """State of the hub's cache before the run."""
+    started_at: datetime = Field(default_factory=partial(datetime.now, UTC))
+    spawned_at_s: float = 0.0
+    parent_pid: int = Field(default_factory=os.getpid)
+    parent_created_s: float = Field(default_factory=lambda: psutil.Process().create_time())
+    """Start of the parent process, seconds since 1970, since numbers of processes are used again."""
+    source: Path = SOURCE
+    """The checkout or installation that runs. The runs of others are theirs to recover."""
 
 
 ENCODE = json.JSONEncoder(allow_nan=False).encode

@@ -151,12 +151,12 @@ class Trainer:
 
 def run_by_loop(order: Order, samples: Samples, device: Device, log: LogWriter, folder: Path) -> Trainer:
     """Build the model, check, train and evaluate; log the measurements. Return the objects to keep alive until the process ends."""
-    plan, rank = order.plan, rank_of_this_process()
+    plan, rank = order.resolved.plan, rank_of_this_process()
     drawn = models.drawn_on_device(plan, order.card, device)
     scratch, empty = folder / f"weights-{rank}", shapes_only(plan, rank, drawn=drawn)
     # DeepSpeed must know its settings before transformers builds a model that it shards.
     accelerator = open_accelerator(plan, device, load_sharded=True) if models.loaded_sharded(plan, order.card) else None
-    model = models.build_model(plan, order.card, order.weights_from, samples.vocabulary, scratch, device, empty=empty)
+    model = models.build_model(plan, order.card, order.resolved.weights_from, samples.vocabulary, scratch, device, empty=empty)
     log.event("model", **models.model_facts(model))
 
     batches = micro_batches(plan, samples.training, rank, plan.batch.data_parallel)

@@ -42,7 +42,7 @@ def run_by_trainer(order: Order, samples: Samples, device: Device, log: LogWrite
     """
     from optimum.neuron import NeuronTrainer, NeuronTrainingArguments  # noqa: PLC0415 - on Neuron machines only
 
-    plan, card = order.plan, order.card
+    plan, card = order.resolved.plan, order.card
     arguments = NeuronTrainingArguments(**training_arguments(plan, plan.planned_steps(samples.training_rows), folder / "trainer"))
     # Its world size is the number of data-parallel replicas.
     if int(arguments.world_size) != plan.batch.data_parallel:
@@ -60,7 +60,7 @@ def run_by_trainer(order: Order, samples: Samples, device: Device, log: LogWrite
             counted = peft.get_peft_model(counted, peft.LoraConfig(**lora_keywords(plan.lora)))
     facts = model_facts(counted)
     whole = {name: facts[name] for name in ("parameters", "trainable_parameters")}
-    model = build_neuron_model(plan, card, order.weights_from, samples.vocabulary, arguments.trn_config)
+    model = build_neuron_model(plan, card, order.resolved.weights_from, samples.vocabulary, arguments.trn_config)
     log.event("model", **model_facts(model) | whole)
     for name in GATES if plan.measurement.gates else ():
         log.event("gate", name=name, passed=None, detail="not checked: optimum-neuron's trainer prepares the model itself")
