@@ -124,14 +124,11 @@ def on_pci_bus(row: Row) -> list[FoundDevice]:
     return [FoundDevice(None, DeviceFacts(name=name, memory_bytes=memory)) for name, memory in parts]
 
 
-def may_be_here(backend: Backend) -> bool:
+def may_be_here(row: Row) -> bool:
     """Return False if this machine has no such device for sure, by what is installed or on the PCI bus."""
-    row = TABLE.get(backend)
-    if row is None or not (row.tools or row.chips):
-        return True
     if row.chips:
         return bool(on_pci_bus(row))
-    return any(Path(tool).exists() if tool.startswith("/") else shutil.which(tool) for tool in row.tools)
+    return not row.tools or any(Path(tool).exists() if tool.startswith("/") else shutil.which(tool) for tool in row.tools)
 
 
 # Run work on a device
@@ -567,4 +564,5 @@ def vendor_of(backend: Backend) -> Vendor:
 def all_vendors(*, here: bool = False) -> list[Vendor]:
     """Return every vendor, or those with devices that may be `here`, the preferred one first."""
     known = (backend for backend in Backend if backend in TABLE or find_spec(f"{PACKAGE}.{backend.value}"))
-    return sorted((vendor_of(each) for each in known if not here or may_be_here(each)), key=lambda vendor: -vendor.preference)
+    possible = (each for each in known if not here or each not in TABLE or may_be_here(TABLE[each]))
+    return sorted(map(vendor_of, possible), key=lambda vendor: -vendor.preference)

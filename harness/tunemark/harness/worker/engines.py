@@ -93,10 +93,6 @@ class Engine:
         options = StateDictOptions(full_state_dict=True, cpu_offload=True, ignore_frozen_params=frozen)
         return dict(get_model_state_dict(self.model, options=options))
 
-    def close(self) -> None:
-        """Leave the process group: some runs abort at exit otherwise."""
-        self.accelerator.end_training()
-
 
 class ZeroEngine(Engine):
     """DeepSpeed clips, updates and frees by itself; it must know which micro-batch is a step's last."""

@@ -46,12 +46,10 @@ def recompute(plan: Plan, model: Any) -> None:  # noqa: ANN401 - a torch module
         return
     settings: dict[str, Any] = {"use_reentrant": False}
     if plan.model.gradient_checkpointing is Checkpointing.SELECTIVE:
-        settings["context_fn"] = partial(create_selective_checkpoint_contexts, _kept_or_repeated)
+        keep, repeat = CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_RECOMPUTE
+        policy = lambda _context, operator, *_, **__: keep if operator.name() in KEPT else repeat  # noqa: E731 - torch's signature
+        settings["context_fn"] = partial(create_selective_checkpoint_contexts, policy)
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=settings)
-
-
-def _kept_or_repeated(_context: object, operator: Any, *_arguments: object, **_settings: object) -> Any:  # noqa: ANN401 - of torch
-    return CheckpointPolicy.MUST_SAVE if operator.name() in KEPT else CheckpointPolicy.PREFER_RECOMPUTE
 
 
 def fuse(plan: Plan, model: Any) -> None:  # noqa: ANN401 - a torch module

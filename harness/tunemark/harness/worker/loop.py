@@ -185,7 +185,8 @@ def run_by_loop(order: Order, samples: Samples, device: Device, log: LogWriter, 
     log.phase(Phase.TEARDOWN, device.now())
     log.event("compile_cache", **levers.cache_state(plan))
     report_ranks(trainer)
-    trainer.engine.close()
+    # Some runs abort at exit if they have not left the process group.
+    trainer.engine.accelerator.end_training()
     return trainer
 
 
