@@ -24,7 +24,7 @@ from typing import Any, Literal
 import psutil
 from pydantic import ValidationError
 
-from tunemark.harness.plan.resolve import Resolved, hub, refuse_unsupported, step_memory
+from tunemark.harness.plan.resolve import Order, Resolved, hub, refuse_unsupported, step_memory
 from tunemark.harness.run import run_log
 from tunemark.harness.run.record import Finished, assemble, refused_run, submissions, write
 from tunemark.harness.run.show import RunProgress
@@ -298,19 +298,19 @@ def stop_signals() -> Iterator[threading.Event]:
 # Start a worker and wait for its end
 
 
-def order_of(resolved: Resolved, machine: Machine, facts: FactBase, **further: Any) -> run_log.Order:  # noqa: ANN401 - its other fields
+def order_of(resolved: Resolved, machine: Machine, facts: FactBase, **further: Any) -> Order:  # noqa: ANN401 - its other fields
     """Return the order of a run of this process, with the model's card and the state of the hub's cache."""
     card = facts.model(resolved.plan.model.key)
-    return run_log.Order(resolved=resolved, machine=machine, card=card, model_cache=hub_cache(resolved), **further)
+    return Order(resolved=resolved, machine=machine, card=card, model_cache=hub_cache(resolved), **further)
 
 
-def recorded(order: run_log.Order, finished: Finished, facts: FactBase) -> Submission:
+def recorded(order: Order, finished: Finished, facts: FactBase) -> Submission:
     """Return the record of a run that has ended."""
     golden = facts.golden_losses(order.resolved.plan.workload)
     return assemble(order.resolved, order.machine, finished, supersedes=order.supersedes, study=order.study, golden=golden)
 
 
-def launch(order: run_log.Order, stopped: threading.Event) -> Finished:
+def launch(order: Order, stopped: threading.Event) -> Finished:
     """Run this machine's worker to its end, with progress on the terminal; `stopped` ends it early.
 
     Whatever happens here, no worker is left running.
@@ -458,12 +458,12 @@ WORKER_ENDS_S = 15.0
 """Time for a worker to notice that its parent is gone, and for its launcher to end."""
 
 
-def orphans() -> Iterator[tuple[Path, run_log.Order]]:
+def orphans() -> Iterator[tuple[Path, Order]]:
     """Yield the folders of this source's runs without a parent, oldest first. Of several machines, the first has the record."""
     folders = sorted(Path(tempfile.gettempdir()).glob(f"{run_log.FOLDER_PREFIX}*"), key=lambda folder: folder.stat().st_mtime)
     for folder in folders:
         try:
-            order = run_log.Order.model_validate_json((folder / run_log.ORDER_FILE).read_bytes())
+            order = Order.model_validate_json((folder / run_log.ORDER_FILE).read_bytes())
         except (OSError, ValidationError):
             continue
         alive = False
@@ -473,7 +473,7 @@ def orphans() -> Iterator[tuple[Path, run_log.Order]]:
             yield folder, order
 
 
-def recover(folder: Path, order: run_log.Order, facts: FactBase) -> tuple[Submission, Path]:
+def recover(folder: Path, order: Order, facts: FactBase) -> tuple[Submission, Path]:
     """Write the submission of an orphaned run and remove its folder; return both. Raises ValueError if its worker does not end.
 
     The run ends with its last log line: the times of its processes are unknown, and nothing was sampled from outside.

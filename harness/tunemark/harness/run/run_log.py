@@ -1,4 +1,4 @@
-"""The files between parent and worker: the order, and the log that the worker writes and the parent reads while it grows.
+"""The files between parent and worker, above all the log that the worker writes and the parent reads while it grows.
 
 Also what an exception in the worker means. The log has one JSON object per line, each written at once, so a killed worker leaves a complete log. An incomplete last line is
 ignored and noted. Times are seconds since the worker was spawned.
@@ -10,18 +10,10 @@ import re
 import sys
 import tomllib
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import psutil
-from pydantic import BaseModel, Field
-
-from tunemark.harness.plan.resolve import Resolved
-from tunemark.schema.facts.cards import ModelCard
-from tunemark.schema.plan.capabilities import Machine
-from tunemark.schema.records.trace import COUNT_COLUMNS, MOST_MICRO_STEPS, StepTrace, Study
+from tunemark.schema.records.trace import COUNT_COLUMNS, MOST_MICRO_STEPS, StepTrace
 from tunemark.schema.vocabulary import Phase, Status
 
 FOLDER_PREFIX = "tunemark-"
@@ -44,31 +36,6 @@ def rank_of_this_process() -> int:
 
 
 CacheState = Literal["cold", "warm", "none"]
-
-
-class Order(BaseModel):
-    """A run of the parent process: instructions to its worker, and what `tunemark recover` needs if the parent is killed.
-
-    It contains local paths and is not kept.
-    """
-
-    resolved: Resolved
-    machine: Machine
-    card: ModelCard
-    out: Path = Path()
-    supersedes: dict[str, str] | None = None
-    study: Study | None = None
-    model_cache: CacheState = "none"
-    """State of the hub's cache before the run."""
-    started_at: datetime = Field(default_factory=partial(datetime.now, UTC))
-    spawned_at_s: float = 0.0
-    parent_pid: int = Field(default_factory=os.getpid)
-    parent_created_s: float = Field(default_factory=lambda: psutil.Process().create_time())
-    """Start of the parent process, seconds since 1970, since numbers of processes are used again."""
-    source: Path = SOURCE
-    """The checkout or installation that runs. The runs of others are theirs to recover."""
-
-
 ENCODE = json.JSONEncoder(allow_nan=False).encode
 """Created once: `json.dumps` with allow_nan=False creates an encoder for each line."""
 

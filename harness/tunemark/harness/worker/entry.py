@@ -12,7 +12,8 @@ from pathlib import Path
 
 import psutil
 
-from tunemark.harness.run.run_log import LOG_FILE, ORDER_FILE, LogWriter, Order, describe, rank_of_this_process
+from tunemark.harness.plan.resolve import Order
+from tunemark.harness.run.run_log import LOG_FILE, ORDER_FILE, LogWriter, describe, rank_of_this_process
 from tunemark.harness.vendors.protocol import Device, DeviceUnavailable, vendor_of
 from tunemark.schema.vocabulary import Backend, Phase
 

@@ -22,7 +22,8 @@ import torch
 from accelerate import Accelerator
 from transformers import get_scheduler
 
-from tunemark.harness.run.run_log import MAXRSS_UNIT, STOP_FILE, LogWriter, Order, rank_of_this_process
+from tunemark.harness.plan.resolve import Order
+from tunemark.harness.run.run_log import MAXRSS_UNIT, STOP_FILE, LogWriter, rank_of_this_process
 from tunemark.harness.vendors.protocol import AllocatorState, Device, Stamp, vendor_of
 from tunemark.harness.worker import levers, models
 from tunemark.harness.worker.data import MicroBatch, Samples, StepsAhead, micro_batches, to_device

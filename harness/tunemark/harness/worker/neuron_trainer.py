@@ -18,7 +18,8 @@ import transformers
 from torch.utils.data import IterableDataset, default_collate
 from transformers import TrainerCallback
 
-from tunemark.harness.run.run_log import STOP_FILE, LogWriter, Order, rank_of_this_process
+from tunemark.harness.plan.resolve import Order
+from tunemark.harness.run.run_log import STOP_FILE, LogWriter, rank_of_this_process
 from tunemark.harness.vendors.protocol import Device
 from tunemark.harness.worker.data import MicroBatch, Samples, micro_batches
 from tunemark.harness.worker.levers import cache_state, compiled_graphs, effective
