@@ -263,6 +263,19 @@ class Resolved:
         return replace(self, requested=requested, plan=plan)
 
 
+def hub_cache(resolved: Resolved) -> CacheState:
+    """Return `warm` if the hub's cache on this machine holds all weights and data from the hub, else `cold`; `none` without any."""
+    plan = resolved.plan
+    repositories = [f"models--{plan.model.hub_id}"] if plan.model.hub_id else []
+    if plan.data.source is DataSource.HUB and resolved.data_from and not Path(resolved.data_from).exists():
+        repositories.append(f"datasets--{resolved.data_from}")
+    if not repositories:
+        return "none"
+    home = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
+    cache = Path(os.environ.get("HF_HUB_CACHE", home / "hub"))
+    return "warm" if all((cache / name.replace("/", "--")).exists() for name in repositories) else "cold"
+
+
 class Order(BaseModel):
     """A run of the parent process: instructions to its worker, and what `tunemark recover` needs if the parent is killed.
 
@@ -275,7 +288,7 @@ class Order(BaseModel):
     out: Path = Path()
     supersedes: dict[str, str] | None = None
     study: Study | None = None
-    model_cache: CacheState = "none"
+    model_cache: CacheState = Field(default_factory=lambda known: hub_cache(known["resolved"]))
     """State of the hub's cache before the run."""
     started_at: datetime = Field(default_factory=partial(datetime.now, UTC))
     spawned_at_s: float = 0.0

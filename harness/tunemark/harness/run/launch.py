@@ -24,7 +24,7 @@ from typing import Any, Literal
 import psutil
 from pydantic import ValidationError
 
-from tunemark.harness.plan.resolve import Order, Resolved, hub, refuse_unsupported, step_memory
+from tunemark.harness.plan.resolve import Order, Resolved, hub, hub_cache, refuse_unsupported, step_memory
 from tunemark.harness.run import run_log
 from tunemark.harness.run.record import Finished, assemble, refused_run, submissions, write
 from tunemark.harness.run.show import RunProgress
@@ -41,7 +41,7 @@ from tunemark.schema.records.plan import Measurement, Plan
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.trace import Study
 from tunemark.schema.statistics.steady_state import settled_after, steady_window
-from tunemark.schema.vocabulary import Backend, DataSource, Phase, Status
+from tunemark.schema.vocabulary import Backend, Phase, Status
 
 OUTPUT_TAIL_BYTES = 8_000
 
@@ -65,7 +65,8 @@ def run_once(
     # A second Ctrl-C while the record is written would lose the run, so signals are held until then.
     with stop_signals() as stopped:
         # Where the run itself would have written it, wherever it is recovered.
-        order = order_of(resolved, machine, facts, out=submissions(out).absolute(), supersedes=supersedes, study=study)
+        place, card = submissions(out).absolute(), facts.model(resolved.plan.model.key)
+        order = Order(resolved=resolved, machine=machine, card=card, out=place, supersedes=supersedes, study=study)
         finished = refused_run(resolved.unsupported) if resolved.unsupported else launch(order, stopped)
         submission = recorded(order, finished, facts)
         failure = finished.log.failure
@@ -87,7 +88,7 @@ def help_another_node(resolved: Resolved, facts: FactBase, machine: Machine) -> 
     """Run this machine's part of a plan for several, and return the worker's exit code. The first machine writes the record."""
     refuse_unsupported(resolved)
     with stop_signals() as stopped:
-        finished = launch(order_of(resolved, machine, facts), stopped)
+        finished = launch(Order(resolved=resolved, machine=machine, card=facts.model(resolved.plan.model.key)), stopped)
     if finished.exit_code:
         sys.stderr.write(finished.output_tail.rstrip() + "\n")
     return finished.exit_code
@@ -298,12 +299,6 @@ def stop_signals() -> Iterator[threading.Event]:
 # Start a worker and wait for its end
 
 
-def order_of(resolved: Resolved, machine: Machine, facts: FactBase, **further: Any) -> Order:  # noqa: ANN401 - its other fields
-    """Return the order of a run of this process, with the model's card and the state of the hub's cache."""
-    card = facts.model(resolved.plan.model.key)
-    return Order(resolved=resolved, machine=machine, card=card, model_cache=hub_cache(resolved), **further)
-
-
 def recorded(order: Order, finished: Finished, facts: FactBase) -> Submission:
     """Return the record of a run that has ended."""
     golden = facts.golden_losses(order.resolved.plan.workload)
@@ -371,19 +366,6 @@ def merge_failures(log: run_log.RunLog, folder: Path) -> run_log.RunLog:
     if first and (log.failure is None or first["at_s"] < log.failure["at_s"]):
         log.failure = first | {"message": f"rank {rank}: {first['message']}"}
     return log
-
-
-def hub_cache(resolved: Resolved) -> run_log.CacheState:
-    """Return `warm` if the hub's cache on this machine holds all weights and data from the hub, else `cold`; `none` without any."""
-    plan = resolved.plan
-    repositories = [f"models--{plan.model.hub_id}"] if plan.model.hub_id else []
-    if plan.data.source is DataSource.HUB and resolved.data_from and not Path(resolved.data_from).exists():
-        repositories.append(f"datasets--{resolved.data_from}")
-    if not repositories:
-        return "none"
-    home = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
-    cache = Path(os.environ.get("HF_HUB_CACHE", home / "hub"))
-    return "warm" if all((cache / name.replace("/", "--")).exists() for name in repositories) else "cold"
 
 
 def _oom_kills() -> int:
