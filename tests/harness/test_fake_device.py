@@ -10,9 +10,8 @@ from tunemark.harness.run.record import assemble
 from tunemark.harness.run.run_log import LogReader, LogWriter, RunLog
 from tunemark.harness.vendors.protocol import AllocatorState
 from tunemark.harness.worker.engines import Engine
-from tunemark.harness.worker.loop import StopRule, SubmittedStep, Trainer
+from tunemark.harness.worker.loop import SubmittedStep, Trainer
 from tunemark.schema.derive import derive
-from tunemark.schema.records.plan import Measurement
 from tunemark.schema.samples import Counts
 
 WARM_UP = (2.0,) + (0.5,) * 9
@@ -43,7 +42,7 @@ def test_micro_steps_of_an_accumulated_batch_are_stored_and_have_the_scripted_ti
 
 def test_the_mark_before_gradients_are_exchanged_lies_inside_the_last_micro_batch(tmp_path):
     device, log = Fake((0.1,), lag=2), LogWriter(tmp_path / "log.jsonl", 0.0)
-    trainer = Trainer(Engine(None, None, None, None), None, device, log, None, StopRule(None, Measurement(), tmp_path / "stop"))
+    trainer = Trainer(Engine(None, None, None, None), None, device, log, None, None, tmp_path / "stop")
     first, own, second, stamp = (device.stamp() for _ in range(4))
     trainer.pending.append(SubmittedStep(stamp, own, (1.0, 0.0), Counts(8, 8, 7, 1, 1), 0, None, (first, second)))
     trainer.log_reached()
@@ -70,7 +69,7 @@ def test_step_times_window_rate_and_phases_are_those_of_the_script(submission):
 
 def test_compilation_and_the_growth_and_retries_of_the_allocator_are_logged_by_step(tmp_path):
     device, log = Fake((0.1,), lag=0), LogWriter(tmp_path / "log.jsonl", 0.0)
-    trainer = Trainer(Engine(None, None, None, None), None, device, log, None, StopRule(None, Measurement(), tmp_path / "stop"))
+    trainer = Trainer(Engine(None, None, None, None), None, device, log, None, None, tmp_path / "stop")
     # Graphs of the step; bytes that the allocator holds after it, and its retries since the process began.
     seen = [(2, 10, 1), (0, 10, 1), (0, 30, 1), (0, 20, 4)]
     counts = Counts(8, 8, 7, 1, 1)

@@ -29,7 +29,7 @@ from tunemark.harness.worker import levers, models
 from tunemark.harness.worker.data import MicroBatch, Samples, StepsAhead, micro_batches, to_device
 from tunemark.harness.worker.engines import Engine, build_optimizer, fused_adamw, open_accelerator, save_weights, shapes_only, shard, wrap
 from tunemark.harness.worker.levers import effective
-from tunemark.schema.records.plan import Measurement, Plan
+from tunemark.schema.records.plan import Plan
 from tunemark.schema.samples import Counts, Sample
 from tunemark.schema.statistics.intervals import weighted_mean
 from tunemark.schema.vocabulary import EAGER_UPDATE, Backend, Dtype, Padding, Phase, Strategy, Task
@@ -81,7 +81,9 @@ class Trainer:
     device: Device
     log: LogWriter
     plan: Plan
-    stop: "StopRule"
+    steps: int | None
+    """Planned steps, which every process knows."""
+    stop_file: Path
     rank: int = 0
     pending: deque[SubmittedStep] = field(default_factory=deque)
     reached_s: list[float] = field(default_factory=list)
@@ -140,6 +142,16 @@ class Trainer:
             self.reached_s.append(at_s)
         return True
 
+    def wants_to_stop(self, trained_s: float, done: int) -> bool:
+        """Return True if this process wants to stop now, for the time limit or the parent's stop file.
+
+        Clocks and files differ between processes, so they vote. The worker never judges its own steadiness: that would take time inside
+        the window.
+        """
+        limits = self.plan.measurement
+        late = limits.max_train_s is not None and trained_s >= limits.max_train_s and done >= limits.min_steps
+        return late or os.path.exists(self.stop_file)  # noqa: PTH110 - each step asks, and this is the faster way
+
     def voted_to_stop(self, step: int) -> bool:
         """Return True if the first process wanted to stop. Several processes read the vote of the same earlier step, waiting for it."""
         if self.engine.processes == 1:
@@ -170,8 +182,8 @@ def run_by_loop(order: Order, samples: Samples, device: Device, log: LogWriter, 
         batches = chain([first], batches)
     # After the gates, so that compilation is part of the first step that needs it.
     levers.compile_model(plan, model)
-    stop = StopRule(plan.planned_steps(samples.training_rows), plan.measurement, folder / STOP_FILE)
-    trainer = prepare(plan, model, device, log, stop, accelerator, drawn=drawn)
+    steps = plan.planned_steps(samples.training_rows)
+    trainer = prepare(plan, model, device, log, steps, folder / STOP_FILE, accelerator=accelerator, drawn=drawn)
     train_between_probes(trainer, batches)
     log.event("model", **models.model_facts(trainer.engine.model, trainer.engine.optimizer))
     states = (value for state in trainer.engine.optimizer.state.values() for value in state.values())
@@ -196,9 +208,10 @@ def prepare(
     model: torch.nn.Module,
     device: Device,
     log: LogWriter,
-    stop: "StopRule",
-    accelerator: Accelerator | None = None,
+    steps: int | None,
+    stop_file: Path,
     *,
+    accelerator: Accelerator | None = None,
     drawn: bool = False,
 ) -> Trainer:
     """Return the trainer: model, optimizer and schedule as the plan's strategy wraps them. Log the settings in effect.
@@ -220,12 +233,12 @@ def prepare(
         log.event("note", source=EAGER_UPDATE, level="warning", message=optimizer.eager_reason)
     engine = wrap(plan, accelerator, model, optimizer)
     # A falling schedule needs an end; without one it is stretched over more steps than any run takes.
-    scheduler = get_scheduler(plan.optimizer.scheduler, optimizer, plan.optimizer.warmup_steps, stop.steps or ENDLESS)
+    scheduler = get_scheduler(plan.optimizer.scheduler, optimizer, plan.optimizer.warmup_steps, steps or ENDLESS)
     group = torch.distributed.get_backend() if engine.processes > 1 else None
     log.event("effective", **effective(plan, engine.model, optimizer, engine.processes, group, engine.sharding))
     # The number format is known after the first step, the place of the states after training.
     levers.watch_compute(engine.bare, levers.blocks(engine.bare), lambda seen: log.event("effective", compute=seen))
-    return Trainer(engine, scheduler, device, log, plan, stop, rank=rank_of_this_process())
+    return Trainer(engine, scheduler, device, log, plan, steps, stop_file, rank=rank_of_this_process())
 
 
 def train_between_probes(trainer: Trainer, batches: Iterator[MicroBatch]) -> None:
@@ -283,7 +296,7 @@ def train_steps(trainer: Trainer, steps: StepsAhead) -> None:
     """Train as `train` describes."""
     device, engine, step, compiling_s, graphs = trainer.device, trainer.engine, 0, 0.0, levers.compiled_graphs()
     started_s = step_started_s = trainer.begin()
-    while step != trainer.stop.steps and not trainer.voted_to_stop(step):
+    while step != trainer.steps and not trainer.voted_to_stop(step):
         micro_batches = steps.take()
         if not micro_batches:
             break
@@ -300,7 +313,7 @@ def train_steps(trainer: Trainer, steps: StepsAhead) -> None:
             # Compiling does not use up the time limit of training.
             compiling_s += now_s - step_started_s
         step_started_s = now_s
-        result = device.host_copy(agree(trainer, loss, wants=trainer.stop.wants(now_s - started_s - compiling_s, step)))
+        result = device.host_copy(agree(trainer, loss, wants=trainer.wants_to_stop(now_s - started_s - compiling_s, step)))
         trainer.pending.append(SubmittedStep(device.stamp(), own, result, counts, graphs - graphs_before, device.allocator(), micro))
         if trainer.plan.measurement.timing == "strict":
             device.synchronise()
@@ -425,25 +438,6 @@ def evaluate(plan: Plan, model: Any, device: Device, samples: list[Sample]) -> d
         "loss_standard_error": error if error is not None and math.isfinite(error) else None,
         "accuracy": correct / rows if classified else None,
     }
-
-
-# When to stop. The worker never judges its own steadiness: that would take time inside the window.
-
-
-@dataclass(frozen=True, slots=True)
-class StopRule:
-    """Planned steps, the time limit, or the parent's stop file, whichever comes first."""
-
-    steps: int | None
-    """Planned steps, which every process knows."""
-    limits: Measurement
-    stop_file: Path
-
-    def wants(self, trained_s: float, done: int) -> bool:
-        """Return True if this process wants to stop now. Clocks and files differ between processes, so they vote."""
-        limit_s = self.limits.max_train_s
-        late = limit_s is not None and trained_s >= limit_s and done >= self.limits.min_steps
-        return late or os.path.exists(self.stop_file)  # noqa: PTH110 - each step asks, and this is the faster way
 
 
 def report_ranks(trainer: Trainer) -> None:

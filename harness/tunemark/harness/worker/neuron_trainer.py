@@ -23,7 +23,7 @@ from tunemark.harness.run.run_log import STOP_FILE, LogWriter, rank_of_this_proc
 from tunemark.harness.vendors.protocol import Device
 from tunemark.harness.worker.data import MicroBatch, Samples, micro_batches
 from tunemark.harness.worker.levers import cache_state, compiled_graphs, effective
-from tunemark.harness.worker.loop import ENDLESS, StopRule, SubmittedStep, Trainer, agree
+from tunemark.harness.worker.loop import ENDLESS, SubmittedStep, Trainer, agree
 from tunemark.harness.worker.models import GATES, config_of, gradients_of, lora_keywords, model_facts
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.records.base import flattened
@@ -44,7 +44,8 @@ def run_by_trainer(order: Order, samples: Samples, device: Device, log: LogWrite
     from optimum.neuron import NeuronTrainer, NeuronTrainingArguments  # noqa: PLC0415 - on Neuron machines only
 
     plan, card = order.resolved.plan, order.card
-    arguments = NeuronTrainingArguments(**training_arguments(plan, plan.planned_steps(samples.training_rows), folder / "trainer"))
+    steps = plan.planned_steps(samples.training_rows)
+    arguments = NeuronTrainingArguments(**training_arguments(plan, steps, folder / "trainer"))
     # Its world size is the number of data-parallel replicas.
     if int(arguments.world_size) != plan.batch.data_parallel:
         msg = f"optimum-neuron has {arguments.world_size} data-parallel replicas, the plan has {plan.batch.data_parallel}"
@@ -72,7 +73,8 @@ def run_by_trainer(order: Order, samples: Samples, device: Device, log: LogWrite
         device=device,
         log=log,
         plan=plan,
-        stop=StopRule(plan.planned_steps(samples.training_rows), plan.measurement, folder / STOP_FILE),
+        steps=steps,
+        stop_file=folder / STOP_FILE,
         rank=rank_of_this_process(),
     )
     recorder = Recorder(trainer, rows)
@@ -222,7 +224,7 @@ class Recorder(TrainerCallback):  # type: ignore[misc] # transformers ships no t
         trainer = self._trainer
         self._steps += 1
         replicas = trainer.engine.processes // self._plan.device.pipeline_parallel
-        wants = trainer.stop.wants(trainer.device.now() - self._started_s, self._steps)
+        wants = trainer.wants_to_stop(trainer.device.now() - self._started_s, self._steps)
         # Summed over all processes: of a pipeline's stages only the last has a loss, and tensor-parallel ones have the same.
         result = agree(trainer, sum(self._losses) / replicas, wants=wants)
         self._losses.clear()
