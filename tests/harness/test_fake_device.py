@@ -23,7 +23,7 @@ def submission(tmp_path_factory, facts):
     """A real worker run of smoke-full, 130 steps, on a device whose first ten steps are slow."""
     folder = tmp_path_factory.mktemp("worker")
     machine = make_machine()
-    options = Options(max_steps=130, overrides=("data.sequence_length=16", "batch.micro_batch=1"))
+    options = Options(max_steps=130, probe=False, overrides=("data.sequence_length=16", "batch.micro_batch=1"))
     resolved = resolve("smoke-full", facts, machine, options)
     # Marks of two micro-batches and of the step.
     device = Fake((*WARM_UP, STEADY_S), marks=3, peak_bytes=123_456)

@@ -166,7 +166,7 @@ def test_the_record_shows_what_was_trained_and_which_gates_were_not_checked(subm
 
 def test_losses_and_counts_are_those_of_our_own_loop(facts, tmp_path, monkeypatch):
     overrides = (*SMALL, "attention=eager", "optimizer.max_grad_norm=null", "lora.dropout=0.0")
-    resolved = resolve("smoke-lora", facts, make_machine(), Options(overrides=overrides, max_steps=4))
+    resolved = resolve("smoke-lora", facts, make_machine(), Options(overrides=overrides, max_steps=4, probe=False))
     (tmp_path / "loop").mkdir()
     ours = worked(resolved, facts, Fake((0.5,)), tmp_path / "loop")
     _, theirs = trained(facts, tmp_path, monkeypatch, steps=4, settings=overrides)

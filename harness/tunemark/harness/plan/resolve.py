@@ -26,7 +26,7 @@ from pydantic import BaseModel, Field, SkipValidation, ValidationError
 
 from tunemark.harness.run.run_log import SOURCE, CacheState
 from tunemark.harness.vendors.cpu import cpu_model
-from tunemark.harness.vendors.protocol import DeviceUnavailable, FoundDevice, UnusableMask, Vendor, all_vendors, vendor_of
+from tunemark.harness.vendors.protocol import DeviceUnavailable, FoundDevice, Vendor, all_vendors, vendor_of
 from tunemark.harness.vendors.vendor_tools import hides_all
 from tunemark.harness.worker.sample_files import check_file, describe_file
 from tunemark.schema import formats
@@ -117,8 +117,7 @@ SETTINGS = RARE | {"devices.count": "devices", "devices.strategy": "strategy", "
 def detect(requested: Backend | None = None) -> Machine:
     """Return the facts of this machine. Takes well under a second and imports no torch.
 
-    Raises TunemarkError when the requested device family is not here, and UnusableMask when a device mask
-    selects none of its devices.
+    Raises TunemarkError when the requested device family is not here, or when a device mask selects none of its devices.
     """
     here: list[tuple[Vendor, list[FoundDevice]]] = []
     possible, problems = all_vendors(here=True), ""
@@ -127,7 +126,7 @@ def detect(requested: Backend | None = None) -> Machine:
             here += [(vendor, devices)] if (devices := vendor.find()) else []
         except DeviceUnavailable as error:
             problems += f"; {error}"
-        except UnusableMask:
+        except TunemarkError:
             # A wrong mask matters only where these devices would be used.
             if requested in {None, vendor.backend}:
                 raise

@@ -107,7 +107,7 @@ def run_sweep(workload: str, overs: Sequence[str], options: Options, bench: Benc
         raise TunemarkError("--over", None, fix)
     base = bench.plan(workload, options)
     points = grid(overs, card) if overs else star_of_card(card)
-    plans = {named(point): bench.plan_of(point, workload, options, "--over") for point in points}
+    plans = {named(point): bench.plan(workload, options, point, "--over") for point in points}
     if not overs:
         # An axis includes the card's own value, and some settings have no effect here.
         settings = [resolved.plan.settings for resolved in plans.values()]
@@ -246,7 +246,7 @@ def run_ab(workload: str, a: str, b: str, options: Options, bench: Bench, *, pai
     card = bench.card(workload, options)
     settings = {name: settings_of(text, f"--{name}", card) for name, text in zip(ARMS, (a, b), strict=True)}
     arms, base = {name: named(each) for name, each in settings.items()}, bench.plan(workload, options)
-    plans = {name: bench.plan_of(each, workload, options, f"--{name}") for name, each in settings.items()}
+    plans = {name: bench.plan(workload, options, each, f"--{name}") for name, each in settings.items()}
     for name, plan in plans.items():
         if plan.unsupported:
             raise TunemarkError(f"--{name}", arms[name], plan.unsupported, exit_code=Exit.UNSUPPORTED)

@@ -157,16 +157,17 @@ class Bench:
         """Return the card as `--set` changes it for the whole series."""
         return apply_overrides(self.facts.workload(workload), options.overrides)[0]
 
-    def plan(self, workload: str, options: Options, settings: Settings | None = None) -> Resolved:
-        """Return the plan of a run of the series, with the settings of its point."""
-        return resolve(workload, self.facts, self.machine, applied(settings or {}, options))
+    def plan(self, workload: str, options: Options, settings: Settings | None = None, option: str | None = None) -> Resolved:
+        """Return the plan of a run of the series, with the settings of its point.
 
-    def plan_of(self, settings: Settings, workload: str, options: Options, option: str) -> Resolved:
-        """Return the plan of a point. Call after `plan`: any error is then the point's, and names the option that it was given with."""
+        Errors name the option with which a point was given. Call it without one first: any error is then the point's.
+        """
         try:
-            return self.plan(workload, options, settings)
+            return resolve(workload, self.facts, self.machine, applied(settings or {}, options))
         except TunemarkError as error:
-            raise TunemarkError(option, named(settings), error.fix, exit_code=error.exit_code) from error
+            if option is None:
+                raise
+            raise TunemarkError(option, named(settings or {}), error.fix, exit_code=error.exit_code) from error
 
 
 @dataclass(frozen=True, slots=True)

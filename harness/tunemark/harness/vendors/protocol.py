@@ -22,7 +22,6 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 from pydantic import Field
 
-from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import validated
 from tunemark.schema.formats import GIB
 from tunemark.schema.plan.capabilities import Family, Feature, Need
@@ -101,10 +100,6 @@ def versions(need: Need | None) -> str:
 # Find devices
 
 PCI = Path("/sys/bus/pci/devices")
-
-
-class UnusableMask(TunemarkError):
-    """A device mask selects none of the existing devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,10 +356,10 @@ class DeviceMonitor:
     tool: str
     """Name of the library or tool, for the reasons of unknown values."""
 
-    def read(self) -> tuple[DeviceReading, ...]:
-        """Return one reading per device, in the requested order; empty without new values. Never raises for a missing value."""
-        raise NotImplementedError
-
+    read: Callable[[], tuple[DeviceReading, ...]]
+    """Return one reading per device, in the requested order; empty without new values. Never raises for a missing value."""
+    close: Callable[[], None]
+    """Release the vendor's library or tool."""
     _processes: tuple[frozenset[int], ...] | None = None
 
     def processes(self) -> tuple[frozenset[int], ...] | None:
@@ -374,10 +369,6 @@ class DeviceMonitor:
     def why(self, place: int, figure: str) -> str:  # noqa: ARG002 - one signature for all
         """Return the reason why a device has no value of a field of its readings, or of `processes`."""
         return f"{self.tool} does not report it"
-
-    def close(self) -> None:
-        """Release the vendor's library or tool."""
-        raise NotImplementedError
 
 
 Question = Callable[[Any, Any], Any]

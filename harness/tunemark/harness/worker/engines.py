@@ -167,26 +167,20 @@ def collectives(plan: Plan, device: Device) -> str:
 
 def wrap(plan: Plan, accelerator: Any, model: Any, optimizer: Any) -> Engine:  # noqa: ANN401 - torch objects
     """Return model and optimizer prepared for the plan's strategy."""
-    clip = plan.optimizer.max_grad_norm
+    clip, sharding = plan.optimizer.max_grad_norm, None
     if plan.device.strategy is Strategy.FSDP2:
-        return Engine(accelerator, model, stepped(accelerator.prepare(optimizer)), clip, f"torch {type(model).__mro__[1].__name__}")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        wrapped, prepared = accelerator.prepare(model, optimizer)
-    if plan.device.strategy in STAGES:
-        return ZeroEngine(accelerator, wrapped, prepared, clip, f"DeepSpeed ZeRO stage {wrapped.zero_optimization_stage()}")
-    if accelerator.num_processes > 1 and not isinstance(wrapped, DistributedDataParallel):
-        wrapped = DistributedDataParallel(wrapped)  # accelerate does this on the devices that it knows only
-    return Engine(accelerator, wrapped, stepped(prepared), clip)
-
-
-def stepped(prepared: Any) -> Any:  # noqa: ANN401 - accelerate's optimizer, or torch's
-    """Return the optimizer to step: torch's own where accelerate's wrapper adds nothing.
-
-    The wrapper scales losses of fp16. Otherwise it only searches the disk twice per step for an optimizer package that we do not
-    use: 0.3 ms on a CPU, as much as a small model's own work.
-    """
-    return prepared.optimizer if prepared.scaler is None else prepared
+        prepared, sharding = accelerator.prepare(optimizer), f"torch {type(model).__mro__[1].__name__}"
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            model, prepared = accelerator.prepare(model, optimizer)
+        if plan.device.strategy in STAGES:
+            return ZeroEngine(accelerator, model, prepared, clip, f"DeepSpeed ZeRO stage {model.zero_optimization_stage()}")
+        if accelerator.num_processes > 1 and not isinstance(model, DistributedDataParallel):
+            model = DistributedDataParallel(model)  # accelerate does this on the devices that it knows only
+    # The wrapper scales losses of fp16. Otherwise it only searches the disk twice per step for an optimizer package that we do not
+    # use: 0.3 ms on a CPU, as much as a small model's own work.
+    return Engine(accelerator, model, prepared.optimizer if prepared.scaler is None else prepared, clip, sharding)
 
 
 def _zero_plugin(plan: Plan, *, load_sharded: bool) -> Any:  # noqa: ANN401 - a class of accelerate
