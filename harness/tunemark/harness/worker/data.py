@@ -223,8 +223,10 @@ class StepsAhead:
         self._ready: deque[Future[Step]] = deque()
         self.waited_s = 0.0
         """Seconds that `take` has waited for all steps but the first."""
+        self._begun = False
 
     def __enter__(self) -> Self:
+        self._ready.append(self._thread.submit(self._prepare))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -235,11 +237,12 @@ class StepsAhead:
 
         Raises the exception that ended the stream, after all complete steps before it.
         """
-        started_s, first = time.monotonic(), not self._ready
-        while len(self._ready) <= STEPS_AHEAD:
-            self._ready.append(self._thread.submit(self._prepare))
+        started_s = time.monotonic()
         step = self._ready.popleft().result()
-        self.waited_s += 0.0 if first else time.monotonic() - started_s
+        self.waited_s += time.monotonic() - started_s if self._begun else 0.0
+        self._begun = True
+        while len(self._ready) < STEPS_AHEAD:
+            self._ready.append(self._thread.submit(self._prepare))
         return step
 
     def _prepare(self) -> Step:

@@ -26,12 +26,8 @@ KEPT = {
     *(f"aten::_scaled_dot_product_{kernel}_attention" for kernel in ("flash", "efficient", "cudnn")),
     "aten::_scaled_dot_product_flash_attention_for_cpu",
     # FlashAttention 2, for rows and for packed documents; FlashAttention 3 through Python and from C++.
-    *(
-        "flash_attn::_flash_attn_forward",
-        "flash_attn::_flash_attn_varlen_forward",
-        "flash_attn_3::_flash_attn_forward",
-        "flash_attn_3::fwd",
-    ),
+    *(f"flash_attn::_flash_attn_{rows}forward" for rows in ("", "varlen_")),
+    *(f"flash_attn_3::{name}" for name in ("_flash_attn_forward", "fwd")),
 }
 """Operators, by torch's names, with results that selective checkpointing keeps. A package's operators exist after its import."""
 
