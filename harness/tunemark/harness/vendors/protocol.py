@@ -261,7 +261,7 @@ class Device:
         """Return a mark at this point in the device's queue of work; without events, the time at which all work is done."""
         if not self._api.Event:
             self.synchronise()
-            return time.monotonic()
+            return self.now()
         event = self._api.Event(enable_timing=True)
         event.record()
         return event
