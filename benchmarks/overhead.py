@@ -40,11 +40,11 @@ from tunemark.harness.plan.resolve import Options, detect, resolve
 from tunemark.harness.run.run_log import LogWriter
 from tunemark.harness.vendors.protocol import Device, vendor_of
 from tunemark.harness.worker.data import load_samples, micro_batches
-from tunemark.harness.worker.loop import StopRule, collector_at_rest, prepare, train
+from tunemark.harness.worker.loop import collector_at_rest, prepare, train
 from tunemark.harness.worker.models import build_model, config_of
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.records.plan import Measurement, Plan
+from tunemark.schema.records.plan import Plan
 from tunemark.schema.vocabulary import Backend
 
 SAMPLER = """
@@ -100,6 +100,8 @@ def setting(size: str, folder: Path, backend: Backend = Backend.CPU) -> Setting:
     changes = [f"data.sequence_length={tokens}", f"batch.micro_batch={rows}", "batch.gradient_accumulation=1", "data.name=random-tokens"]
     changes += ["loss=whole", *(["compute=bf16"] if size == BILLION_SIZE else [])]
     plan = resolve("smoke-full", facts, detect(backend), Options(overrides=tuple(changes))).plan
+    # Only the number of steps ends training.
+    plan = plan.model_copy(update={"measurement": plan.measurement.model_copy(update={"max_train_s": None})})
     folder.mkdir(parents=True, exist_ok=True)
     # One thread: several that wait for each other would count as work.
     device = vendor_of(backend).device.open(1 if plan.device.threads else None)
@@ -135,12 +137,12 @@ def harness(work: Setting, sampler: int) -> Arm:
     if work.on_cpu:
         work.device.now = time.process_time  # type: ignore[method-assign] # every time in the log is read from this clock
     log = LogWriter(path, 0.0)
-    trainer = prepare(work.plan, model_of(work), work.device, log, StopRule(None, Measurement(), Path()))
+    trainer = prepare(work.plan, model_of(work), work.device, log, None, work.folder / "stop")
     stream = batches_of(work)
 
     def run(steps: int) -> list[float]:
         os.kill(sampler, signal.SIGCONT)
-        trainer.stop = StopRule(steps, Measurement(), work.folder / "stop")
+        trainer.steps = steps
         offset = path.stat().st_size
         with collector_at_rest():
             train(trainer, stream)

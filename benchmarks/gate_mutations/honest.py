@@ -17,7 +17,6 @@ import numpy as np
 from gate_mutations.bases import Content, base, identity_of
 from gate_mutations.simulated import H100, PACKAGES, Ending, Gpu, Scenario, gpu_machine, machine_of, simulate, step_time
 from tunemark.harness.plan.resolve import Options
-from tunemark.harness.run.record import Superseded
 from tunemark.schema import VERSION
 from tunemark.schema.formats import GIB
 from tunemark.schema.plan.capabilities import Machine
@@ -101,7 +100,7 @@ def made(row: dict[str, Any], seed: int) -> Content:
         name, *values = row["times"]
         changes["before"] = lambda times: TIMES[name](times, *values)
     if "supersedes" in row:
-        changes["supersedes"] = Superseded(identity_of("h100"), row["supersedes"])
+        changes["supersedes"] = {"supersedes": identity_of("h100"), "supersedes_reason": row["supersedes"]}
     if "ahead_h" in row:
         changes["started_at"] = datetime.now(UTC) + timedelta(hours=row["ahead_h"])
     host = _host(row)

@@ -18,7 +18,7 @@ import numpy as np
 from tunemark.collector.gate import derive
 from tunemark.harness.plan.resolve import Options, Resolved, resolve
 from tunemark.harness.run.launch import SteadinessJudge
-from tunemark.harness.run.record import Finished, Superseded, assemble, refused_run
+from tunemark.harness.run.record import Finished, assemble, refused_run
 from tunemark.harness.run.run_log import RunLog
 from tunemark.harness.run.telemetry import Moment, Sample, Telemetry
 from tunemark.harness.vendors.protocol import Device, DeviceReading, Feature, vendor_of
@@ -157,7 +157,7 @@ class Scenario:
     power: float = 0.87
     """Mean power as a share of the limit."""
     harness: Harness = field(default_factory=lambda: Harness(version=VERSION, commit=COMMIT, dirty=False))
-    supersedes: Superseded | None = None
+    supersedes: dict[str, str] | None = None
     study: Study | None = None
     before: Callable[[np.ndarray], np.ndarray] = lambda times: times
     """Change of the step times, such as a stall."""

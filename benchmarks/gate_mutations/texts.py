@@ -11,7 +11,6 @@ from gate_mutations.corruptions import replace_at
 from gate_mutations.honest import cpu, gpu
 from gate_mutations.simulated import Ending
 from tunemark.harness.plan.resolve import Options
-from tunemark.harness.run.record import Superseded
 from tunemark.harness.run.run_log import judge
 from tunemark.schema.vocabulary import Status
 
@@ -52,7 +51,7 @@ def _crash() -> Content:
 @cache
 def _replacing() -> Content:
     """Return a run that replaces a committed one."""
-    return gpu(160, options=Options(max_steps=120), supersedes=Superseded(identity_of("h100"), "text"))
+    return gpu(160, options=Options(max_steps=120), supersedes={"supersedes": identity_of("h100"), "supersedes_reason": "text"})
 
 
 def untouched(name: str) -> Content:

@@ -7,7 +7,7 @@ import pytest
 from harness_making import FACTS, ROOT, changed_settings, gpus, make_machine
 
 from tunemark.harness.plan.resolve import Options, machine_with, resolve, step_memory
-from tunemark.harness.studies.series import Point, star_of_card
+from tunemark.harness.studies.series import applied, named, star_of_card
 from tunemark.schema.formats import GIB
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.training_shape import shape_of_plan
@@ -42,11 +42,11 @@ def test_the_matrix_of_document_003_is_every_model_and_method_of_its_tables():
 def test_every_point_of_a_cards_own_sweep_is_planned_in_the_standard_division_or_has_a_reason(key, machine):
     card = FACTS.workload(key)
     for point in star_of_card(card):
-        resolved = resolve(key, FACTS, machine, point.applied(Options()))
+        resolved = resolve(key, FACTS, machine, applied(point, Options()))
         changed = {field for field, (_, run) in changed_settings(resolved.plan, card).items() if run not in card.own_values(field)}
         assert resolved.unsupported is None or len(resolved.unsupported) > 10
-        assert not resolved.overrides, point.text
-        assert not changed, f"{point.text} has values that are neither the card's nor those of its axes and points"
+        assert not resolved.overrides, named(point)
+        assert not changed, f"{named(point)} has values that are neither the card's nor those of its axes and points"
 
 
 def published(document):
@@ -56,7 +56,7 @@ def published(document):
 def test_each_learning_rate_of_document_001_is_swept_with_its_decay_at_its_batch_and_length():
     numbers = ("batch.micro_batch", "data.sequence_length", "optimizer.learning_rate", "optimizer.layer_decay")
     star = star_of_card(FACTS.workload("bert-emotion"))
-    points = {frozenset((field, json.loads(value)) for field, value in point.settings if field in numbers) for point in star}
+    points = {frozenset((field, json.loads(value)) for field, value in point.items() if field in numbers) for point in star}
     rows = [row["conditions"] for row in published("001") if row["section"].startswith("LR / LLRD")]
     assert len(rows) == 11
     for ran in rows:
@@ -139,12 +139,12 @@ def is_of(row, plan, context):
 def test_a_card_of_a_source_fits_the_gpus_that_the_source_ran_it_on_or_names_the_one_that_it_does_not(key):
     card, found = FACTS.workload(key), 0
     too_small = re.search(r"do not fit the ([A-Z]\w+ \d+)", card.description)
-    for point in star_of_card(card) or [Point(())]:
-        plan = resolve(key, FACTS, eight_gpus(), point.applied(Options())).plan
+    for point in star_of_card(card) or [{}]:
+        plan = resolve(key, FACTS, eight_gpus(), applied(point, Options())).plan
         for row in ran_on(card):
             if is_of(row, plan, FACTS.model(card.model).context_length):
                 found += 1
                 needed, gpu = needed_bytes(plan), FACTS.accelerator(row["accelerator"])
                 fits, said = needed <= gpu.memory_gib * GIB, bool(too_small and gpu.name.endswith(too_small[1]))
-                assert fits != said, f"{point.text} on {gpu.key} needs {needed / GIB:.1f} GiB"
+                assert fits != said, f"{named(point)} on {gpu.key} needs {needed / GIB:.1f} GiB"
     assert found or not ran_on(card)

@@ -11,8 +11,7 @@ from itertools import chain, repeat
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from tunemark.harness.vendors.protocol import AllocatorState, Device, DeviceMemory
-from tunemark.schema.records.submission import MemoryReading
+from tunemark.harness.vendors.protocol import AllocatorState, Device
 
 
 class Fake(Device):
@@ -45,8 +44,7 @@ class Fake(Device):
         return AllocatorState(self._peak_bytes)
 
     def memory(self):
-        reading = MemoryReading(peak_bytes=self._peak_bytes, method="scripted")
-        return DeviceMemory(reading, reading)
+        return {kind: {"peak_bytes": self._peak_bytes, "method": "scripted"} for kind in ("allocated", "reserved")}
 
 
 class Syncs(TorchDispatchMode):

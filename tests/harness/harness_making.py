@@ -16,7 +16,7 @@ import psutil
 from filelock import FileLock
 
 from tunemark.collector.gate.check import judge
-from tunemark.harness.plan.resolve import Options, resolve
+from tunemark.harness.plan.resolve import Options, Order, resolve
 from tunemark.harness.vendors.protocol import vendor_of
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.plan.capabilities import Machine
@@ -117,13 +117,12 @@ def trained_on(plan, card, folder=Path()):
 
 def worked(resolved, facts, device, folder):
     """Run the worker of a plan in this process on a scripted device; return its log."""
-    from tunemark.harness.run.run_log import LogReader, LogWriter, Order
+    from tunemark.harness.run.run_log import LogReader, LogWriter
     from tunemark.harness.worker.entry import run
 
     log = LogWriter(folder / "log.jsonl", spawned_at_s=0.0)
     log.event("phase", phase="import", at_s=0.0)
-    places = dict.fromkeys(("weights_from", "data_from"))
-    run(Order(plan=resolved.plan, card=facts.model("tiny-llama"), device_name="x", spawned_at_s=0.0, **places), device, log, folder)
+    run(Order(resolved=resolved, machine=make_machine(), card=facts.model("tiny-llama")), device, log, folder)
     log.event("end")
     return LogReader(folder / "log.jsonl").read()
 

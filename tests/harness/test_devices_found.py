@@ -10,8 +10,8 @@ from scripted_libraries import TOOLS, ScriptedNvml, scripted_amdsmi, told
 
 from tunemark.harness.plan import resolve as machine
 from tunemark.harness.vendors import cuda, mps, neuron, protocol, rocm, vendor_tools, xpu
-from tunemark.harness.vendors.protocol import DeviceUnavailable, UnusableMask
-from tunemark.schema.errors import Exit
+from tunemark.harness.vendors.protocol import DeviceUnavailable
+from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.formats import GIB
 from tunemark.schema.vocabulary import Backend
 
@@ -107,7 +107,7 @@ def test_devices_are_the_ones_that_the_environment_leaves_visible(monkeypatch, v
 )
 def test_a_mask_that_leaves_no_device_is_an_error_that_names_it_and_not_a_plan_for_the_cpu(monkeypatch, value, message):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
-    with pytest.raises(UnusableMask) as raised:
+    with pytest.raises(TunemarkError) as raised:
         vendor_tools.visible_indexes(3)
     assert (raised.value.field, raised.value.value) == ("CUDA_VISIBLE_DEVICES", value)
     assert message in raised.value.fix
@@ -131,7 +131,7 @@ def test_a_wrong_mask_stops_a_plan_for_the_gpu_and_no_other(monkeypatch, tmp_pat
     fake_nvml(monkeypatch)
     fake_tool(monkeypatch, tmp_path, "nvidia-smi")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-5c89852c")
-    with pytest.raises(UnusableMask, match="CUDA_VISIBLE_DEVICES: 'MIG-5c89852c'"):
+    with pytest.raises(TunemarkError, match="CUDA_VISIBLE_DEVICES: 'MIG-5c89852c'"):
         machine.detect()
     assert machine.detect(Backend.CPU).backend is Backend.CPU
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
@@ -205,4 +205,4 @@ def test_the_heap_of_a_mac_begins_without_what_the_gates_left_in_its_cache():
     device = mps.Mps.opened(SimpleNamespace(mps=api), 0)
     device.begin()
     assert calls.count("empty_cache") == 1 < calls.index("empty_cache")
-    assert device.memory().reserved.peak_bytes == 6
+    assert device.memory()["reserved"]["peak_bytes"] == 6

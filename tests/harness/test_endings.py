@@ -2,7 +2,7 @@
 
 import errno
 from datetime import UTC, datetime
-from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from harness_making import make_machine
@@ -15,7 +15,7 @@ from tunemark.harness.run.run_log import RunLog, describe
 from tunemark.harness.run.show import print_summary, summary
 from tunemark.harness.run.telemetry import Telemetry
 from tunemark.harness.vendors.protocol import DeviceUnavailable
-from tunemark.harness.worker.loop import LossNotFinite, StopRule
+from tunemark.harness.worker.loop import LossNotFinite, Trainer
 from tunemark.schema.records.plan import Measurement
 from tunemark.schema.vocabulary import Status
 
@@ -97,11 +97,12 @@ def test_a_worker_without_progress_is_ended_after_a_time_that_suits_what_it_does
 
 
 def test_a_limit_of_training_time_leaves_the_steps_that_can_be_ranked(tmp_path):
-    rule = StopRule(None, Measurement(max_train_s=300.0, min_steps=30), Path(tmp_path / "stop"))
-    assert not rule.wants(2_400.0, 29)
-    assert rule.wants(2_430.0, 30)
-    rule.stop_file.touch()
-    assert rule.wants(0.0, 1)
+    plan = SimpleNamespace(measurement=Measurement(max_train_s=300.0, min_steps=30))
+    trainer = Trainer(None, None, None, None, plan, None, tmp_path / "stop")
+    assert not trainer.wants_to_stop(2_400.0, 29)
+    assert trainer.wants_to_stop(2_430.0, 30)
+    trainer.stop_file.touch()
+    assert trainer.wants_to_stop(0.0, 1)
 
 
 def shown_run(**log):

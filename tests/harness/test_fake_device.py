@@ -1,7 +1,5 @@
 """With a scripted device everything that is measured is known beforehand."""
 
-from collections import deque
-
 import pytest
 from fake_device import Fake
 from harness_making import finished, make_machine, worked
@@ -12,9 +10,8 @@ from tunemark.harness.run.record import assemble
 from tunemark.harness.run.run_log import LogReader, LogWriter, RunLog
 from tunemark.harness.vendors.protocol import AllocatorState
 from tunemark.harness.worker.engines import Engine
-from tunemark.harness.worker.loop import StepReader, StopRule, SubmittedStep, Trainer
+from tunemark.harness.worker.loop import SubmittedStep, Trainer
 from tunemark.schema.derive import derive
-from tunemark.schema.records.plan import Measurement
 from tunemark.schema.samples import Counts
 
 WARM_UP = (2.0,) + (0.5,) * 9
@@ -26,7 +23,7 @@ def submission(tmp_path_factory, facts):
     """A real worker run of smoke-full, 130 steps, on a device whose first ten steps are slow."""
     folder = tmp_path_factory.mktemp("worker")
     machine = make_machine()
-    options = Options(max_steps=130, overrides=("data.sequence_length=16", "batch.micro_batch=1"))
+    options = Options(max_steps=130, probe=False, overrides=("data.sequence_length=16", "batch.micro_batch=1"))
     resolved = resolve("smoke-full", facts, machine, options)
     # Marks of two micro-batches and of the step.
     device = Fake((*WARM_UP, STEADY_S), marks=3, peak_bytes=123_456)
@@ -45,15 +42,13 @@ def test_micro_steps_of_an_accumulated_batch_are_stored_and_have_the_scripted_ti
 
 def test_the_mark_before_gradients_are_exchanged_lies_inside_the_last_micro_batch(tmp_path):
     device, log = Fake((0.1,), lag=2), LogWriter(tmp_path / "log.jsonl", 0.0)
-    trainer = Trainer(Engine(None, None, None, None), None, device, log, None, StopRule(None, Measurement(), tmp_path / "stop"))
+    trainer = Trainer(Engine(None, None, None, None), None, device, log, None, None, tmp_path / "stop")
     first, own, second, stamp = (device.stamp() for _ in range(4))
-    reading = StepReader(
-        trainer, deque([SubmittedStep(stamp, own, (1.0, 0.0), Counts(8, 8, 7, 1, 1), 0, None, (first, second))]), 0.0, None
-    )
-    reading.log_reached()
+    trainer.pending.append(SubmittedStep(stamp, own, (1.0, 0.0), Counts(8, 8, 7, 1, 1), 0, None, (first, second)))
+    trainer.log_reached()
     assert not trainer.own_work_s
     device.synchronise()
-    reading.log_reached()
+    trainer.log_reached()
     (step,) = LogReader(tmp_path / "log.jsonl").read().steps
     assert trainer.own_work_s == pytest.approx([0.2])
     assert (step["micro_completed_at_s"], step["completed_at_s"]) == (pytest.approx([0.1, 0.3]), pytest.approx(0.4))
@@ -74,14 +69,14 @@ def test_step_times_window_rate_and_phases_are_those_of_the_script(submission):
 
 def test_compilation_and_the_growth_and_retries_of_the_allocator_are_logged_by_step(tmp_path):
     device, log = Fake((0.1,), lag=0), LogWriter(tmp_path / "log.jsonl", 0.0)
-    trainer = Trainer(Engine(None, None, None, None), None, device, log, None, StopRule(None, Measurement(), tmp_path / "stop"))
+    trainer = Trainer(Engine(None, None, None, None), None, device, log, None, None, tmp_path / "stop")
     # Graphs of the step; bytes that the allocator holds after it, and its retries since the process began.
     seen = [(2, 10, 1), (0, 10, 1), (0, 30, 1), (0, 20, 4)]
     counts = Counts(8, 8, 7, 1, 1)
-    pending = deque(
-        SubmittedStep(device.stamp(), None, (1.0, 0.0), counts, graphs, AllocatorState(held, retries)) for graphs, held, retries in seen
-    )
-    StepReader(trainer, pending, 0.0, AllocatorState(10, 1)).log_reached()
+    for graphs, held, retries in seen:
+        trainer.pending.append(SubmittedStep(device.stamp(), None, (1.0, 0.0), counts, graphs, AllocatorState(held, retries)))
+    trainer.allocator = AllocatorState(10, 1)
+    trainer.log_reached()
     events = [(event["step"], event["what"], event["amount"]) for event in LogReader(tmp_path / "log.jsonl").read().events]
     assert events == [(1, "compile", 2), (3, "allocator_growth", 20), (4, "allocator_retry", 3)]
 

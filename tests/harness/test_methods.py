@@ -101,7 +101,7 @@ def test_on_fp16_devices_frozen_weights_are_in_fp16_and_their_gradients_are_thos
         assert (half[name].grad / scale - gradient).norm() <= 0.02 * gradient.norm(), name
     held = gradients_of(model)
     optimizer.step()
-    facts_of, lines = model_facts(model, optimizer, held), {line.key: line.bytes for line in state_lines(shape_of_plan(plan, card))}
+    facts_of, lines = model_facts(model, optimizer) | held, {line.key: line.bytes for line in state_lines(shape_of_plan(plan, card))}
     assert facts_of["adapter_bytes"] == lines["adapters"]
     assert facts_of["gradient_bytes"] == lines["gradients"]
     assert facts_of["parameter_bytes"]["fp16"] == lines["weights"]

@@ -120,7 +120,7 @@ del peak
 kept = torch.ones(2**18, device=device.torch_name).sum()
 device.synchronise()
 last, ended = device.stamp(), device.now()
-times, peak = (device.reached(first), device.reached(last)), device.memory().allocated.peak_bytes
+times, peak = (device.reached(first), device.reached(last)), device.memory()["allocated"]["peak_bytes"]
 try:
     Tpu.open(None, 5)
 except DeviceUnavailable as error:
@@ -166,7 +166,7 @@ def test_a_device_without_events_and_counters_waits_at_each_mark_and_says_why_th
     assert own.synchronize.call_count == waits + 2
     assert [device.reached(mark) for mark in marks] == pytest.approx([began_s] * 2, abs=0.05)
     assert (device.free_marks, device.pins_memory, device.allocator()) == (False, False, None)
-    assert device.memory().allocated.reason == "the allocator of the device reports no peaks to torch"
+    assert device.memory()["allocated"]["reason"] == "the allocator of the device reports no peaks to torch"
 
 
 # Found and planned for

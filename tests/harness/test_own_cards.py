@@ -15,7 +15,7 @@ from tunemark.harness.commands.run import with_own_cards
 from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.record import is_submission, write
 from tunemark.harness.run.show import refuse_missing_tracker, report, steps_of
-from tunemark.harness.studies.frontier import run_frontier
+from tunemark.harness.studies.search import run_frontier
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.any_model import any_model
 from tunemark.schema.vocabulary import Phase, Status

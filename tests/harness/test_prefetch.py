@@ -14,8 +14,7 @@ from tunemark.harness.plan.resolve import Options, resolve
 from tunemark.harness.run.run_log import LogReader, LogWriter
 from tunemark.harness.vendors.cpu import Cpu
 from tunemark.harness.worker.data import STEPS_AHEAD, MicroBatch, StepsAhead
-from tunemark.harness.worker.loop import StopRule, prepare, train, train_between_probes
-from tunemark.schema.records.plan import Measurement
+from tunemark.harness.worker.loop import prepare, train, train_between_probes
 from tunemark.schema.samples import Counts
 
 
@@ -120,7 +119,7 @@ def trained(facts, folder, device, *settings, steps=6, workload="smoke-lora"):
     plan = resolve(workload, facts, make_machine(), Options(overrides=settings, probe=False)).plan
     model, stream = trained_on(plan, facts.model(plan.model.key), folder)
     log = LogWriter(folder / "log.jsonl", 0.0)
-    trainer = prepare(plan, model, device, log, StopRule(steps, Measurement(), Path("none")))
+    trainer = prepare(plan, model, device, log, steps, Path("none"))
     for group in trainer.engine.optimizer.param_groups:
         group["fused"], group["foreach"] = True, False
     return trainer, stream

@@ -47,7 +47,7 @@ def test_a_run_whose_parent_was_killed_is_recovered_with_all_of_its_steps(tmp_pa
     process.wait()
     # A run of another checkout is left alone.
     shutil.copytree(folder, temporary / "tunemark-of-another", ignore=shutil.ignore_patterns("torchelastic*"))
-    note = temporary / "tunemark-of-another" / recovery.NOTE_FILE
+    note = temporary / "tunemark-of-another" / recovery.run_log.ORDER_FILE
     note.write_text(json.dumps(json.loads(note.read_text()) | {"source": "/another/launch.py"}))
     recovering = subprocess.Popen(
         warm("tunemark", "recover", "--json"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment

@@ -33,10 +33,11 @@ def test_only_the_kernel_of_the_plan_is_left_to_torch(monkeypatch, kernel, left)
 def test_segments_of_the_allocator_grow_on_cuda_unless_the_user_chose(tmp_path, monkeypatch):
     for name in cuda.ALLOCATOR_VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    assert launch.run_environment(planned("smoke-lora", machine=GPU).plan, tmp_path) == {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
-    assert launch.run_environment(planned("smoke-lora").plan, tmp_path) == {}
+    variable, (on_gpu, on_cpu) = "PYTORCH_ALLOC_CONF", (planned("smoke-lora", machine=machine).plan for machine in (GPU, None))
+    assert launch.environment(on_gpu, tmp_path)[variable] == "expandable_segments:True"
+    assert variable not in launch.environment(on_cpu, tmp_path)
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64")
-    assert launch.run_environment(planned("smoke-lora", machine=GPU).plan, tmp_path) == {}
+    assert variable not in launch.environment(on_gpu, tmp_path)
 
 
 def test_a_module_that_kept_its_class_and_got_the_forward_of_liger_counts_as_fused(facts):

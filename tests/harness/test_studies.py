@@ -12,10 +12,8 @@ from study_making import FACTS, ScriptedBench
 
 from tunemark.collector.gate.check import judge
 from tunemark.harness.plan.resolve import Options
-from tunemark.harness.studies.ab_test import run_ab
-from tunemark.harness.studies.frontier import Over, find_largest, run_frontier
-from tunemark.harness.studies.sweep import run_repeats, run_sweep
-from tunemark.harness.studies.tune import run_tune
+from tunemark.harness.studies.comparison import run_ab, run_repeats, run_sweep
+from tunemark.harness.studies.search import Over, find_largest, run_frontier, run_tune
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.workloads import GoldenLosses
 from tunemark.schema.records.reading import read_record
@@ -335,7 +333,7 @@ class Clock:
 
     def __init__(self, monkeypatch):
         self.now_s, self.limits_s = 0.0, []
-        monkeypatch.setattr("tunemark.harness.studies.tune.time.monotonic", lambda: self.now_s)
+        monkeypatch.setattr("tunemark.harness.studies.search.time.monotonic", lambda: self.now_s)
 
     def script(self, plan, ran):
         """Let a trial take as long as its record says; end it at its limit, as the watchdog does."""

@@ -309,8 +309,8 @@ def run(
     from tunemark.harness.run.record import is_submission  # noqa: PLC0415
 
     if repeats > 1:
+        from tunemark.harness.studies.comparison import run_repeats  # noqa: PLC0415
         from tunemark.harness.studies.series import Bench  # noqa: PLC0415 - only a series needs statistics
-        from tunemark.harness.studies.sweep import run_repeats  # noqa: PLC0415
 
         for single, value in (("--supersedes", supersedes), ("--report-to", report_to)):
             if value is not None:

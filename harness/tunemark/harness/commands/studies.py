@@ -9,11 +9,9 @@ import typer
 
 from tunemark.harness.commands.run import Out, Workload, answer, count, option, row_length, takes_run_options
 from tunemark.harness.plan.resolve import Options, fraction
-from tunemark.harness.studies.ab_test import run_ab
-from tunemark.harness.studies.frontier import Over, run_frontier
+from tunemark.harness.studies.comparison import run_ab, run_sweep
+from tunemark.harness.studies.search import Over, run_frontier, run_tune
 from tunemark.harness.studies.series import Bench, read_submission
-from tunemark.harness.studies.sweep import run_sweep
-from tunemark.harness.studies.tune import run_tune
 from tunemark.schema import formats
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase

@@ -14,16 +14,19 @@ import re
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import psutil
-from pydantic import Field, SkipValidation, ValidationError
+from pydantic import BaseModel, Field, SkipValidation, ValidationError
 
+from tunemark.harness.run.run_log import SOURCE, CacheState
 from tunemark.harness.vendors.cpu import cpu_model
-from tunemark.harness.vendors.protocol import DeviceUnavailable, FoundDevice, UnusableMask, Vendor, all_vendors, vendor_of
+from tunemark.harness.vendors.protocol import DeviceUnavailable, FoundDevice, Vendor, all_vendors, vendor_of
 from tunemark.harness.vendors.vendor_tools import hides_all
 from tunemark.harness.worker.sample_files import check_file, describe_file
 from tunemark.schema import formats
@@ -39,6 +42,7 @@ from tunemark.schema.plan.resolve import ALIASES
 from tunemark.schema.records.base import canonical_json
 from tunemark.schema.records.plan import LOCAL_WEIGHTS, OPTIONS, SET_NAMES, Override, Plan, Requested, RunOptions
 from tunemark.schema.records.submission import DeviceFacts
+from tunemark.schema.records.trace import Study
 from tunemark.schema.vocabulary import PACKAGES, VENDOR_PACKAGES, Backend, Checkpointing, DataSource, Method
 
 
@@ -113,8 +117,7 @@ SETTINGS = RARE | {"devices.count": "devices", "devices.strategy": "strategy", "
 def detect(requested: Backend | None = None) -> Machine:
     """Return the facts of this machine. Takes well under a second and imports no torch.
 
-    Raises TunemarkError when the requested device family is not here, and UnusableMask when a device mask
-    selects none of its devices.
+    Raises TunemarkError when the requested device family is not here, or when a device mask selects none of its devices.
     """
     here: list[tuple[Vendor, list[FoundDevice]]] = []
     possible, problems = all_vendors(here=True), ""
@@ -123,7 +126,7 @@ def detect(requested: Backend | None = None) -> Machine:
             here += [(vendor, devices)] if (devices := vendor.find()) else []
         except DeviceUnavailable as error:
             problems += f"; {error}"
-        except UnusableMask:
+        except TunemarkError:
             # A wrong mask matters only where these devices would be used.
             if requested in {None, vendor.backend}:
                 raise
@@ -257,6 +260,42 @@ class Resolved:
         measurement = self.plan.measurement.model_copy(update=options)
         requested, plan = self.requested.model_copy(update=options), self.plan.model_copy(update={"measurement": measurement})
         return replace(self, requested=requested, plan=plan)
+
+
+def hub_cache(resolved: Resolved) -> CacheState:
+    """Return `warm` if the hub's cache on this machine holds all weights and data from the hub, else `cold`; `none` without any."""
+    plan = resolved.plan
+    repositories = [f"models--{plan.model.hub_id}"] if plan.model.hub_id else []
+    if plan.data.source is DataSource.HUB and resolved.data_from and not Path(resolved.data_from).exists():
+        repositories.append(f"datasets--{resolved.data_from}")
+    if not repositories:
+        return "none"
+    home = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
+    cache = Path(os.environ.get("HF_HUB_CACHE", home / "hub"))
+    return "warm" if all((cache / name.replace("/", "--")).exists() for name in repositories) else "cold"
+
+
+class Order(BaseModel):
+    """A run of the parent process: instructions to its worker, and what `tunemark recover` needs if the parent is killed.
+
+    It contains local paths and is not kept.
+    """
+
+    resolved: Resolved
+    machine: Machine
+    card: ModelCard
+    out: Path = Path()
+    supersedes: dict[str, str] | None = None
+    study: Study | None = None
+    model_cache: CacheState = Field(default_factory=lambda known: hub_cache(known["resolved"]))
+    """State of the hub's cache before the run."""
+    started_at: datetime = Field(default_factory=partial(datetime.now, UTC))
+    spawned_at_s: float = 0.0
+    parent_pid: int = Field(default_factory=os.getpid)
+    parent_created_s: float = Field(default_factory=lambda: psutil.Process().create_time())
+    """Start of the parent process, seconds since 1970, since numbers of processes are used again."""
+    source: Path = SOURCE
+    """The checkout or installation that runs. The runs of others are theirs to recover."""
 
 
 def resolve(name: str, facts: FactBase, machine: Machine, options: Options) -> Resolved:

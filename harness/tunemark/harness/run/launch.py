@@ -17,18 +17,16 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
 import psutil
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import ValidationError
 
-from tunemark.harness.plan.resolve import Resolved, hub, refuse_unsupported, step_memory
+from tunemark.harness.plan.resolve import Order, Resolved, hub, hub_cache, refuse_unsupported, step_memory
 from tunemark.harness.run import run_log
-from tunemark.harness.run.record import SOURCE, CacheState, Finished, Superseded, assemble, refused_run, submissions, write
+from tunemark.harness.run.record import Finished, assemble, refused_run, submissions, write
 from tunemark.harness.run.show import RunProgress
 from tunemark.harness.run.telemetry import Telemetry, open_sampler
 from tunemark.harness.vendors.protocol import vendor_of
@@ -39,14 +37,13 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.plan.capabilities import Machine
 from tunemark.schema.privacy import identity_leaks, machine_names
 from tunemark.schema.records.base import flattened
-from tunemark.schema.records.plan import DeviceChoice, Measurement, Plan
+from tunemark.schema.records.plan import Measurement, Plan
 from tunemark.schema.records.submission import Submission
 from tunemark.schema.records.trace import Study
 from tunemark.schema.statistics.steady_state import settled_after, steady_window
-from tunemark.schema.vocabulary import Backend, DataSource, Phase, Status
+from tunemark.schema.vocabulary import Backend, Phase, Status
 
 OUTPUT_TAIL_BYTES = 8_000
-NOTE_FILE = "recovery.json"
 
 
 def run_once(
@@ -55,7 +52,7 @@ def run_once(
     machine: Machine,
     out: Path | None,
     *,
-    supersedes: Superseded | None = None,
+    supersedes: dict[str, str] | None = None,
     study: Study | None = None,
 ) -> tuple[Submission, Path]:
     """Run a plan and write its submission; return both.
@@ -68,9 +65,10 @@ def run_once(
     # A second Ctrl-C while the record is written would lose the run, so signals are held until then.
     with stop_signals() as stopped:
         # Where the run itself would have written it, wherever it is recovered.
-        begun = Begun(resolved=resolved, machine=machine, out=submissions(out).absolute(), supersedes=supersedes, study=study)
-        finished = refused_run(resolved.unsupported) if resolved.unsupported else launch(begun, facts, stopped)
-        submission = begun.record(finished, facts)
+        place, card = submissions(out).absolute(), facts.model(resolved.plan.model.key)
+        order = Order(resolved=resolved, machine=machine, card=card, out=place, supersedes=supersedes, study=study)
+        finished = refused_run(resolved.unsupported) if resolved.unsupported else launch(order, stopped)
+        submission = recorded(order, finished, facts)
         failure = finished.log.failure
         if submission.outcome.status is Status.CRASH and finished.output_tail.strip() and (not failure or failure["fix"] == run_log.LOOK):
             # It may contain paths, so it is printed on the terminal and never recorded.
@@ -90,7 +88,7 @@ def help_another_node(resolved: Resolved, facts: FactBase, machine: Machine) -> 
     """Run this machine's part of a plan for several, and return the worker's exit code. The first machine writes the record."""
     refuse_unsupported(resolved)
     with stop_signals() as stopped:
-        finished = launch(Begun(resolved=resolved, machine=machine, out=Path()), facts, stopped)
+        finished = launch(Order(resolved=resolved, machine=machine, card=facts.model(resolved.plan.model.key)), stopped)
     if finished.exit_code:
         sys.stderr.write(finished.output_tail.rstrip() + "\n")
     return finished.exit_code
@@ -128,8 +126,8 @@ def refuse_hopeless(runs: Sequence[Resolved], facts: FactBase, machine: Machine,
         raise TunemarkError("model hub", state.partition(";")[0], fix)
 
 
-def superseded(identity: str | None, reason: str | None, plan: Plan, out: Path | None) -> Superseded | None:
-    """Return the result that a run replaces. Raise TunemarkError if no earlier one of the workload has this id, or without a reason."""
+def superseded(identity: str | None, reason: str | None, plan: Plan, out: Path | None) -> dict[str, str] | None:
+    """Return the result that a run replaces and why, as its record holds both. Raise TunemarkError if no earlier one of the workload has this id, or without a reason."""
     if identity is None:
         if reason is not None:
             raise TunemarkError("--reason", reason, "it belongs to --supersedes ID; name the result that is replaced")
@@ -143,7 +141,7 @@ def superseded(identity: str | None, reason: str | None, plan: Plan, out: Path |
     if Plan.model_validate(json.loads(known[identity].read_bytes())["plan"]).settings != plan.settings:
         fix = "its plan has other settings; only a run of the same plan on the same machine replaces a result"
         raise TunemarkError("--supersedes", identity, fix)
-    return Superseded(identity, reason or "")
+    return {"supersedes": identity, "supersedes_reason": reason or ""}
 
 
 # The worker's process: its command line, environment and end, and the signals that ask a run to stop
@@ -167,7 +165,7 @@ class Worker:
                 stdin=subprocess.DEVNULL,
                 # An interactive Ctrl-C reaches only this process.
                 start_new_session=True,
-                env=environment(resolved.plan.device) | run_environment(resolved.plan, folder) | {run_log.PARENT: str(os.getpid())},
+                env=environment(resolved.plan, folder),
             )
         self.pid = self._process.pid
         if resolved.limit_memory_bytes is not None and psutil.LINUX:
@@ -232,26 +230,27 @@ def processes_of(folder: Path) -> list[psutil.Process]:
     return found
 
 
-def environment(device: DeviceChoice) -> dict[str, str]:
-    """Return the worker's environment: the parent's, with devices in PCI order and without noise from libraries."""
+def environment(plan: Plan, folder: Path) -> dict[str, str]:
+    """Return the worker's environment: the parent's, with devices in PCI order, without noise from libraries, and with what the plan sets.
+
+    That is its own compile caches, and settings of its device family.
+    """
+    device, vendor = plan.device, vendor_of(plan.device.backend)
     threads = {"OMP_NUM_THREADS": str(device.threads)} if device.threads and device.count > 1 else {}
     # Spin-waiting threads slow a step several-fold when other processes use the cores.
     passive = {"DS_ACCELERATOR": "cpu", "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "PASSIVE")}
+    caches = fresh(folder / "caches") if plan.measurement.cold else {}
     return {
         **{name: value for name, value in os.environ.items() if not name.startswith(LAUNCHER_VARIABLES)},
         **threads,
-        **(passive if vendor_of(device.backend).on_host else {}),
+        **(passive if vendor.on_host else {}),
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONUNBUFFERED": "1",
         "TRANSFORMERS_VERBOSITY": "error",
+        **caches,
+        **vendor.environment(plan, {**os.environ, **caches}),
     }
-
-
-def run_environment(plan: Plan, folder: Path) -> dict[str, str]:
-    """Return the variables that only this run has: its own compile caches, and settings of its device family."""
-    caches = fresh(folder / "caches") if plan.measurement.cold else {}
-    return caches | vendor_of(plan.device.backend).environment(plan, {**os.environ, **caches})
 
 
 CACHE_FLAG = re.compile(r"--cache_dir[= ]\s*(\S+)")
@@ -300,35 +299,19 @@ def stop_signals() -> Iterator[threading.Event]:
 # Start a worker and wait for its end
 
 
-class Begun(BaseModel):
-    """A run of this process. It is kept beside the log while the run lasts, as `tunemark recover` needs it if this process is killed."""
-
-    resolved: Resolved
-    machine: Machine
-    out: Path
-    supersedes: Superseded | None = None
-    study: Study | None = None
-    started_at: datetime = Field(default_factory=partial(datetime.now, UTC))
-    parent_pid: int = Field(default_factory=os.getpid)
-    parent_created_s: float = Field(default_factory=lambda: psutil.Process().create_time())
-    """Start of the parent process, seconds since 1970, since numbers of processes are used again."""
-    source: Path = SOURCE
-    """The checkout or installation that runs. The runs of others are theirs to recover."""
-    model_cache: CacheState = Field(default_factory=lambda known: hub_cache(known["resolved"]))
-
-    def record(self, finished: Finished, facts: FactBase) -> Submission:
-        """Return the record of the run once it has ended."""
-        golden = facts.golden_losses(self.resolved.plan.workload)
-        return assemble(self.resolved, self.machine, finished, supersedes=self.supersedes, study=self.study, golden=golden)
+def recorded(order: Order, finished: Finished, facts: FactBase) -> Submission:
+    """Return the record of a run that has ended."""
+    golden = facts.golden_losses(order.resolved.plan.workload)
+    return assemble(order.resolved, order.machine, finished, supersedes=order.supersedes, study=order.study, golden=golden)
 
 
-def launch(begun: Begun, facts: FactBase, stopped: threading.Event) -> Finished:
+def launch(order: Order, stopped: threading.Event) -> Finished:
     """Run this machine's worker to its end, with progress on the terminal; `stopped` ends it early.
 
     Whatever happens here, no worker is left running.
     """
-    resolved, machine, plan, rules = begun.resolved, begun.machine, begun.resolved.plan, begun.resolved.plan.measurement
-    indexes = machine.indexes[: plan.device.count // plan.device.nodes]
+    resolved, plan, rules = order.resolved, order.resolved.plan, order.resolved.plan.measurement
+    indexes = order.machine.indexes[: plan.device.count // plan.device.nodes]
     with (
         RunProgress(plan) as progress,
         tempfile.TemporaryDirectory(prefix=run_log.FOLDER_PREFIX) as name,
@@ -336,17 +319,8 @@ def launch(begun: Begun, facts: FactBase, stopped: threading.Event) -> Finished:
     ):
         folder = Path(name)
         kills, spawned_at_s = _oom_kills(), time.monotonic()
-        order = run_log.Order(
-            plan=plan,
-            card=facts.model(plan.model.key),
-            device_name=machine.devices[0].name,
-            weights_from=resolved.weights_from,
-            data_from=resolved.data_from,
-            spawned_at_s=spawned_at_s,
-        )
+        order = order.model_copy(update={"spawned_at_s": spawned_at_s})
         (folder / run_log.ORDER_FILE).write_text(order.model_dump_json(), encoding="utf-8")
-        if resolved.node_rank == 0:
-            (folder / NOTE_FILE).write_text(begun.model_dump_json(), encoding="utf-8")
         reader, judge, watchdog = run_log.LogReader(folder / run_log.LOG_FILE), SteadinessJudge(rules), Watchdog(rules, spawned_at_s)
         process, ended, ended_by = Worker(resolved, folder), None, None
         sampler.follow(process.pid, spawned_at_s)
@@ -374,12 +348,12 @@ def launch(begun: Begun, facts: FactBase, stopped: threading.Event) -> Finished:
         return Finished(
             log=merge_failures(reader.finish(), folder),
             telemetry=sampler.telemetry,
-            started_at=begun.started_at,
+            started_at=order.started_at,
             wall_s=time.monotonic() - spawned_at_s,
             **ended,
             ended_by=ended_by,
             host_oom_kills=_oom_kills() - kills,
-            model_cache=begun.model_cache,
+            model_cache=order.model_cache,
             output_tail=(folder / run_log.OUTPUT_FILE).read_bytes()[-OUTPUT_TAIL_BYTES:].decode(errors="replace"),
         )
 
@@ -394,25 +368,11 @@ def merge_failures(log: run_log.RunLog, folder: Path) -> run_log.RunLog:
     return log
 
 
-def hub_cache(resolved: Resolved) -> CacheState:
-    """Return `warm` if the hub's cache on this machine holds all weights and data from the hub, else `cold`; `none` without any."""
-    plan = resolved.plan
-    repositories = [f"models--{plan.model.hub_id}"] if plan.model.hub_id else []
-    if plan.data.source is DataSource.HUB and resolved.data_from and not Path(resolved.data_from).exists():
-        repositories.append(f"datasets--{resolved.data_from}")
-    if not repositories:
-        return "none"
-    home = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
-    cache = Path(os.environ.get("HF_HUB_CACHE", home / "hub"))
-    return "warm" if all((cache / name.replace("/", "--")).exists() for name in repositories) else "cold"
-
-
 def _oom_kills() -> int:
     """Return the number of processes that the kernel has killed for lack of memory; 0 if it is not reported."""
     path = Path("/proc/vmstat")
-    if not path.exists():
-        return 0
-    return next((int(line.split()[1]) for line in path.read_text(encoding="ascii").splitlines() if line.startswith("oom_kill ")), 0)
+    lines = path.read_text(encoding="ascii").splitlines() if path.exists() else ()
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
 
 
 # Decide from the run log when a worker must end: out of time, no progress, or measured precisely enough
@@ -473,30 +433,29 @@ class SteadinessJudge:
         return window.stable and bool(rates_over(trace, window)["tokens_per_s"].relative_half_width <= limit)
 
 
-# Recover runs whose parent process was killed: their logs stay in the temporary folder, and become submissions.
-# The parent notes in the run's folder what a submission needs besides the log. A folder is recovered once the parent is
-# gone and its worker has ended, which takes seconds: until then the worker still writes the log.
+# Recover runs whose parent process was killed: their orders and logs stay in the temporary folder, and become submissions. A folder is
+# recovered once the parent is gone and its worker has ended, which takes seconds: until then the worker still writes the log.
 
 WORKER_ENDS_S = 15.0
 """Time for a worker to notice that its parent is gone, and for its launcher to end."""
 
 
-def orphans() -> Iterator[tuple[Path, Begun]]:
-    """Yield the folders of this source's runs without a parent, oldest first."""
+def orphans() -> Iterator[tuple[Path, Order]]:
+    """Yield the folders of this source's runs without a parent, oldest first. Of several machines, the first has the record."""
     folders = sorted(Path(tempfile.gettempdir()).glob(f"{run_log.FOLDER_PREFIX}*"), key=lambda folder: folder.stat().st_mtime)
     for folder in folders:
         try:
-            begun = Begun.model_validate_json((folder / NOTE_FILE).read_bytes())
+            order = Order.model_validate_json((folder / run_log.ORDER_FILE).read_bytes())
         except (OSError, ValidationError):
             continue
         alive = False
         with contextlib.suppress(psutil.Error):
-            alive = abs(psutil.Process(begun.parent_pid).create_time() - begun.parent_created_s) < 1
-        if begun.source == SOURCE and not alive:
-            yield folder, begun
+            alive = abs(psutil.Process(order.parent_pid).create_time() - order.parent_created_s) < 1
+        if order.source == run_log.SOURCE and order.resolved.node_rank == 0 and not alive:
+            yield folder, order
 
 
-def recover(folder: Path, begun: Begun, facts: FactBase) -> tuple[Submission, Path]:
+def recover(folder: Path, order: Order, facts: FactBase) -> tuple[Submission, Path]:
     """Write the submission of an orphaned run and remove its folder; return both. Raises ValueError if its worker does not end.
 
     The run ends with its last log line: the times of its processes are unknown, and nothing was sampled from outside.
@@ -513,12 +472,12 @@ def recover(folder: Path, begun: Begun, facts: FactBase) -> tuple[Submission, Pa
     finished = Finished(
         log=log,
         telemetry=Telemetry(),
-        started_at=begun.started_at,
+        started_at=order.started_at,
         wall_s=max([mark["at_s"] for mark in log.phases] + [step["completed_at_s"] for step in log.steps], default=0.0),
         ended_by="parent killed",
-        model_cache=begun.model_cache,
+        model_cache=order.model_cache,
     )
-    submission = begun.record(finished, facts)
-    path = write(submission, begun.out)
+    submission = recorded(order, finished, facts)
+    path = write(submission, order.out)
     shutil.rmtree(folder)
     return submission, path

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from tunemark.harness.run.run_log import RunLog, judge
+from tunemark.harness.run.run_log import SOURCE, CacheState, RunLog, judge
 from tunemark.harness.run.telemetry import Telemetry, memory_used, utilisation
 from tunemark.schema import VERSION
 from tunemark.schema.derive import derive, loss_band, warnings_of_record
@@ -36,8 +36,7 @@ if TYPE_CHECKING:
 
 BUILT_FROM = Path(__file__).parents[1] / "built_from.json"
 """Commit of an installed package: `hatch_build.py` writes it into distributions."""
-SOURCE = Path(__file__).resolve().parents[4]
-"""The checkout of this source; another folder where it is installed."""
+
 SUBMISSIONS, TRIES = "submissions", Path("build") / "tries"
 LOW_DISK_BYTES = 2 * GIB
 MEASURING = ("schema", "harness", "data/models")
@@ -46,7 +45,7 @@ MEASURING = ("schema", "harness", "data/models")
 
 # How a run ended
 
-CacheState = Literal["cold", "warm", "none"]
+
 Ending = tuple[Status, str | None, str | None]
 """Status, message, and what to do."""
 KILLED_RANK = re.compile(r"rank\s*:\s*(\d+)[^\n]*\n\s*exitcode\s*:\s*-(\d+)")
@@ -154,26 +153,19 @@ def killed_by(finished: Finished) -> tuple[str, signal.Signals] | None:
 # The record
 
 
-class Superseded(NamedTuple):
-    """An earlier result that a run replaces, and why."""
-
-    result_id: str
-    reason: str
-
-
 def assemble(
     resolved: "Resolved",
     machine: Machine,
     finished: Finished,
     *,
-    supersedes: Superseded | None = None,
+    supersedes: Mapping[str, str] | None = None,
     study: Study | None = None,
     golden: GoldenLosses | None = None,
 ) -> records.Submission:
     """Return the submission of a run.
 
-    `supersedes` is the result that it replaces, `study` the series that it belongs to, and `golden` holds the
-    reference losses of the workload.
+    `supersedes` holds the id of the result that it replaces and the reason, by the names of the record, `study` is the series that it
+    belongs to, and `golden` holds the reference losses of the workload.
     """
     plan, log = resolved.plan, finished.log
     division = division_of(plan, resolved.overrides)
@@ -188,8 +180,7 @@ def assemble(
             "harness": harness_version(),
             "division": division,
             "overrides": resolved.overrides,
-            "supersedes": supersedes and supersedes.result_id,
-            "supersedes_reason": supersedes and supersedes.reason,
+            **(supersedes or {}),
             "study": study,
             "requested": resolved.requested,
             "plan": plan,

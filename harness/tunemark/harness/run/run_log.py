@@ -1,4 +1,4 @@
-"""The files between parent and worker: the order, and the log that the worker writes and the parent reads while it grows.
+"""The files between parent and worker, above all the log that the worker writes and the parent reads while it grows.
 
 Also what an exception in the worker means. The log has one JSON object per line, each written at once, so a killed worker leaves a complete log. An incomplete last line is
 ignored and noted. Times are seconds since the worker was spawned.
@@ -11,12 +11,8 @@ import sys
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import BaseModel
-
-from tunemark.schema.facts.cards import ModelCard
-from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.trace import COUNT_COLUMNS, MOST_MICRO_STEPS, StepTrace
 from tunemark.schema.vocabulary import Phase, Status
 
@@ -28,8 +24,8 @@ OUTPUT_FILE = "output"
 """Standard output and error of the worker."""
 STOP_FILE = "stop"
 """The parent, which reads the log, creates this file to end training."""
-PARENT = "TUNEMARK_PARENT"
-"""Environment variable with the parent's process id."""
+SOURCE = Path(__file__).resolve().parents[4]
+"""The checkout of this source; another folder where it is installed."""
 MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 """ru_maxrss counts bytes on macOS and KiB elsewhere."""
 
@@ -39,17 +35,7 @@ def rank_of_this_process() -> int:
     return int(os.environ.get("RANK", "0"))
 
 
-class Order(BaseModel):
-    """Instructions from the parent to the worker. They contain local paths and are not kept."""
-
-    plan: Plan
-    card: ModelCard
-    device_name: str
-    weights_from: str | None
-    data_from: str | None
-    spawned_at_s: float
-
-
+CacheState = Literal["cold", "warm", "none"]
 ENCODE = json.JSONEncoder(allow_nan=False).encode
 """Created once: `json.dumps` with allow_nan=False creates an encoder for each line."""
 

@@ -10,7 +10,7 @@ import json
 import tempfile
 import textwrap
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -37,27 +37,20 @@ from tunemark.terminal import Table, say
 
 # What a series varies
 
-Axis = tuple[str, tuple[str, ...]]
-"""A setting and its values, as they are written in `--set`."""
+Settings = dict[str, str]
+"""What a run of a series changes: field of the card -> value as it is written in `--set`."""
 AS_GIVEN = "as given"
 """Name of the point without a changed setting."""
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
-    """Settings of one run of a series."""
+def named(settings: Settings) -> str:
+    """Return the name of a point in records, tables and messages, by its settings."""
+    return ", ".join(f"{field}={value}" for field, value in settings.items()) or AS_GIVEN
 
-    settings: tuple[tuple[str, str], ...]
-    """Field of the card and value as it is written in `--set`."""
 
-    @property
-    def text(self) -> str:
-        """Return the point's name in records, tables and messages."""
-        return ", ".join(f"{field}={value}" for field, value in self.settings) or AS_GIVEN
-
-    def applied(self, options: Options) -> Options:
-        """Return the options of a run of this point. The point's settings override those that the user set for all."""
-        return options.setting(f"{field}={value}" for field, value in self.settings)
+def applied(settings: Settings, options: Options) -> Options:
+    """Return the options of a run of a point, whose settings override those that the user set for all."""
+    return options.setting(f"{field}={value}" for field, value in settings.items())
 
 
 def field_named(name: str, option: str, card: WorkloadCard) -> str:
@@ -71,18 +64,23 @@ def field_named(name: str, option: str, card: WorkloadCard) -> str:
     return field
 
 
-def axis_of(text: str, card: WorkloadCard) -> Axis:
-    """Return field and values of `--over field=v1,v2`; for `--over field`, the values of the card's own axis."""
-    name, equals, listed = text.partition("=")
-    field = field_named(name, "--over", card)
-    own = tuple(dict.fromkeys(written(value) for axis in card.axes if axis.field == field for value in axis.values))
-    values = tuple(dict.fromkeys(value.strip() for value in listed.split(",") if value.strip())) if equals else own
-    if not values:
-        raise TunemarkError("--over", text, "give a setting and its values, such as batch_size=8,16,32")
-    return field, values
+def grid(overs: Sequence[str], card: WorkloadCard) -> list[Settings]:
+    """Return every combination of the values of `--over field=v1,v2`, or `--over field` for the card's own axis; the last varies fastest."""
+    axes = dict[str, list[str]]()
+    for text in overs:
+        name, equals, listed = text.partition("=")
+        field = field_named(name, "--over", card)
+        own = (written(value) for axis in card.axes if axis.field == field for value in axis.values)
+        values = (value.strip() for value in listed.split(",") if value.strip()) if equals else own
+        if field in axes:
+            raise TunemarkError("--over", field, "is given twice; give all of its values in one --over")
+        axes[field] = list(dict.fromkeys(values))
+        if not axes[field]:
+            raise TunemarkError("--over", text, "give a setting and its values, such as batch_size=8,16,32")
+    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
 
 
-def star_of_card(card: WorkloadCard) -> list[Point]:
+def star_of_card(card: WorkloadCard) -> list[Settings]:
     """Return the points that the card lists: the card itself, each value of its axes with the rest unchanged, and its points.
 
     Axes are varied one at a time, as their source did; all combinations would be thousands. The card itself is named by its value of
@@ -91,7 +89,7 @@ def star_of_card(card: WorkloadCard) -> list[Point]:
     along = [*({**axis.at, axis.field: value} for axis in card.axes for value in axis.values), *card.points]
     own, fields = dict(flattened(card.model_dump(mode="json"))), {field: None for settings in along for field in settings}
     itself = [{field: own[field]} for field in fields if own.get(field) is not None][:1]
-    return [Point(tuple((field, written(value)) for field, value in settings.items())) for settings in (*itself, *along)]
+    return [{field: written(value) for field, value in settings.items()} for settings in (*itself, *along)]
 
 
 def written(value: object) -> str:
@@ -99,35 +97,21 @@ def written(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def grid(axes: Sequence[Axis]) -> list[Point]:
-    """Return every combination of the axes' values, the last axis varying fastest."""
-    fields = [field for field, _ in axes]
-    for name in fields:
-        if fields.count(name) > 1:
-            raise TunemarkError("--over", name, "is given twice; give all of its values in one --over")
-    return [Point(tuple(zip(fields, values, strict=True))) for values in itertools.product(*(values for _, values in axes))]
-
-
-def settings_of(text: str, option: str, card: WorkloadCard) -> Point:
-    """Return the point of `field=value,field=value`. Raises TunemarkError for a setting without a value."""
-    settings = []
+def settings_of(text: str, option: str, card: WorkloadCard) -> Settings:
+    """Return the settings of `field=value,field=value`. Raises TunemarkError for one without a value."""
+    settings = Settings()
     for part in text.split(","):
         name, equals, value = part.partition("=")
         if not equals or not value.strip():
             raise TunemarkError(option, text, "give field=value, separated by commas, such as compile=blocks,lr=1e-3")
-        settings.append((field_named(name, option, card), value.strip()))
-    return Point(tuple(settings))
+        settings[field_named(name, option, card)] = value.strip()
+    return settings
 
 
 def short(options: Options, *sets: str, **changes: Any) -> Options:  # noqa: ANN401 - of any field
     """Return the options of a try, which only trains; `sets` are declared as overrides."""
     changes |= {"until_ci": None, "probe": False, "gates": False, "save": False}
     return options.having(overrides=("data.evaluation_rows=0", *sets, *options.overrides), **changes)
-
-
-def card_with(card: WorkloadCard, options: Options) -> WorkloadCard:
-    """Return the card as `--set` changes it for the whole series."""
-    return apply_overrides(card, options.overrides)[0]
 
 
 # Run a series
@@ -169,16 +153,21 @@ class Bench:
         refuse_missing_devices(options, machine)
         return cls(facts, machine, out, lambda resolved, study: run_once(resolved, facts, machine, out, study=study), again, options.force)
 
-    def plan(self, workload: str, options: Options) -> Resolved:
-        """Return the plan of a run of the series."""
-        return resolve(workload, self.facts, self.machine, options)
+    def card(self, workload: str, options: Options) -> WorkloadCard:
+        """Return the card as `--set` changes it for the whole series."""
+        return apply_overrides(self.facts.workload(workload), options.overrides)[0]
 
-    def plan_of(self, point: Point, workload: str, options: Options, option: str) -> Resolved:
-        """Return the plan of a point. Call after `plan`: any error is then the point's, and names the option that it was given with."""
+    def plan(self, workload: str, options: Options, settings: Settings | None = None, option: str | None = None) -> Resolved:
+        """Return the plan of a run of the series, with the settings of its point.
+
+        Errors name the option with which a point was given. Call it without one first: any error is then the point's.
+        """
         try:
-            return self.plan(workload, point.applied(options))
+            return resolve(workload, self.facts, self.machine, applied(settings or {}, options))
         except TunemarkError as error:
-            raise TunemarkError(option, point.text, error.fix, exit_code=error.exit_code) from error
+            if option is None:
+                raise
+            raise TunemarkError(option, named(settings or {}), error.fix, exit_code=error.exit_code) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,11 +179,6 @@ class Run:
     path: Path
     earlier: bool = True
     """True if it was completed before this command started."""
-
-    @property
-    def point(self) -> str:
-        """Name of the point."""
-        return self.study.point
 
     @property
     def status(self) -> Status:
@@ -281,7 +265,15 @@ class Series:
 
     def finished(self, point: str) -> Run | None:
         """Return the last earlier run of a point that is a result of it, or None if the point must be run."""
-        return next((run for run in reversed(self.earlier) if run.point == point and run.status not in TRIED_AGAIN), None)
+        return next((run for run in reversed(self.earlier) if run.study.point == point and run.status not in TRIED_AGAIN), None)
+
+    def run_all(self, plans: Mapping[str, Resolved], hopeless: Collection[Status] = ()) -> None:
+        """Run the plans of points in turn until the user stops, or until one ends hopelessly, as a retry of the same settings would."""
+        with self.stoppable():
+            for point, resolved in plans.items():
+                status = self.run(point, resolved, of=len(plans)).status
+                if status in hopeless:
+                    raise Stopped(f"stopped at {point} ({status.value}): retrying would fail the same way")
 
     def run(self, point: str, resolved: Resolved, of: int | None = None) -> Run:
         """Return the run of a point: the earlier one, or a new one. Raises Stopped when the user stopped it.

@@ -10,10 +10,9 @@ from typing import Any, Self
 
 from tunemark.harness.vendors import cpu, protocol
 from tunemark.harness.vendors import vendor_tools as tools
-from tunemark.harness.vendors.protocol import Device, DeviceMemory, FoundDevice, functions_of
+from tunemark.harness.vendors.protocol import Device, FoundDevice, functions_of
 from tunemark.schema.facts.cards import metal_bytes
 from tunemark.schema.plan.capabilities import Feature
-from tunemark.schema.records.submission import MemoryReading
 from tunemark.schema.vocabulary import DEVICE_INTERVAL_S, Backend
 
 
@@ -32,13 +31,10 @@ class Mps(Device):
         device._torch, device._api = torch, functions_of(synchronize=torch.mps.synchronize, empty_cache=torch.mps.empty_cache)
         return device
 
-    def memory(self) -> DeviceMemory:
+    def memory(self) -> dict[str, dict[str, Any]]:
         """Return the size of the Metal heap; MPS counts no peak of tensors."""
-        heap = MemoryReading(
-            peak_bytes=self._torch.mps.driver_allocated_memory(),
-            method="torch.mps.driver_allocated_memory at the end: the Metal heap does not shrink by itself",
-        )
-        return DeviceMemory(MemoryReading(reason=self.no_peaks), heap)
+        method = "torch.mps.driver_allocated_memory at the end: the Metal heap does not shrink by itself"
+        return super().memory() | {"reserved": {"peak_bytes": self._torch.mps.driver_allocated_memory(), "method": method}}
 
 
 def find() -> list[FoundDevice]:

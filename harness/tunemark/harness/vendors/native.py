@@ -5,14 +5,12 @@ A test runs whole runs, of one and of two processes, on a device that it registe
 """
 
 import contextlib
-from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, Self
 
 from tunemark.harness.vendors import protocol
-from tunemark.schema.records.submission import MemoryReading
 from tunemark.schema.vocabulary import NATIVE, TORCH_MODULES, Backend
 
 
@@ -35,7 +33,7 @@ class Native(protocol.Gpu):
         super().__init__(torch, api, local_rank)
         torch.empty(1, device=self.torch_name)
         self.counted_by = TORCH_MODULES[Backend(self.family)]
-        self.free_marks = api.has_events
+        self.free_marks = api.Event is not None
         with contextlib.suppress(*protocol.UNSUPPORTED):
             torch.empty(1, pin_memory=True)
             self.pins_memory = True
@@ -45,10 +43,10 @@ class Native(protocol.Gpu):
         super().seed(seed)
         getattr(self._torch.get_device_module(self.family), "manual_seed_all", id)(seed)
 
-    def memory(self) -> protocol.DeviceMemory:
+    def memory(self) -> dict[str, dict[str, Any]]:
         """Return the allocator's peaks."""
-        peaks = super().memory()
-        return replace(peaks, reserved=MemoryReading(reason=self.row.no_reserved)) if self.row.no_reserved else peaks
+        unknown = {"reserved": {"peak_bytes": None, "reason": self.row.no_reserved}} if self.row.no_reserved else {}
+        return super().memory() | unknown
 
 
 def functions(torch: Any, family: str) -> SimpleNamespace:  # noqa: ANN401 - a module, imported late

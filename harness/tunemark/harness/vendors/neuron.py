@@ -27,20 +27,6 @@ DRIVER_INFO = Path("/sys/devices/virtual/neuron_device/neuron0/info/architecture
 DRIVER_VERSION = Path("/sys/module/neuron/version")
 
 
-class Fetched:
-    """A small device tensor that is copied to the host when a value is first read, which waits for it."""
-
-    def __init__(self, tensor: Any) -> None:  # noqa: ANN401 - a torch tensor
-        self._tensor = tensor
-        self._values: Any = None
-
-    def __getitem__(self, index: int) -> Any:  # noqa: ANN401 - a torch tensor
-        if self._values is None:
-            # In one transfer: indexing the tensor first would queue another graph.
-            self._values, self._tensor = self._tensor.detach().cpu(), None
-        return self._values[index]
-
-
 class Neuron(protocol.Device):
     """Trains on one NeuronCore. XLA has no name for it."""
 
@@ -50,7 +36,8 @@ class Neuron(protocol.Device):
 
     def __init__(self, xm: Any) -> None:  # noqa: ANN401 - torch_xla.core.xla_model, imported late
         self._xm, self.torch_name = xm, str(xm.xla_device())
-        self._result: Fetched | None = None
+        self._copied: tuple[Any, list[float]] | None = None
+        """A tensor, and the list for its values."""
         self._marks, self._waited_for = 0, 0
 
     @classmethod
@@ -72,24 +59,26 @@ class Neuron(protocol.Device):
         self._waited_for = self._marks
 
     def host_copy(self, scalar: Any) -> Any:  # noqa: ANN401 - a torch tensor
-        """Return a handle that reads the tensor later; the next mark is reached when it can be read."""
-        self._result = Fetched(scalar)
-        return self._result
+        """Return a list that holds the values once the next mark is reached, which is when they can be read."""
+        self._copied = (scalar.detach(), [])
+        return self._copied[1]
 
     def stamp(self) -> Any:  # noqa: ANN401 - a mark: its number, and the result that shows it was reached
         """Submit the recorded graph."""
         self._xm.mark_step()
         self._marks += 1
-        result, self._result = self._result, None
-        return self._marks, result
+        copied, self._copied = self._copied, None
+        return self._marks, copied
 
     def reached(self, stamp: Any) -> float | None:  # noqa: ANN401 - a mark
         """Return the time at which a mark's result was there; None for the last mark unless everything was waited for."""
-        mark, result = stamp
+        mark, copied = stamp
         if mark == self._marks and mark > self._waited_for:
             return None
-        if result is not None:
-            result[0]
+        if copied is not None:
+            tensor, values = copied
+            # In one transfer: indexing the tensor first would queue another graph.
+            values[:] = tensor.tolist()
         return self.now()
 
 

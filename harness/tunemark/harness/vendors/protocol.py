@@ -14,7 +14,6 @@ import tomllib
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,12 +22,11 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 from pydantic import Field
 
-from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import validated
 from tunemark.schema.formats import GIB
 from tunemark.schema.plan.capabilities import Family, Feature, Need
 from tunemark.schema.records.plan import Plan
-from tunemark.schema.records.submission import DeviceFacts, MemoryReading
+from tunemark.schema.records.submission import DeviceFacts
 from tunemark.schema.vocabulary import Backend
 
 # What a family can do, by the table families.toml
@@ -104,10 +102,6 @@ def versions(need: Need | None) -> str:
 PCI = Path("/sys/bus/pci/devices")
 
 
-class UnusableMask(TunemarkError):
-    """A device mask selects none of the existing devices."""
-
-
 @dataclass(frozen=True, slots=True)
 class FoundDevice:
     """A device as its vendor's tool or library lists it."""
@@ -125,14 +119,11 @@ def on_pci_bus(row: Row) -> list[FoundDevice]:
     return [FoundDevice(None, DeviceFacts(name=name, memory_bytes=memory)) for name, memory in parts]
 
 
-def may_be_here(backend: Backend) -> bool:
+def may_be_here(row: Row) -> bool:
     """Return False if this machine has no such device for sure, by what is installed or on the PCI bus."""
-    row = TABLE.get(backend)
-    if row is None or not (row.tools or row.chips):
-        return True
     if row.chips:
         return bool(on_pci_bus(row))
-    return any(Path(tool).exists() if tool.startswith("/") else shutil.which(tool) for tool in row.tools)
+    return not row.tools or any(Path(tool).exists() if tool.startswith("/") else shutil.which(tool) for tool in row.tools)
 
 
 # Run work on a device
@@ -158,40 +149,11 @@ class AllocatorState(NamedTuple):
     """Times since the process began that it found no memory, emptied its cache, which waits for the device, and tried again."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceMemory:
-    """Peaks of this process's allocator since `begin`."""
-
-    allocated: MemoryReading
-    reserved: MemoryReading
-
-
-class _WaitedEvent:
-    """An event of a device that has none: recording it waits until all work is done."""
-
-    def __init__(self, synchronise: Callable[[], object], *, enable_timing: bool) -> None:  # noqa: ARG002 - torch's signature
-        self._synchronise, self._at_s = synchronise, 0.0
-
-    def record(self) -> None:
-        self._synchronise()
-        self._at_s = time.monotonic()
-
-    def synchronize(self) -> None:
-        pass
-
-    def query(self) -> bool:
-        return True
-
-    def elapsed_time(self, later: Self) -> float:
-        return (later._at_s - self._at_s) * 1e3
-
-
 def functions_of(**known: Any) -> SimpleNamespace:  # noqa: ANN401 - functions by torch's names
     """Return the functions of torch's module of a device that `Device` calls: the known ones, and others without effect."""
     without: dict[str, Any] = dict.fromkeys(("synchronize", "empty_cache", "set_device", "reset_peak_memory_stats"), lambda *_: None)
-    without |= {"memory_stats": dict, "max_memory_allocated": int, "max_memory_reserved": int}
-    without["Event"] = partial(_WaitedEvent, {**without, **known}["synchronize"])
-    return SimpleNamespace(**{**without, **known}, has_events="Event" in known)
+    without |= {"Event": None, "memory_stats": dict, "max_memory_allocated": int, "max_memory_reserved": int}
+    return SimpleNamespace(**{**without, **known})
 
 
 class Device:
@@ -273,9 +235,10 @@ class Device:
         """
         self.synchronise()
         self.release_cache()
-        self._last = self._api.Event(enable_timing=True)
-        self._last.record()
-        self._last.synchronize()
+        if self._api.Event:
+            self._last = self._api.Event(enable_timing=True)
+            self._last.record()
+            self._last.synchronize()
         self._last_s = time.monotonic()
         self._api.reset_peak_memory_stats()
 
@@ -295,7 +258,10 @@ class Device:
         return copy
 
     def stamp(self) -> Stamp:
-        """Return a mark at this point in the device's queue of work."""
+        """Return a mark at this point in the device's queue of work; without events, the time at which all work is done."""
+        if not self._api.Event:
+            self.synchronise()
+            return self.now()
         event = self._api.Event(enable_timing=True)
         event.record()
         return event
@@ -305,6 +271,8 @@ class Device:
 
         Measured from the previous event: `elapsed_time` is a 32-bit float of milliseconds and loses digits over hours.
         """
+        if isinstance(stamp, float):
+            return stamp
         if not stamp.query():
             return None
         self._last_s += self._last.elapsed_time(stamp) / 1e3
@@ -321,13 +289,15 @@ class Device:
         """Give memory that the allocator reserves and no tensor uses back to the system."""
         self._api.empty_cache()
 
-    def memory(self) -> DeviceMemory:
-        """Return the allocator's peaks since `begin`, or the reason why there are none: those that torch cannot ask for are 0."""
+    def memory(self) -> dict[str, dict[str, Any]]:
+        """Return the peaks of what this process's allocator has `allocated` and `reserved` since `begin`, each as a `MemoryReading` holds it.
+
+        Those that torch cannot ask for are 0, and then the reason is given.
+        """
         peaks = {"allocated": self._api.max_memory_allocated(), "reserved": self._api.max_memory_reserved()}
         if not peaks["allocated"]:
-            return DeviceMemory(MemoryReading(reason=self.no_peaks), MemoryReading(reason=self.no_peaks))
-        methods = {kind: f"{self.counted_by}.max_memory_{kind}" for kind in peaks}
-        return DeviceMemory(**{kind: MemoryReading(peak_bytes=peak, method=methods[kind]) for kind, peak in peaks.items()})
+            return {kind: {"peak_bytes": None, "reason": self.no_peaks} for kind in peaks}
+        return {kind: {"peak_bytes": peak, "method": f"{self.counted_by}.max_memory_{kind}"} for kind, peak in peaks.items()}
 
 
 class Gpu(Device):
@@ -386,10 +356,10 @@ class DeviceMonitor:
     tool: str
     """Name of the library or tool, for the reasons of unknown values."""
 
-    def read(self) -> tuple[DeviceReading, ...]:
-        """Return one reading per device, in the requested order; empty without new values. Never raises for a missing value."""
-        raise NotImplementedError
-
+    read: Callable[[], tuple[DeviceReading, ...]]
+    """Return one reading per device, in the requested order; empty without new values. Never raises for a missing value."""
+    close: Callable[[], None]
+    """Release the vendor's library or tool."""
     _processes: tuple[frozenset[int], ...] | None = None
 
     def processes(self) -> tuple[frozenset[int], ...] | None:
@@ -399,10 +369,6 @@ class DeviceMonitor:
     def why(self, place: int, figure: str) -> str:  # noqa: ARG002 - one signature for all
         """Return the reason why a device has no value of a field of its readings, or of `processes`."""
         return f"{self.tool} does not report it"
-
-    def close(self) -> None:
-        """Release the vendor's library or tool."""
-        raise NotImplementedError
 
 
 Question = Callable[[Any, Any], Any]
@@ -533,13 +499,11 @@ class LineMonitor(DeviceMonitor):
 
     def close(self) -> None:
         """Stop the tool."""
-        with contextlib.suppress(OSError):
-            self._process.terminate()
-        try:
+        self._process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=2)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self._process.kill()
+        self._process.wait()
         self._thread.join(timeout=2)
 
 
@@ -591,4 +555,5 @@ def vendor_of(backend: Backend) -> Vendor:
 def all_vendors(*, here: bool = False) -> list[Vendor]:
     """Return every vendor, or those with devices that may be `here`, the preferred one first."""
     known = (backend for backend in Backend if backend in TABLE or find_spec(f"{PACKAGE}.{backend.value}"))
-    return sorted((vendor_of(each) for each in known if not here or may_be_here(each)), key=lambda vendor: -vendor.preference)
+    possible = (each for each in known if not here or each not in TABLE or may_be_here(TABLE[each]))
+    return sorted(map(vendor_of, possible), key=lambda vendor: -vendor.preference)

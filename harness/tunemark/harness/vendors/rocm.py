@@ -62,11 +62,6 @@ def parse_amd_smi(answer: Any) -> list[protocol.FoundDevice]:  # noqa: ANN401 - 
     return devices
 
 
-def _share(percent: object) -> float | None:
-    value = tools.number(percent)
-    return None if value is None else min(1.0, value / 100)
-
-
 def _energy_j(smi: Any, gpu: Any) -> float | None:  # noqa: ANN401 - the module and a handle
     """Return the counter, which counts steps of some microjoules; its key was renamed."""
     energy = smi.amdsmi_get_energy_count(gpu)
@@ -82,7 +77,7 @@ class AmdMonitor(protocol.LibraryMonitor):
     row, tool, module, begin, end, error = ROW, "amdsmi", "amdsmi", "amdsmi_init", "amdsmi_shut_down", "AmdSmiException"
     handles = staticmethod(lambda smi, indexes: [smi.amdsmi_get_processor_handles()[index] for index in indexes])
     readings: ClassVar = {
-        "busy": lambda smi, gpu: _share(smi.amdsmi_get_gpu_activity(gpu)["gfx_activity"]),
+        "busy": lambda smi, gpu: (percent := tools.number(smi.amdsmi_get_gpu_activity(gpu)["gfx_activity"])) and min(1.0, percent / 100),
         # Which of these is reported depends on the chip.
         "power_w": lambda smi, gpu: next(filter(None, (tools.number(smi.amdsmi_get_power_info(gpu).get(name)) for name in POWERS)), None),
         "clock_mhz": lambda smi, gpu: tools.number(smi.amdsmi_get_clock_info(gpu, smi.AmdSmiClkType.GFX)["clk"]),

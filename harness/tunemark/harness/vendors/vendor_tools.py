@@ -9,8 +9,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import Any
 
-from tunemark.harness.vendors.protocol import UnusableMask
-from tunemark.schema.errors import Exit
+from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.formats import GIB, MIB, counted
 
 QUERY_TIMEOUT_S = 10.0
@@ -111,7 +110,7 @@ def visible_indexes(count: int, variable: str = "CUDA_VISIBLE_DEVICES", names: S
     Like the drivers, stop at the first number or name that does not exist. Names (`GPU-...`) are looked up in `names`;
     without them all devices stay visible, and the worker checks. An empty value, or one that begins with -1, hides all.
 
-    Raises UnusableMask if the value names no device that exists: the user wants a device, and would silently get the CPU.
+    Raises TunemarkError if the value names no device that exists: the user wants a device, and would silently get the CPU.
     """
     value = os.environ.get(variable)
     if value is None or not count:
@@ -132,5 +131,5 @@ def visible_indexes(count: int, variable: str = "CUDA_VISIBLE_DEVICES", names: S
     if not visible and not hides_all(value):
         here = "0" if count == 1 else f"0 to {count - 1}"
         fix = f"selects none of the {counted(count, 'device')} here; give {here}, unset it, or set it to '' to use the CPU"
-        raise UnusableMask(variable, value, MIG_PART if parts[0].startswith("MIG-") else fix, exit_code=Exit.UNSUPPORTED)
+        raise TunemarkError(variable, value, MIG_PART if parts[0].startswith("MIG-") else fix, exit_code=Exit.UNSUPPORTED)
     return visible

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import reduce
-from itertools import cycle, islice
+from itertools import count, cycle, islice
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -52,15 +52,11 @@ def micro_batches(plan: Plan, samples: Iterator[Sample], rank: int = 0, ranks: i
     rows: Iterator[Any] = pack(samples, plan.data.sequence_length) if plan.data.packing else samples
     while taken := list(islice(rows, plan.batch.micro_batch * ranks)):
         parts = [taken[start : start + plan.batch.micro_batch] for start in range(0, len(taken), plan.batch.micro_batch)]
-        counts = [counts_of(plan.data, plan.model.task, [row_of(row) for row in part]) for part in parts]
+        laid = [[row.laid if isinstance(row, PackedRow) else Row((len(row["input_ids"]),)) for row in part] for part in parts]
+        counts = [counts_of(plan.data, plan.model.task, each) for each in laid]
         # At the end of a finite stream the last process may have nothing left.
         own = min(rank, len(parts) - 1)
         yield MicroBatch(tensors_of(plan, parts[own]), counts[own], everywhere=reduce(Counts.plus, counts))
-
-
-def row_of(row: Any) -> Row:  # noqa: ANN401 - a packed row, or a sample
-    """Return the layout of a row, as `counts_of` takes it."""
-    return row.laid if isinstance(row, PackedRow) else Row((len(row["input_ids"]),))
 
 
 def tensors_of(plan: Plan, rows: list[Any]) -> dict[str, Any]:
@@ -71,7 +67,7 @@ def tensors_of(plan: Plan, rows: list[Any]) -> dict[str, Any]:
     if plan.data.packing:
         return packed_tensors(rows, plan.model.attention)
     lengths = [len(sample["input_ids"]) for sample in rows]
-    width = _width(plan, lengths)
+    width = plan.data.sequence_length if plan.data.padding is Padding.STATIC else max(lengths)
     ids = np.full((len(rows), width), PADDING_TOKEN, dtype=np.int64)
     mask = np.zeros_like(ids)
     for row, sample in enumerate(rows):
@@ -107,13 +103,6 @@ def piece_lengths(attention: str, places: Ids) -> dict[str, Any]:
     flat, longest = places.reshape(-1), places.shape[1]
     lengths = torch.from_numpy(np.append(np.flatnonzero(flat == 0), flat.size).astype(np.int32))
     return {"cu_seq_lens_q": lengths, "cu_seq_lens_k": lengths, "max_length_q": longest, "max_length_k": longest}
-
-
-def _width(plan: Plan, lengths: list[int]) -> int:
-    if plan.data.padding is Padding.NONE and min(lengths) < max(lengths):
-        msg = f"a micro-batch has rows of {min(lengths)} to {max(lengths)} tokens and data.padding is none; give dynamic or static"
-        raise ValueError(msg)
-    return plan.data.sequence_length if plan.data.padding is Padding.STATIC else max(lengths)
 
 
 # Packing
@@ -196,9 +185,9 @@ def load_samples(plan: Plan, vocabulary: int, data_from: str | None, weights_fro
     labels = text.label_ids(rows, plan.model.labels) if plan.model.labels else None
     samples = text.tokenize(tokenizer, rows, data.sequence_length, labels)
     # Packed rows are those that all tokens fill.
-    filled = max(1, sum(len(sample["input_ids"]) for sample in samples) // data.sequence_length)
+    filled, order = max(1, sum(len(sample["input_ids"]) for sample in samples) // data.sequence_length), np.random.default_rng(seed)
     return Samples(
-        _shuffled(samples, seed),
+        (samples[index] for _ in count() for index in order.permutation(len(samples))),
         filled if data.packing else len(samples),
         text.tokenize(tokenizer, held_out, data.sequence_length, labels) if held_out else [],
         f"{'all' if len(held_out) == len(all_held_out) else 'the first'} rows of {split}",
@@ -213,12 +202,6 @@ def lengths_of(samples: list[Sample]) -> dict[str, Any]:
     shares = {"minimum": 0.0, "median": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "maximum": 1.0}
     quantiles = np.quantile(lengths, list(shares.values()), method="inverted_cdf")
     return {"rows": len(lengths), "mean": float(lengths.mean())} | dict(zip(shares, map(int, quantiles), strict=True))
-
-
-def _shuffled(samples: list[Sample], seed: int) -> Iterator[Sample]:
-    rng = np.random.default_rng(seed)
-    while True:
-        yield from (samples[index] for index in rng.permutation(len(samples)))
 
 
 # Prepare the micro-batches of coming steps in a thread, so that the training thread, and so the device, does not wait for them.

@@ -29,7 +29,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tunemark.harness.vendors.protocol import Device, DeviceUnavailable
 from tunemark.harness.worker.levers import blocks
-from tunemark.harness.worker.models import Gradients, draw, gradients_of, put
+from tunemark.harness.worker.models import draw, gradients_of, put
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.trace import MASTER_OPTIMIZER, OPTIMIZER_LIBRARIES, STOCHASTIC_OPTIMIZER, optimizer_class
 from tunemark.schema.vocabulary import Dtype, Strategy
@@ -77,8 +77,8 @@ class Engine:
             self.accelerator.clip_grad_norm_(self.model.parameters(), self.max_grad_norm)
         self.optimizer.step()
 
-    def gradients(self) -> Gradients:
-        """Return the size of this process's gradients. Call between `update` and `forget_gradients`."""
+    def gradients(self) -> dict[str, Any]:
+        """Return the size of this process's gradients, as `submission.model` has it. Call between `update` and `forget_gradients`."""
         return gradients_of(self.model)
 
     def forget_gradients(self) -> None:
@@ -92,10 +92,6 @@ class Engine:
         frozen = any(not parameter.requires_grad for parameter in self.model.parameters())
         options = StateDictOptions(full_state_dict=True, cpu_offload=True, ignore_frozen_params=frozen)
         return dict(get_model_state_dict(self.model, options=options))
-
-    def close(self) -> None:
-        """Leave the process group: some runs abort at exit otherwise."""
-        self.accelerator.end_training()
 
 
 class ZeroEngine(Engine):
@@ -111,9 +107,9 @@ class ZeroEngine(Engine):
         """Clip and apply the gradients."""
         self.model.step()
 
-    def gradients(self) -> Gradients:
+    def gradients(self) -> dict[str, Any]:
         """Return an unknown size: parameters hold no gradients, and DeepSpeed returns copies in fp32."""
-        return Gradients(None, "DeepSpeed keeps gradients in its own buffers, and its API does not report their size")
+        return {"gradient_bytes_reason": "DeepSpeed keeps gradients in its own buffers, and its API does not report their size"}
 
     def forget_gradients(self) -> None:
         """Do nothing: the update freed them."""
@@ -170,31 +166,21 @@ def collectives(plan: Plan, device: Device) -> str:
 
 
 def wrap(plan: Plan, accelerator: Any, model: Any, optimizer: Any) -> Engine:  # noqa: ANN401 - torch objects
-    """Return model and optimizer prepared for the plan's strategy. Raises RuntimeError when the library chose another one."""
-    clip = plan.optimizer.max_grad_norm
+    """Return model and optimizer prepared for the plan's strategy."""
+    clip, sharding = plan.optimizer.max_grad_norm, None
     if plan.device.strategy is Strategy.FSDP2:
-        return Engine(accelerator, model, stepped(accelerator.prepare(optimizer)), clip, f"torch {type(model).__mro__[1].__name__}")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        wrapped, prepared = accelerator.prepare(model, optimizer)
-    if plan.device.strategy in STAGES:
-        stage = getattr(wrapped, "zero_optimization_stage", lambda: None)()
-        if stage != STAGES[plan.device.strategy]:
-            msg = f"the plan has {plan.device.strategy.value}, DeepSpeed runs {type(wrapped).__name__} of stage {stage}"
-            raise RuntimeError(msg)
-        return ZeroEngine(accelerator, wrapped, prepared, clip, f"DeepSpeed ZeRO stage {stage}")
-    if accelerator.num_processes > 1 and not isinstance(wrapped, DistributedDataParallel):
-        wrapped = DistributedDataParallel(wrapped)  # accelerate does this on the devices that it knows only
-    return Engine(accelerator, wrapped, stepped(prepared), clip)
-
-
-def stepped(prepared: Any) -> Any:  # noqa: ANN401 - accelerate's optimizer, or torch's
-    """Return the optimizer to step: torch's own where accelerate's wrapper adds nothing.
-
-    The wrapper scales losses of fp16. Otherwise it only searches the disk twice per step for an optimizer package that we do not
-    use: 0.3 ms on a CPU, as much as a small model's own work.
-    """
-    return prepared.optimizer if prepared.scaler is None else prepared
+        prepared, sharding = accelerator.prepare(optimizer), f"torch {type(model).__mro__[1].__name__}"
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            model, prepared = accelerator.prepare(model, optimizer)
+        if plan.device.strategy in STAGES:
+            return ZeroEngine(accelerator, model, prepared, clip, f"DeepSpeed ZeRO stage {model.zero_optimization_stage()}")
+        if accelerator.num_processes > 1 and not isinstance(model, DistributedDataParallel):
+            model = DistributedDataParallel(model)  # accelerate does this on the devices that it knows only
+    # The wrapper scales losses of fp16. Otherwise it only searches the disk twice per step for an optimizer package that we do not
+    # use: 0.3 ms on a CPU, as much as a small model's own work.
+    return Engine(accelerator, model, prepared.optimizer if prepared.scaler is None else prepared, clip, sharding)
 
 
 def _zero_plugin(plan: Plan, *, load_sharded: bool) -> Any:  # noqa: ANN401 - a class of accelerate

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import psutil
 
-from tunemark.harness.run.run_log import LOG_FILE, ORDER_FILE, PARENT, LogWriter, Order, describe, rank_of_this_process
+from tunemark.harness.plan.resolve import Order
+from tunemark.harness.run.run_log import LOG_FILE, ORDER_FILE, LogWriter, describe, rank_of_this_process
 from tunemark.harness.vendors.protocol import Device, DeviceUnavailable, vendor_of
 from tunemark.schema.vocabulary import Backend, Phase
 
@@ -21,12 +22,11 @@ PARENT_CHECK_S = 1.0
 
 def main() -> int:
     """Run the order in the folder; return the exit code."""
-    parent = int(os.environ.get(PARENT, os.getpid()))
-    threading.Thread(target=end_with_parent, args=(parent,), daemon=True, name="end-with-parent").start()
     # An interactive Ctrl-C reaches the parent, which ends this process and still writes its record.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     folder, rank = Path(sys.argv[1]), rank_of_this_process()
     order = Order.model_validate_json((folder / ORDER_FILE).read_bytes())
+    threading.Thread(target=end_with_parent, args=(order.parent_pid,), daemon=True, name="end-with-parent").start()
     # The first process logs the run; the parent reads the others' logs when they fail.
     log = LogWriter(folder / (LOG_FILE if rank == 0 else f"rank-{rank}-{LOG_FILE}"), order.spawned_at_s)
     log.phase(Phase.IMPORT, order.spawned_at_s)
@@ -37,7 +37,7 @@ def main() -> int:
         import transformers  # noqa: PLC0415
 
         transformers.logging.set_verbosity_error()
-        place = order.plan.device
+        place = order.resolved.plan.device
         device = vendor_of(place.backend).device.open(place.threads, int(os.environ.get("LOCAL_RANK", "0")))
         # Held until the process exits: tearing down objects that several processes share has hung.
         held = run(order, device, log, folder)
@@ -68,14 +68,14 @@ def run(order: Order, device: Device, log: LogWriter, folder: Path) -> object:
     from tunemark.harness.worker.data import load_samples  # noqa: PLC0415 - the import phase is over
     from tunemark.harness.worker.loop import run_by_loop  # noqa: PLC0415
 
-    plan = order.plan
-    if device.name() not in {None, order.device_name}:
-        msg = f"torch uses {device.name()!r}, the plan is for {order.device_name!r}; choose the device with CUDA_VISIBLE_DEVICES"
+    plan, expected = order.resolved.plan, order.machine.devices[0].name
+    if device.name() not in {None, expected}:
+        msg = f"torch uses {device.name()!r}, the plan is for {expected!r}; choose the device with CUDA_VISIBLE_DEVICES"
         raise DeviceUnavailable(msg)
 
     log.event("stack", versions=device.stack())
     log.phase(Phase.DATA, device.now())
-    samples = load_samples(plan, order.card.vocabulary, order.data_from, order.weights_from)
+    samples = load_samples(plan, order.card.vocabulary, order.resolved.data_from, order.resolved.weights_from)
     if samples.lengths is not None:
         log.event("row_lengths", **samples.lengths)
     log.phase(Phase.LOAD, device.now())

@@ -1,4 +1,4 @@
-"""Linear layers that multiply in fp8: frozen weights stored in fp8, with torch alone, and trained weights through torchao.
+"""Linear layers with frozen weights stored in fp8, which multiply in fp8 with torch alone.
 
 A frozen weight W (outputs x inputs) is stored as Q = W / s in e4m3, with one scale s per output. Inputs and gradients get one
 scale per token, computed at run time. Scales are powers of two, so casting them to bf16 or multiplying by them rounds nothing.
@@ -96,25 +96,3 @@ class FrozenFp8Linear(torch.nn.Linear):  # type: ignore[misc] # its base class h
 def frozen(value: Any) -> Any:  # noqa: ANN401 - torch tensors
     """Return a parameter without gradient."""
     return torch.nn.Parameter(value, requires_grad=False)
-
-
-def store_frozen(units: list[Any], device: str) -> None:
-    """Replace the linear layers of some blocks, one after the other, so that no more than one weight is held in both formats.
-
-    Weights move to the device to be rounded there, and stay. Layers on torch's `meta` device stay without weights.
-    """
-    for unit in units:
-        # Paths, because a list of modules would keep all weights until the end.
-        for path in [path for path, layer in unit.named_modules() if type(layer) is torch.nn.Linear]:
-            parent, _, name = path.rpartition(".")
-            setattr(unit.get_submodule(parent), name, FrozenFp8Linear(unit.get_submodule(path), device))
-
-
-def train_in_fp8(units: list[Any], recipe: str) -> None:
-    """Let torchao replace the linear layers of some blocks. All three products of a layer are in fp8; weights keep their format."""
-    from torchao.float8 import Float8LinearConfig, convert_to_float8_training  # noqa: PLC0415 - an optional package
-
-    config = Float8LinearConfig.from_recipe_name(recipe)
-
-    for unit in units:
-        convert_to_float8_training(unit, config=config)

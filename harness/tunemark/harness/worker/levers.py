@@ -16,6 +16,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
 from tunemark.harness.worker.data import IGNORED
+from tunemark.harness.worker.fp8 import FrozenFp8Linear
 from tunemark.schema.records.plan import Plan
 from tunemark.schema.records.trace import STOCHASTIC_OPTIMIZER, TORCH_NAMES, short
 from tunemark.schema.vocabulary import ATTENTION_KERNELS, LOSS_CHUNK, NATIVE, NEURON_ROUNDING, SDPA_KERNELS, VARLEN, Backend, Checkpointing
@@ -25,12 +26,8 @@ KEPT = {
     *(f"aten::_scaled_dot_product_{kernel}_attention" for kernel in ("flash", "efficient", "cudnn")),
     "aten::_scaled_dot_product_flash_attention_for_cpu",
     # FlashAttention 2, for rows and for packed documents; FlashAttention 3 through Python and from C++.
-    *(
-        "flash_attn::_flash_attn_forward",
-        "flash_attn::_flash_attn_varlen_forward",
-        "flash_attn_3::_flash_attn_forward",
-        "flash_attn_3::fwd",
-    ),
+    *(f"flash_attn::_flash_attn_{rows}forward" for rows in ("", "varlen_")),
+    *(f"flash_attn_3::{name}" for name in ("_flash_attn_forward", "fwd")),
 }
 """Operators, by torch's names, with results that selective checkpointing keeps. A package's operators exist after its import."""
 
@@ -45,12 +42,10 @@ def recompute(plan: Plan, model: Any) -> None:  # noqa: ANN401 - a torch module
         return
     settings: dict[str, Any] = {"use_reentrant": False}
     if plan.model.gradient_checkpointing is Checkpointing.SELECTIVE:
-        settings["context_fn"] = partial(create_selective_checkpoint_contexts, _kept_or_repeated)
+        keep, repeat = CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_RECOMPUTE
+        policy = lambda _context, operator, *_, **__: keep if operator.name() in KEPT else repeat  # noqa: E731 - torch's signature
+        settings["context_fn"] = partial(create_selective_checkpoint_contexts, policy)
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=settings)
-
-
-def _kept_or_repeated(_context: object, operator: Any, *_arguments: object, **_settings: object) -> Any:  # noqa: ANN401 - of torch
-    return CheckpointPolicy.MUST_SAVE if operator.name() in KEPT else CheckpointPolicy.PREFER_RECOMPUTE
 
 
 def fuse(plan: Plan, model: Any) -> None:  # noqa: ANN401 - a torch module
@@ -62,17 +57,24 @@ def fuse(plan: Plan, model: Any) -> None:  # noqa: ANN401 - a torch module
     if plan.model.loss == "chunked":
         chunk_loss(model)
     if plan.model.fp8_training != "none":
-        from tunemark.harness.worker.fp8 import train_in_fp8  # noqa: PLC0415 - few plans need it
+        from torchao.float8 import Float8LinearConfig, convert_to_float8_training  # noqa: PLC0415 - an optional package
 
-        train_in_fp8(blocks(model), plan.model.fp8_training)
+        config = Float8LinearConfig.from_recipe_name(plan.model.fp8_training)
+        for block in blocks(model):
+            # All three products of a layer are in fp8; weights keep their format.
+            convert_to_float8_training(block, config=config)
 
 
 def store_in_fp8(plan: Plan, model: Any, device: str) -> None:  # noqa: ANN401 - a torch module
-    """Replace the layers of all blocks by frozen ones in fp8, if the plan has them."""
-    if plan.model.frozen_weights == "fp8":
-        from tunemark.harness.worker.fp8 import store_frozen  # noqa: PLC0415 - few plans need it
+    """Replace the linear layers of all blocks by frozen ones in fp8, if the plan has them; no more than one weight is held in both formats.
 
-        store_frozen(blocks(model), device)
+    Weights move to the device to be rounded there, and stay. Layers on torch's `meta` device stay without weights.
+    """
+    for block in blocks(model) if plan.model.frozen_weights == "fp8" else ():
+        # Paths, because a list of modules would keep all weights until the end.
+        for path in [path for path, layer in block.named_modules() if type(layer) is nn.Linear]:
+            parent, _, name = path.rpartition(".")
+            setattr(block.get_submodule(parent), name, FrozenFp8Linear(block.get_submodule(path), device))
 
 
 def blocks(model: Any) -> list[Any]:  # noqa: ANN401 - torch modules
@@ -88,12 +90,7 @@ def blocks(model: Any) -> list[Any]:  # noqa: ANN401 - torch modules
 
 def layers_in_fp8(model: Any) -> list[Any]:  # noqa: ANN401 - torch modules
     """Return the layers with frozen weights in fp8."""
-    return [module for module in model.modules() if is_fp8(module)]
-
-
-def is_fp8(module: Any) -> bool:  # noqa: ANN401 - a torch module
-    """Return True for a layer with frozen weights in fp8. Its module is imported where a plan has such layers."""
-    return type(module).__name__ == "FrozenFp8Linear"
+    return [module for module in model.modules() if isinstance(module, FrozenFp8Linear)]
 
 
 COMPILERS = {Backend.NEURON: "neuron", Backend.TPU: "tpu", Backend.HPU: "hpu_backend"}
@@ -436,7 +433,7 @@ def watch_compute(model: Any, stack: list[Any], on_seen: Callable[[str], None]) 
     outside = (module for module in model.modules() if id(module) not in in_blocks)
     modules = outside if any(map(_is_compiled, stack)) else stack[0].modules()
     # GPT-2's layers are not nn.Linear, and have its weight transposed.
-    plain = (module for module in modules if not is_fp8(module))
+    plain = (module for module in modules if not isinstance(module, FrozenFp8Linear))
     layer: Any = next((module for module in plain if isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"), None)
     if layer is None:
         return

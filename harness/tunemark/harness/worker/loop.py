@@ -22,13 +22,14 @@ import torch
 from accelerate import Accelerator
 from transformers import get_scheduler
 
-from tunemark.harness.run.run_log import MAXRSS_UNIT, STOP_FILE, LogWriter, Order, rank_of_this_process
+from tunemark.harness.plan.resolve import Order
+from tunemark.harness.run.run_log import MAXRSS_UNIT, STOP_FILE, LogWriter, rank_of_this_process
 from tunemark.harness.vendors.protocol import AllocatorState, Device, Stamp, vendor_of
 from tunemark.harness.worker import levers, models
 from tunemark.harness.worker.data import MicroBatch, Samples, StepsAhead, micro_batches, to_device
 from tunemark.harness.worker.engines import Engine, build_optimizer, fused_adamw, open_accelerator, save_weights, shapes_only, shard, wrap
 from tunemark.harness.worker.levers import effective
-from tunemark.schema.records.plan import Measurement, Plan
+from tunemark.schema.records.plan import Plan
 from tunemark.schema.samples import Counts, Sample
 from tunemark.schema.statistics.intervals import weighted_mean
 from tunemark.schema.vocabulary import EAGER_UPDATE, Backend, Dtype, Padding, Phase, Strategy, Task
@@ -45,23 +46,6 @@ ENDLESS = 1_000_000
 
 class LossNotFinite(ArithmeticError):
     """A step's loss is NaN or infinite: continuing would measure nothing."""
-
-
-@dataclass(slots=True)
-class Trainer:
-    """The objects that the loop works with, and the measurements that it collects."""
-
-    engine: Engine
-    scheduler: Any
-    device: Device
-    log: LogWriter
-    plan: Plan
-    stop: "StopRule"
-    rank: int = 0
-    own_work_s: list[float] = field(default_factory=list)
-    """Seconds of each step before gradients are exchanged; filled with several processes only."""
-    votes: list[bool] = field(default_factory=list)
-    """For each completed step, True if the first process wants to stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +72,104 @@ class SubmittedStep:
         return (*self.micro[:-1], *own, *self.micro[-1:], self.stamp)
 
 
+@dataclass(slots=True)
+class Trainer:
+    """The objects that the loop works with; it logs steps as the device completes them, oldest first."""
+
+    engine: Engine
+    scheduler: Any
+    device: Device
+    log: LogWriter
+    plan: Plan
+    steps: int | None
+    """Planned steps, which every process knows."""
+    stop_file: Path
+    rank: int = 0
+    pending: deque[SubmittedStep] = field(default_factory=deque)
+    reached_s: list[float] = field(default_factory=list)
+    """Times of the marks of the oldest step that the device has reached."""
+    before_s: float = 0.0
+    """Time at which the last completed step ended."""
+    allocator: AllocatorState | None = None
+    """The most bytes that the allocator held so far, and its retries so far."""
+    own_work_s: list[float] = field(default_factory=list)
+    """Seconds of each step before gradients are exchanged; filled with several processes only."""
+    votes: list[bool] = field(default_factory=list)
+    """For each completed step, True if the first process wants to stop."""
+
+    def begin(self) -> float:
+        """Start measuring, and return the time."""
+        self.device.begin()
+        self.before_s, self.allocator = self.device.now(), self.device.allocator()
+        self.log.event("training", started_at_s=self.log.since_spawn(self.before_s))
+        return self.before_s
+
+    def log_reached(self) -> None:
+        """Log the steps that the device has completed, without waiting for the others."""
+        log = self.log
+        while self.pending and self._completed(self.pending[0]):
+            done = self.pending.popleft()
+            (*micro_s, completed_s), self.reached_s = self.reached_s, []
+            if done.own is not None:
+                self.own_work_s.append(micro_s.pop(max(0, len(done.micro) - 1)) - self.before_s)
+            self.before_s = completed_s
+            loss, vote = float(done.result[0]), float(done.result[1])
+            self.votes.append(vote > 0)
+            self._log_disturbances(done)
+            finite = math.isfinite(loss)
+            micro = {"micro_completed_at_s": [log.since_spawn(at_s) for at_s in micro_s]} if micro_s else {}
+            log.event("step", completed_at_s=log.since_spawn(completed_s), loss=loss if finite else None, **done.counts._asdict(), **micro)
+            if not finite:
+                msg = f"the loss became {loss}"
+                raise LossNotFinite(msg)
+
+    def _log_disturbances(self, done: SubmittedStep) -> None:
+        amounts = {"compile": done.graphs}
+        if done.allocator is not None and self.allocator is not None:
+            amounts["allocator_growth"] = done.allocator.held_bytes - self.allocator.held_bytes
+            amounts["allocator_retry"] = done.allocator.retries - self.allocator.retries
+            self.allocator = AllocatorState(*map(max, done.allocator, self.allocator))
+        for what, amount in amounts.items():
+            if amount > 0:
+                self.log.event("disturbed", step=len(self.votes), what=what, amount=amount)
+
+    def _completed(self, step: SubmittedStep) -> bool:
+        """Return True once the device has reached all marks of a step. Each mark is asked for until it is reached, in order."""
+        for mark in step.marks[len(self.reached_s) :]:
+            at_s = self.device.reached(mark)
+            if at_s is None:
+                return False
+            self.reached_s.append(at_s)
+        return True
+
+    def wants_to_stop(self, trained_s: float, done: int) -> bool:
+        """Return True if this process wants to stop now, for the time limit or the parent's stop file.
+
+        Clocks and files differ between processes, so they vote. The worker never judges its own steadiness: that would take time inside
+        the window.
+        """
+        limits = self.plan.measurement
+        late = limits.max_train_s is not None and trained_s >= limits.max_train_s and done >= limits.min_steps
+        return late or os.path.exists(self.stop_file)  # noqa: PTH110 - each step asks, and this is the faster way
+
+    def voted_to_stop(self, step: int) -> bool:
+        """Return True if the first process wanted to stop. Several processes read the vote of the same earlier step, waiting for it."""
+        if self.engine.processes == 1:
+            return self.votes[-1:] == [True]
+        while len(self.votes) < step - AHEAD:
+            time.sleep(NAP_S)
+            self.log_reached()
+        return step > AHEAD and self.votes[step - AHEAD - 1]
+
+
 def run_by_loop(order: Order, samples: Samples, device: Device, log: LogWriter, folder: Path) -> Trainer:
     """Build the model, check, train and evaluate; log the measurements. Return the objects to keep alive until the process ends."""
-    plan, rank = order.plan, rank_of_this_process()
+    plan, rank = order.resolved.plan, rank_of_this_process()
     drawn = models.drawn_on_device(plan, order.card, device)
     scratch, empty = folder / f"weights-{rank}", shapes_only(plan, rank, drawn=drawn)
     # DeepSpeed must know its settings before transformers builds a model that it shards.
     accelerator = open_accelerator(plan, device, load_sharded=True) if models.loaded_sharded(plan, order.card) else None
-    model = models.build_model(plan, order.card, order.weights_from, samples.vocabulary, scratch, device, empty=empty)
+    model = models.build_model(plan, order.card, order.resolved.weights_from, samples.vocabulary, scratch, device, empty=empty)
     log.event("model", **models.model_facts(model))
 
     batches = micro_batches(plan, samples.training, rank, plan.batch.data_parallel)
@@ -108,10 +182,10 @@ def run_by_loop(order: Order, samples: Samples, device: Device, log: LogWriter, 
         batches = chain([first], batches)
     # After the gates, so that compilation is part of the first step that needs it.
     levers.compile_model(plan, model)
-    stop = StopRule(plan.planned_steps(samples.training_rows), plan.measurement, folder / STOP_FILE)
-    trainer = prepare(plan, model, device, log, stop, accelerator, drawn=drawn)
-    gradients = train_between_probes(trainer, batches)
-    log.event("model", **models.model_facts(trainer.engine.model, trainer.engine.optimizer, gradients))
+    steps = plan.planned_steps(samples.training_rows)
+    trainer = prepare(plan, model, device, log, steps, folder / STOP_FILE, accelerator=accelerator, drawn=drawn)
+    train_between_probes(trainer, batches)
+    log.event("model", **models.model_facts(trainer.engine.model, trainer.engine.optimizer))
     states = (value for state in trainer.engine.optimizer.state.values() for value in state.values())
     log.event("effective", optimizer_states_on=levers.places_of(states))
 
@@ -124,7 +198,8 @@ def run_by_loop(order: Order, samples: Samples, device: Device, log: LogWriter, 
     log.phase(Phase.TEARDOWN, device.now())
     log.event("compile_cache", **levers.cache_state(plan))
     report_ranks(trainer)
-    trainer.engine.close()
+    # Some runs abort at exit if they have not left the process group.
+    trainer.engine.accelerator.end_training()
     return trainer
 
 
@@ -133,9 +208,10 @@ def prepare(
     model: torch.nn.Module,
     device: Device,
     log: LogWriter,
-    stop: "StopRule",
-    accelerator: Accelerator | None = None,
+    steps: int | None,
+    stop_file: Path,
     *,
+    accelerator: Accelerator | None = None,
     drawn: bool = False,
 ) -> Trainer:
     """Return the trainer: model, optimizer and schedule as the plan's strategy wraps them. Log the settings in effect.
@@ -157,16 +233,16 @@ def prepare(
         log.event("note", source=EAGER_UPDATE, level="warning", message=optimizer.eager_reason)
     engine = wrap(plan, accelerator, model, optimizer)
     # A falling schedule needs an end; without one it is stretched over more steps than any run takes.
-    scheduler = get_scheduler(plan.optimizer.scheduler, optimizer, plan.optimizer.warmup_steps, stop.steps or ENDLESS)
+    scheduler = get_scheduler(plan.optimizer.scheduler, optimizer, plan.optimizer.warmup_steps, steps or ENDLESS)
     group = torch.distributed.get_backend() if engine.processes > 1 else None
     log.event("effective", **effective(plan, engine.model, optimizer, engine.processes, group, engine.sharding))
     # The number format is known after the first step, the place of the states after training.
     levers.watch_compute(engine.bare, levers.blocks(engine.bare), lambda seen: log.event("effective", compute=seen))
-    return Trainer(engine, scheduler, device, log, plan, stop, rank=rank_of_this_process())
+    return Trainer(engine, scheduler, device, log, plan, steps, stop_file, rank=rank_of_this_process())
 
 
-def train_between_probes(trainer: Trainer, batches: Iterator[MicroBatch]) -> models.Gradients:
-    """Train, and measure the device's matrix rate before and after; return the size of the gradients."""
+def train_between_probes(trainer: Trainer, batches: Iterator[MicroBatch]) -> None:
+    """Train, and measure the device's matrix rate before and after."""
     plan, device, log = trainer.plan, trainer.device, trainer.log
 
     def probe(when: str) -> None:
@@ -179,25 +255,23 @@ def train_between_probes(trainer: Trainer, batches: Iterator[MicroBatch]) -> mod
     with collector_at_rest():
         log.phase(Phase.TRAIN, device.now())
         try:
-            gradients = train(trainer, batches)
+            train(trainer, batches)
         finally:
-            peaks = device.memory()
-            log.event("memory", allocated=peaks.allocated.model_dump(), reserved=peaks.reserved.model_dump())
+            log.event("memory", **device.memory())
     probe("after")
-    return gradients
 
 
 # The loop
 
 
-def train(trainer: Trainer, batches: Iterator[MicroBatch]) -> models.Gradients:
-    """Train until the stop rule or the end of the batches; log each completed step and return the size of the gradients.
+def train(trainer: Trainer, batches: Iterator[MicroBatch]) -> None:
+    """Train until the stop rule or the end of the batches; log each completed step, and once the size of the gradients.
 
     Raises LossNotFinite after logging a step with a loss that is not a finite number.
     """
     with StepsAhead(batches, trainer.plan.batch.gradient_accumulation, trainer.device) as steps:
         try:
-            return train_steps(trainer, steps)
+            train_steps(trainer, steps)
         finally:
             trainer.log.event("data_wait", seconds=steps.waited_s)
 
@@ -218,15 +292,11 @@ def collector_at_rest() -> Iterator[None]:
         gc.unfreeze()
 
 
-def train_steps(trainer: Trainer, steps: StepsAhead) -> models.Gradients:
+def train_steps(trainer: Trainer, steps: StepsAhead) -> None:
     """Train as `train` describes."""
-    device, engine, pending, gradients, step = trainer.device, trainer.engine, deque[SubmittedStep](), models.NO_GRADIENTS, 0
-    device.begin()
-    started_s = step_started_s = device.now()
-    compiling_s, graphs = 0.0, levers.compiled_graphs()
-    reader = StepReader(trainer, pending, started_s, device.allocator())
-    trainer.log.event("training", started_at_s=trainer.log.since_spawn(started_s))
-    while not trainer.stop.planned(step) and not reader.voted_to_stop(step):
+    device, engine, step, compiling_s, graphs = trainer.device, trainer.engine, 0, 0.0, levers.compiled_graphs()
+    started_s = step_started_s = trainer.begin()
+    while step != trainer.steps and not trainer.voted_to_stop(step):
         micro_batches = steps.take()
         if not micro_batches:
             break
@@ -234,7 +304,7 @@ def train_steps(trainer: Trainer, steps: StepsAhead) -> models.Gradients:
         engine.update()
         trainer.scheduler.step()
         if not step:
-            gradients = engine.gradients()
+            trainer.log.event("model", **engine.gradients())
         engine.forget_gradients()
         step += 1
         graphs_before, graphs = graphs, levers.compiled_graphs()
@@ -243,15 +313,14 @@ def train_steps(trainer: Trainer, steps: StepsAhead) -> models.Gradients:
             # Compiling does not use up the time limit of training.
             compiling_s += now_s - step_started_s
         step_started_s = now_s
-        result = device.host_copy(agree(trainer, loss, wants=trainer.stop.wants(now_s - started_s - compiling_s, step)))
-        pending.append(SubmittedStep(device.stamp(), own, result, counts, graphs - graphs_before, device.allocator(), micro))
+        result = device.host_copy(agree(trainer, loss, wants=trainer.wants_to_stop(now_s - started_s - compiling_s, step)))
+        trainer.pending.append(SubmittedStep(device.stamp(), own, result, counts, graphs - graphs_before, device.allocator(), micro))
         if trainer.plan.measurement.timing == "strict":
             device.synchronise()
-        reader.log_reached()
+        trainer.log_reached()
         gc.collect(OLDEST_GENERATION if step % COLLECT_ALL_EVERY == 0 else 0)
     device.synchronise()
-    reader.log_reached()
-    return gradients
+    trainer.log_reached()
 
 
 def accumulate_gradients(trainer: Trainer, micro_batches: list[MicroBatch]) -> tuple[Any, Counts, Stamp | None, tuple[Stamp, ...]]:
@@ -295,67 +364,6 @@ def agree(trainer: Trainer, share: Any, *, wants: bool) -> Any:  # noqa: ANN401 
     return result
 
 
-@dataclass(slots=True)
-class StepReader:
-    """Logs steps as the device completes them, oldest first."""
-
-    trainer: Trainer
-    pending: deque[SubmittedStep]
-    before_s: float
-    allocator: AllocatorState | None
-    """The most bytes that the allocator held so far, and its retries so far."""
-    reached_s: list[float] = field(default_factory=list)
-    """Times of the marks of the oldest step that the device has reached."""
-
-    def log_reached(self) -> None:
-        """Log the steps that the device has completed, without waiting for the others."""
-        log = self.trainer.log
-        while self.pending and self._completed(self.pending[0]):
-            done = self.pending.popleft()
-            (*micro_s, completed_s), self.reached_s = self.reached_s, []
-            if done.own is not None:
-                self.trainer.own_work_s.append(micro_s.pop(max(0, len(done.micro) - 1)) - self.before_s)
-            self.before_s = completed_s
-            loss, vote = float(done.result[0]), float(done.result[1])
-            self.trainer.votes.append(vote > 0)
-            step = len(self.trainer.votes)
-            self._log_disturbances(step, done)
-            finite = math.isfinite(loss)
-            micro = {"micro_completed_at_s": [log.since_spawn(at_s) for at_s in micro_s]} if micro_s else {}
-            log.event("step", completed_at_s=log.since_spawn(completed_s), loss=loss if finite else None, **done.counts._asdict(), **micro)
-            if not finite:
-                msg = f"the loss became {loss}"
-                raise LossNotFinite(msg)
-
-    def _log_disturbances(self, step: int, done: SubmittedStep) -> None:
-        amounts = {"compile": done.graphs}
-        if done.allocator is not None and self.allocator is not None:
-            amounts["allocator_growth"] = done.allocator.held_bytes - self.allocator.held_bytes
-            amounts["allocator_retry"] = done.allocator.retries - self.allocator.retries
-            self.allocator = AllocatorState(*map(max, done.allocator, self.allocator))
-        for what, amount in amounts.items():
-            if amount > 0:
-                self.trainer.log.event("disturbed", step=step, what=what, amount=amount)
-
-    def _completed(self, step: SubmittedStep) -> bool:
-        """Return True once the device has reached all marks of a step. Each mark is asked for until it is reached, in order."""
-        for mark in step.marks[len(self.reached_s) :]:
-            at_s = self.trainer.device.reached(mark)
-            if at_s is None:
-                return False
-            self.reached_s.append(at_s)
-        return True
-
-    def voted_to_stop(self, step: int) -> bool:
-        """Return True if the first process wanted to stop. Several processes read the vote of the same earlier step, waiting for it."""
-        ahead = AHEAD if self.trainer.engine.processes > 1 else 0
-        votes = self.trainer.votes
-        while ahead and len(votes) < step - ahead:
-            time.sleep(NAP_S)
-            self.log_reached()
-        return step > ahead and votes[step - ahead - 1] if ahead else bool(votes) and votes[-1]
-
-
 # Around training: the device's matrix rate, and held-out quality
 
 ROUND_S = 0.02
@@ -389,9 +397,6 @@ def matrix_rate(device: Device, backend: Backend, dtype: Dtype) -> dict[str, Any
                 torch.matmul(left, right, out=product)
             device.synchronise()
             round_s = device.now() - started_s
-            if round_s <= 0:
-                # A scripted clock does not advance.
-                return None
             probed_s += round_s
             if round_s < ROUND_S:
                 # Too short a round counts for the time, and the next one is longer.
@@ -432,41 +437,13 @@ def evaluate(plan: Plan, model: Any, device: Device, samples: list[Sample]) -> d
     }
 
 
-# When to stop. The worker never judges its own steadiness: that would take time inside the window.
-
-
-@dataclass(frozen=True, slots=True)
-class StopRule:
-    """Planned steps, the time limit, or the parent's stop file, whichever comes first."""
-
-    steps: int | None
-    """Planned steps, which every process knows."""
-    limits: Measurement
-    stop_file: Path
-
-    def planned(self, done: int) -> bool:
-        """Return True if all planned steps are done."""
-        return self.steps is not None and done >= self.steps
-
-    def wants(self, trained_s: float, done: int) -> bool:
-        """Return True if this process wants to stop now. Clocks and files differ between processes, so they vote."""
-        limit_s = self.limits.max_train_s
-        late = limit_s is not None and trained_s >= limit_s and done >= self.limits.min_steps
-        return late or os.path.exists(self.stop_file)  # noqa: PTH110 - each step asks, and this is the faster way
-
-
 def report_ranks(trainer: Trainer) -> None:
     """Gather each process's measurements and log them, as `submission.ranks` holds them; nothing for a single process."""
     if trainer.engine.processes == 1:
         return
-    peaks = trainer.device.memory()
-    own: dict[str, Any] = {
-        "rank": trainer.rank,
-        "own_work_s": trainer.own_work_s,
-        "device_allocated_bytes": peaks.allocated.peak_bytes,
-        "device_reserved_bytes": peaks.reserved.peak_bytes,
-        "host_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MAXRSS_UNIT,
-    }
+    own: dict[str, Any] = {"rank": trainer.rank, "own_work_s": trainer.own_work_s}
+    own |= {f"device_{kind}_bytes": reading["peak_bytes"] for kind, reading in trainer.device.memory().items()}
+    own["host_rss_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MAXRSS_UNIT
     everyone: list[Any] = [None] * trainer.engine.processes
     torch.distributed.all_gather_object(everyone, own)
     for process in everyone:

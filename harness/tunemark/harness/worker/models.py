@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import peft
 import torch
@@ -15,7 +15,8 @@ from torch.nn.utils import skip_init
 
 from tunemark.harness.vendors.protocol import Device
 from tunemark.harness.worker.data import MicroBatch, to_device
-from tunemark.harness.worker.levers import add_masks, fuse, is_fp8, layers_in_fp8, limit_sdpa, prepare_transformers, recompute, store_in_fp8
+from tunemark.harness.worker.fp8 import FrozenFp8Linear
+from tunemark.harness.worker.levers import add_masks, fuse, layers_in_fp8, limit_sdpa, prepare_transformers, recompute, store_in_fp8
 from tunemark.schema import vocabulary as words
 from tunemark.schema.facts.cards import STATE_SPACE, WITHOUT_WINDOW, ModelCard, fields_of
 from tunemark.schema.physics.architecture import blocks_of
@@ -293,18 +294,15 @@ def packed_documents(plan: Plan, model: Any, tensors: dict[str, Any]) -> dict[st
 # Weights, gradients and states in bytes
 
 
-class Gradients(NamedTuple):
-    """Bytes of a step's gradients, or why they are unknown."""
-
-    bytes: int | None = None
-    reason: str | None = "the run ended before its first step was complete"
-
-
-NO_GRADIENTS = Gradients()
-NO_STATES = "the run ended before its optimizer states were measured, which is after the last step"
+BEFORE_TRAINING: dict[str, Any] = {
+    "gradient_bytes": None,
+    "gradient_bytes_reason": "the run ended before its first step was complete",
+    "optimizer_state_bytes": None,
+    "optimizer_state_bytes_reason": "the run ended before its optimizer states were measured, which is after the last step",
+}
 
 
-def model_facts(model: Any, optimizer: Any = None, gradients: Gradients = NO_GRADIENTS) -> dict[str, Any]:  # noqa: ANN401 - torch objects
+def model_facts(model: Any, optimizer: Any = None) -> dict[str, Any]:  # noqa: ANN401 - torch objects
     """Return the sizes of model and optimizer tensors in bytes, tied parameters once. Before training there is no optimizer."""
     by_dtype: Counter[str] = Counter()
     named = {id(layer.weight): "fp8" for layer in layers_in_fp8(model)}
@@ -318,24 +316,23 @@ def model_facts(model: Any, optimizer: Any = None, gradients: Gradients = NO_GRA
             # Double quantisation: the scales are quantised too.
             by_dtype[words.SCALES_OF_BLOCK_SCALES] += state.state2.absmax.nbytes
             by_dtype[words.BLOCK_OFFSET] += state.offset.nbytes
-    states = optimizer.state.values() if optimizer is not None else ()
-    state_bytes = sum(bytes_here(value) for state in states for value in state.values() if hasattr(value, "nbytes"))
+    known = BEFORE_TRAINING
+    if optimizer is not None:
+        values = (value for state in optimizer.state.values() for value in state.values() if hasattr(value, "nbytes"))
+        known = {"optimizer_state_bytes": sum(map(bytes_here, values)), "optimizer_state_bytes_reason": None}
     return {
         "parameters": sum(number_of_weights(parameter) for parameter in model.parameters() if id(parameter) not in scales),
         "trainable_parameters": sum(number_of_weights(parameter) for parameter in model.parameters() if parameter.requires_grad),
         "parameter_bytes": dict(by_dtype),
         "adapter_bytes": sum(bytes_here(parameter) for name, parameter in model.named_parameters() if "lora_" in name),
-        "gradient_bytes": gradients.bytes,
-        "gradient_bytes_reason": gradients.reason,
-        "optimizer_state_bytes": None if optimizer is None else state_bytes,
-        "optimizer_state_bytes_reason": NO_STATES if optimizer is None else None,
+        **known,
     }
 
 
-def gradients_of(model: Any) -> Gradients:  # noqa: ANN401 - a torch module
-    """Return the bytes of all gradients that this process holds now."""
+def gradients_of(model: Any) -> dict[str, Any]:  # noqa: ANN401 - a torch module
+    """Return the bytes of all gradients that this process holds now, as `submission.model` has them."""
     held = sum(bytes_here(parameter.grad) for parameter in model.parameters() if parameter.grad is not None)
-    return Gradients(held, None) if held else Gradients(None, "no parameter holds a visible gradient")
+    return {"gradient_bytes": held or None, "gradient_bytes_reason": None if held else "no parameter holds a visible gradient"}
 
 
 def local(tensor: Any) -> Any:  # noqa: ANN401 - a torch tensor
@@ -405,7 +402,7 @@ def draw(unit: Any, model: Any, device: str) -> None:  # noqa: ANN401 - torch mo
             if isinstance(module, peft.tuners.lora.LoraLayer):
                 for adapter in module.active_adapters:
                     module.reset_lora_parameters(adapter, init_lora_weights=True)
-            elif is_fp8(module):
+            elif isinstance(module, FrozenFp8Linear):
                 plain = skip_init(torch.nn.Linear, module.in_features, module.out_features, bias=False, device=device, dtype=torch.bfloat16)
                 plain.bias = module.bias
                 owner._init_weights(plain)  # noqa: SLF001

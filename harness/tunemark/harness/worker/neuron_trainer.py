@@ -18,12 +18,13 @@ import transformers
 from torch.utils.data import IterableDataset, default_collate
 from transformers import TrainerCallback
 
-from tunemark.harness.run.run_log import STOP_FILE, LogWriter, Order, rank_of_this_process
+from tunemark.harness.plan.resolve import Order
+from tunemark.harness.run.run_log import STOP_FILE, LogWriter, rank_of_this_process
 from tunemark.harness.vendors.protocol import Device
 from tunemark.harness.worker.data import MicroBatch, Samples, micro_batches
 from tunemark.harness.worker.levers import cache_state, compiled_graphs, effective
-from tunemark.harness.worker.loop import ENDLESS, StepReader, StopRule, SubmittedStep, Trainer, agree
-from tunemark.harness.worker.models import GATES, NO_GRADIENTS, config_of, gradients_of, lora_keywords, model_facts
+from tunemark.harness.worker.loop import ENDLESS, SubmittedStep, Trainer, agree
+from tunemark.harness.worker.models import GATES, config_of, gradients_of, lora_keywords, model_facts
 from tunemark.schema.facts.cards import ModelCard
 from tunemark.schema.records.base import flattened
 from tunemark.schema.records.plan import Plan
@@ -35,15 +36,16 @@ OPTIMIZERS = {"adamw": "adamw_torch", "sgd": "sgd"}
 ARGUMENTS = tomllib.loads(Path(__file__).with_name("neuron_trainer.toml").read_text(encoding="utf-8"))
 
 
-def run_by_trainer(order: Order, samples: Samples, device: Device, log: LogWriter, folder: Path) -> Trainer:
+def run_by_trainer(order: Order, samples: Samples, device: Device, log: LogWriter, folder: Path) -> object:
     """Build the model and train; log the measurements. Return the objects to keep alive until the process ends.
 
     There is no evaluation, which the trainer refuses, and no matrix probe.
     """
     from optimum.neuron import NeuronTrainer, NeuronTrainingArguments  # noqa: PLC0415 - on Neuron machines only
 
-    plan, card = order.plan, order.card
-    arguments = NeuronTrainingArguments(**training_arguments(plan, plan.planned_steps(samples.training_rows), folder / "trainer"))
+    plan, card = order.resolved.plan, order.card
+    steps = plan.planned_steps(samples.training_rows)
+    arguments = NeuronTrainingArguments(**training_arguments(plan, steps, folder / "trainer"))
     # Its world size is the number of data-parallel replicas.
     if int(arguments.world_size) != plan.batch.data_parallel:
         msg = f"optimum-neuron has {arguments.world_size} data-parallel replicas, the plan has {plan.batch.data_parallel}"
@@ -60,7 +62,7 @@ def run_by_trainer(order: Order, samples: Samples, device: Device, log: LogWrite
             counted = peft.get_peft_model(counted, peft.LoraConfig(**lora_keywords(plan.lora)))
     facts = model_facts(counted)
     whole = {name: facts[name] for name in ("parameters", "trainable_parameters")}
-    model = build_neuron_model(plan, card, order.weights_from, samples.vocabulary, arguments.trn_config)
+    model = build_neuron_model(plan, card, order.resolved.weights_from, samples.vocabulary, arguments.trn_config)
     log.event("model", **model_facts(model) | whole)
     for name in GATES if plan.measurement.gates else ():
         log.event("gate", name=name, passed=None, detail="not checked: optimum-neuron's trainer prepares the model itself")
@@ -71,7 +73,8 @@ def run_by_trainer(order: Order, samples: Samples, device: Device, log: LogWrite
         device=device,
         log=log,
         plan=plan,
-        stop=StopRule(plan.planned_steps(samples.training_rows), plan.measurement, folder / STOP_FILE),
+        steps=steps,
+        stop_file=folder / STOP_FILE,
         rank=rank_of_this_process(),
     )
     recorder = Recorder(trainer, rows)
@@ -81,13 +84,11 @@ def run_by_trainer(order: Order, samples: Samples, device: Device, log: LogWrite
     try:
         theirs.train()
     finally:
-        peaks = device.memory()
-        log.event("memory", allocated=peaks.allocated.model_dump(), reserved=peaks.reserved.model_dump())
-    log.event("model", **model_facts(theirs.model, theirs.optimizer, recorder.gradients) | whole)
+        log.event("memory", **device.memory())
+    log.event("model", **model_facts(theirs.model, theirs.optimizer) | whole)
     log.phase(Phase.TEARDOWN, device.now())
     log.event("compile_cache", **cache_state(plan))
-    trainer.scheduler = theirs
-    return trainer  # type: ignore[no-any-return]
+    return trainer, theirs
 
 
 def build_neuron_model(plan: Plan, card: ModelCard, weights_from: str | None, vocabulary: int | None, parallel: Any) -> Any:  # noqa: ANN401 - objects of the libraries
@@ -179,11 +180,8 @@ class Recorder(TrainerCallback):  # type: ignore[misc] # transformers ships no t
     def __init__(self, trainer: Trainer, rows: Rows) -> None:
         self._plan, self._trainer, self._rows = trainer.plan, trainer, rows
         self._losses: list[Any] = []
-        self._pending: deque[SubmittedStep] = deque()
         self._last: tuple[Any, Counts] | None = None
-        self._reader = StepReader(trainer, self._pending, 0.0, None)
         self._started_s, self._graphs, self._steps = 0.0, 0, 0
-        self.gradients = NO_GRADIENTS
 
     def watching(self, training_step: Callable[..., Any]) -> Callable[..., Any]:
         """Return the trainer's `training_step` with its results kept: each micro-batch's part of the step's loss."""
@@ -207,10 +205,7 @@ class Recorder(TrainerCallback):  # type: ignore[misc] # transformers ships no t
             group = "xla"
             sharding = f"optimum-neuron {zero}tensor parallel {device.tensor_parallel}, pipeline parallel {device.pipeline_parallel}"
         trainer.log.event("effective", **effective(self._plan, model, objects["optimizer"], processes, group, sharding))
-        trainer.device.begin()
-        self._started_s, self._graphs = trainer.device.now(), compiled_graphs()
-        self._reader.before_s = self._started_s
-        trainer.log.event("training", started_at_s=trainer.log.since_spawn(self._started_s))
+        self._started_s, self._graphs = trainer.begin(), compiled_graphs()
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **objects: Any) -> None:  # noqa: ANN401, ARG002 - the library's signature
         """Mark the previous step, since its last graph has been submitted, and log the steps that have a result."""
@@ -218,8 +213,8 @@ class Recorder(TrainerCallback):  # type: ignore[misc] # transformers ships no t
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **objects: Any) -> None:  # noqa: ANN401, ARG002 - the library's signature
         """Measure the size of the gradients once; their values are not read."""
-        if self.gradients.bytes is None:
-            self.gradients = gradients_of(objects["model"])
+        if not self._steps:
+            self._trainer.log.event("model", **gradients_of(objects["model"]))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **objects: Any) -> None:  # noqa: ANN401, ARG002 - the library's signature
         """Put the step's loss and vote into its graph; end training once the first process has voted to.
@@ -229,7 +224,7 @@ class Recorder(TrainerCallback):  # type: ignore[misc] # transformers ships no t
         trainer = self._trainer
         self._steps += 1
         replicas = trainer.engine.processes // self._plan.device.pipeline_parallel
-        wants = trainer.stop.wants(trainer.device.now() - self._started_s, self._steps)
+        wants = trainer.wants_to_stop(trainer.device.now() - self._started_s, self._steps)
         # Summed over all processes: of a pipeline's stages only the last has a loss, and tensor-parallel ones have the same.
         result = agree(trainer, sum(self._losses) / replicas, wants=wants)
         self._losses.clear()
@@ -244,12 +239,13 @@ class Recorder(TrainerCallback):  # type: ignore[misc] # transformers ships no t
         """Wait for the device and log the rest."""
         self._mark()
         self._trainer.device.synchronise()
-        self._reader.log_reached()
+        self._trainer.log_reached()
 
     def _mark(self) -> None:
+        trainer = self._trainer
         if self._last is not None:
             graphs = compiled_graphs()
             (result, counts), self._last = self._last, None
-            self._pending.append(SubmittedStep(self._trainer.device.stamp(), None, result, counts, graphs - self._graphs, None))
+            trainer.pending.append(SubmittedStep(trainer.device.stamp(), None, result, counts, graphs - self._graphs, None))
             self._graphs = graphs
-        self._reader.log_reached()
+        trainer.log_reached()
