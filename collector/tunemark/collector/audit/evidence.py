@@ -72,6 +72,11 @@ class AuditedResult(Claimed):
         return self.conditions.accelerator_count or 1
 
     @property
+    def rows_of_device(self) -> float | None:
+        """Rows of a step for each device; None if the rows of a step are not stated."""
+        return self.conditions.global_batch and self.conditions.global_batch / self.devices
+
+    @property
     def device_name(self) -> str:
         """Name of the device; empty if it is unknown."""
         return self.accelerator.name if self.accelerator else ""
@@ -211,11 +216,6 @@ def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list
     for item in items:
         groups[key(item)].append(item)
     return groups
-
-
-def with_model(results: Iterable[AuditedResult]) -> list[AuditedResult]:
-    """Return the results with a known model."""
-    return [result for result in results if result.conditions.model is not None]
 
 
 def source_of(record: str) -> str:
