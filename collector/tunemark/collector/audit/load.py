@@ -1,6 +1,7 @@
 """Load the evidence of a checkout: documents and results of data/published, converted results, and submissions."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from pydantic import BaseModel
 
 from tunemark.collector.audit.evidence import AuditedResult, Evidence
 from tunemark.collector.gate.read import CONVERTED, PUBLISHED, SUBMISSIONS, read_or_none, read_valid, records_in, submission_id
+from tunemark.collector.predict.calibration_rows import calibration_outcome
 from tunemark.collector.store.database import columns_of
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.facts.fact_base import FactBase
@@ -32,8 +34,7 @@ def load_evidence(
     records += [record for record in read if isinstance(record, ConvertedResult)]
     documents = tuple(record for record in read if isinstance(record, SourceDocument))
     if measured is None:
-        submissions = (_read_submission(path, facts) for path in records_in(root / SUBMISSIONS).files)
-        measured = [result for result in submissions if result is not None]
+        measured = _submissions(root, facts)
     return Evidence((*(audited_record(record, facts) for record in records), *measured), documents, facts, tuple(records))
 
 
@@ -106,18 +107,16 @@ def audited_submission(submission: Submission, result_id: str, facts: FactBase, 
         model=model,
         accelerator=accelerator,
         measured=True,
+        calibration=calibration_outcome(submission, result_id, facts, derived),
     )
 
 
-def _read_submission(path: Path, facts: FactBase) -> AuditedResult | None:
-    submission = read_or_none(path)
-    if not isinstance(submission, Submission):
-        return None
-    try:
-        return audited_submission(submission, submission_id(path), facts)
-    except (ArithmeticError, ValueError, IndexError):
+def _submissions(root: Path, facts: FactBase) -> Iterator[AuditedResult]:
+    for path in records_in(root / SUBMISSIONS).files:
         # `tunemark validate` rejects a submission from which nothing can be derived.
-        return None
+        with suppress(ArithmeticError, ValueError, IndexError):
+            if isinstance(submission := read_or_none(path), Submission):
+                yield audited_submission(submission, submission_id(path), facts)
 
 
 def _as_claims(figures: Mapping[str, float | None]) -> dict[str, Claim]:

@@ -222,7 +222,7 @@ class Pairs:
         def of_both(name: str) -> tuple[Any, Any]:
             return field_at(first, name), field_at(second, name)
 
-        limited, limit = of_both(self.at_most) if self.at_most else (None, None)
+        limited, limit = of_both(self.at_most) if self.at_most else (0, 0)
         higher, lower = of_both(self.more) if self.more else of_both(self.less)[::-1] if self.less else (1.0, 0.0)
         return (
             (not self.methods or of_both("conditions.method") == tuple(self.methods))
