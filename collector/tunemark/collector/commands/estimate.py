@@ -28,7 +28,6 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import gib
 from tunemark.schema.option_rates import TRAINED, cautions
-from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.physics.memory import MOMENTS
 from tunemark.schema.physics.stacks import STACKS
 from tunemark.schema.physics.training_shape import TrainingShape
@@ -122,12 +121,7 @@ def estimate(
     remarks = [f"{each.name}: {each.remarks}" for each, _ in named if accelerator and each.remarks]
     size = ui.job_tokens(tokens, samples, length, 1 if epochs is None else epochs)
     evidence = read_evidence(project_root(), facts, say)
-    tell_levels(
-        (each for each, _ in named if accelerator and level == "plain"),
-        evidence.results,
-        say,
-        encoder=bool(card and FAMILIES[card.family].encoder),
-    )
+    tell_levels((each for each, _ in named if accelerator and level == "plain"), evidence.results, card)
     asked = Asked(kept, chosen_stack, named=tuple(each.key for each, _ in named) if accelerator else ())
     places = [(each, _count(devices, count, kept.get("tensor_parallel", 1))) for each, count in named]
     search = partial(estimates, facts, evidence, length=length, level=level, asked=asked, tokens=size, usd_per_hour=usd_per_hour)

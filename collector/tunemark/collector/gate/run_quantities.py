@@ -262,21 +262,6 @@ def optimizer_of_harness(r: Run) -> bool:
     return library in {"", OPTIMIZER_LIBRARIES[name]} if name in OPTIMIZER_LIBRARIES else r.device.strategy in DEEPSPEED or r.neuron
 
 
-def parameters_in_place(r: Run) -> bool:
-    """Return True if the parameters are on devices of the back end."""
-    places = {"cpu", "cuda"} if r.gpu else {"cpu"} if r.cpu else None
-    return r.s.effective is None or places is None or set(r.s.effective.parameters_on) <= places
-
-
-def states_in_place(r: Run) -> bool:
-    """Return True if the optimizer states are where the plan keeps them."""
-    ran = r.s.effective
-    if ran is None or not (r.cpu or r.gpu) or r.device.offload != "none":
-        return True
-    counted = r.s.model is not None and bool(r.s.model.optimizer_state_bytes)
-    return set(ran.optimizer_states_on) <= ({"cuda"} if r.gpu else {"cpu"}) and (bool(ran.optimizer_states_on) or not counted)
-
-
 def gradients_reach(r: Run) -> bool:
     """Return True if the verdict on gradients follows from its count, and the count from the plan."""
     gate, full = r.gate("adapter_gradient"), r.plan.method is Method.FULL

@@ -19,12 +19,12 @@ from pydantic import Field, model_validator
 from tunemark.collector.commands.options import named_as
 from tunemark.collector.gate.published_checks import condition_problems
 from tunemark.collector.gate.read import DOCUMENT, read_valid
-from tunemark.collector.importers.import_io import Request, printable, read_text, write_changed
+from tunemark.collector.importers.import_io import Request, printable, read_text, write_out
 from tunemark.collector.importers.table_text import PER_DEVICE, UNITS, TextTable, extract, printed_value, tables_in, transposed
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts.fact_base import FactBase, read_facts, validated
 from tunemark.schema.facts.names import words_of
-from tunemark.schema.files import project_root, write_atomically
+from tunemark.schema.files import project_root
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.records.base import Count, Day, Frozen, Key, Text, canonical_json
 from tunemark.schema.records.published import Claim, Conditions, Origin, PublishedResult, PublishedSet, Reading, Scalar, SourceDocument
@@ -249,10 +249,9 @@ def table(request: Request) -> None:
     folder = (root / "data" / "published" if request.out is None else request.out) / mapping.source.id
     kept = map_file.with_name(EXTRACT)
     if all(path.resolve() != kept.resolve() for path in request.files):
-        write_changed(kept, extract(imported.extracted).encode())
-    folder.mkdir(parents=True, exist_ok=True)
-    write_changed(folder / RESULTS, PublishedSet(source=mapping.source.id, results=tuple(imported.results)).lines())
-    write_atomically(folder / DOCUMENT, document_of(mapping, len(imported.results), folder / DOCUMENT))
+        write_out(kept, extract(imported.extracted).encode())
+    write_out(folder / RESULTS, PublishedSet(source=mapping.source.id, results=tuple(imported.results)).lines())
+    write_out(folder / DOCUMENT, document_of(mapping, len(imported.results), folder / DOCUMENT))
     for remark in imported.remarks:
         say(printable(remark))
     print_table(["table", "rows", "left out", "results"], imported.counts)

@@ -42,6 +42,7 @@ OF_FULL_ROWS = {"samples_per_s", "epochs"}
 """Figures that count rows, which have a known number of slots if all have one length."""
 RUN_CONDITIONS = {"precision"}
 """Conditions that every rate depends on, besides those that it follows from."""
+ONLY_READING = "the only reading that no audit finding on this document excludes"
 MLPERF_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj")
 
 Subjects = dict[str, list[Finding]]
@@ -125,15 +126,8 @@ def _published(evidence: Evidence, subjects: Subjects, readings: Mapping[str, Co
             for each in STACKS.values():
                 shape = each.with_adapters(shape) if each.loop == stack else shape
             config = Combination(run.accelerator, run.devices, shape, software.level, stack, "", per_row)
-            yield run.id, observe(run.id, config, rate.tokens_per_s.value, basis_of(rate))
-
-
-def basis_of(rate: TokenRate) -> str:
-    """Return the calculation of a rate, with its reading if the figure is ambiguous."""
-    formula = rate.formula or "as claimed"
-    if not rate.meaning:
-        return formula
-    return f"{formula}; read as {rate.meaning_words}, the only reading that no audit finding on this document excludes"
+            reading = f"; read as {rate.meaning_words}, {ONLY_READING}" if rate.meaning else ""
+            yield run.id, observe(run.id, config, rate.tokens_per_s.value, f"{rate.formula or 'as claimed'}{reading}")
 
 
 def rate_of(run: AuditedResult, excluded: Collection[str]) -> TokenRate | Missing | None:
