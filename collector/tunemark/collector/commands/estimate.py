@@ -8,6 +8,7 @@ from functools import partial
 from typing import Annotated, Any, get_args
 
 import typer
+from pydantic import TypeAdapter, ValidationError
 
 from tunemark.collector.commands import options as ui
 from tunemark.collector.predict.estimate import (
@@ -23,7 +24,7 @@ from tunemark.collector.predict.estimate import (
 )
 from tunemark.collector.store.database import columns_of
 from tunemark.schema import formats
-from tunemark.schema.errors import TunemarkError
+from tunemark.schema.errors import TunemarkError, must_be
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import gib
@@ -240,17 +241,11 @@ def _property(name: str, text: str) -> Any:  # noqa: ANN401 - of the type of the
         return ui.chosen(option, text, Dtype if name == "block_format" else (Dtype.BF16, Dtype.FP16, Dtype.FP32))
     if name == "compiled":
         return ui.chosen(option, text, get_args(Compile)) != "none"
-    if isinstance(default, bool):
-        if text.lower() not in {"true", "false"}:
-            raise TunemarkError(option, text, "must be true or false")
-        return text.lower() == "true"
-    if isinstance(default, int):
-        return ui.read_number(option, text)
-    if isinstance(default, float):
+    if isinstance(default, bool | int | float):
         try:
-            return float(text)
-        except ValueError as error:
-            raise TunemarkError(option, text, "give a number") from error
+            return TypeAdapter(type(default)).validate_python(text)
+        except ValidationError as error:
+            raise TunemarkError(option, text, must_be(error.errors()[0]["msg"])) from error
     return tuple(word.strip() for word in text.split(",")) if isinstance(default, tuple) else text
 
 
