@@ -79,13 +79,6 @@ def _tolerance(r: Run) -> float:
     return 0.0 if r.plan.model.weights is Weights.RANDOM and not r.plan.model.labels else 0.01
 
 
-def fewest_trained(r: Run) -> float | None:
-    """Return the trained weights at least: all of them, or those of the adapters."""
-    if r.plan.method is Method.FULL:
-        return r.s.model.parameters if r.s.model else None
-    return 0.99 * r.weights.adapters if r.weights else None
-
-
 def adapter_bytes(r: Run) -> Range:
     """Return the bytes of adapters; a run that ended before its last step was weighed before it was sharded."""
     if r.weights is None:

@@ -64,6 +64,8 @@ MOST_WATTS = 3_000.0
 """No board of today takes more."""
 
 QUANTITIES: dict[str, Callable[..., Any]] = {
+    "first_run": lambda _: FIRST_RUN - CLOCK,
+    "launch_of_device": lambda r: datetime(r.card.launch_year, 1, 1, tzinfo=UTC) - CLOCK if r.card and r.card.launch_year else None,
     "latest_start": lambda _: datetime.now(tz=UTC) + CLOCK,
     "utc_offset_s": lambda r: r.s.started_at.utcoffset().total_seconds(),
     "times_in_order": lambda r: (times := [mark.at_s for mark in r.s.timeline]) == sorted(times),
@@ -77,11 +79,15 @@ QUANTITIES: dict[str, Callable[..., Any]] = {
     "own_work_is_its_own": lambda r, rank: not rank.own_work_s or sum(rank.own_work_s == each.own_work_s for each in r.s.ranks) == 1,
     "core_seconds": lambda r: r.process.wall_s * r.environment.cpu_logical_cores * r.device.nodes,
     "trial": lambda r: r.s.study is not None and r.s.study.kind in TRIES,
+    "deepspeed": lambda r: r.device.strategy in DEEPSPEED,
+    "compiles_kernels": lambda r: r.plan.model.fused_kernels != "none" or r.device.strategy in DEEPSPEED or r.plan.compiles_update,
     "timed_micro_steps": lambda r: sum(map(len, r.trace.micro_completed_at_s)) or None,
     "gradient_gate": lambda r: (gate := r.gate("adapter_gradient")) and gate.detail,
     "packed_gate": lambda r: (gate := r.gate("packed_documents")) and gate.detail,
     "rows_of_a_step": lambda r: r.plan.batch.micro_batch * r.plan.batch.gradient_accumulation * r.plan.batch.data_parallel,
     "slots_of_a_step": lambda r: r.plan.batch.global_batch * r.plan.data.sequence_length,
+    "most_rows": lambda r: max(r.trace.rows, default=None),
+    "fewest_rows": lambda r: min(r.trace.rows[:-1] if r.plan.data.finite else r.trace.rows, default=None),
     "most_slots": lambda r: max(r.trace.slot_tokens, default=None),
     "unknown_losses": lambda r: r.trace.loss.count(None),
     "shards": lambda r: r.device.strategy in SHARDED_STATES,
@@ -115,6 +121,8 @@ QUANTITIES: dict[str, Callable[..., Any]] = {
     "clock_of_rate_mhz": lambda r: (share := QUANTITIES["share_of_peak"](r)) and r.card and share * (r.card.peak_clock_mhz or 0.0),
     "before_ampere": lambda r: r.card is not None and r.card.architecture in BEFORE_AMPERE,
     "card_bytes": lambda r: r.card.memory_gib * GIB if r.card and r.card.memory_gib and not r.cpu else None,
+    "parts_of_card": lambda r: (r.card.cores_per_unit or 1) if r.card and r.backend in PARTS else 1,
+    "card_part_bytes": lambda r: (whole := QUANTITIES["card_bytes"](r)) and whole / QUANTITIES["parts_of_card"](r),
     "host_of_superchip": lambda r: r.card is None or not re.match("GH200|GB[123]", r.card.name) or not r.environment.os.endswith("x86_64"),
     "odd_allocated": lambda r: (r.memory.device_allocated.peak_bytes or 0) % 512,
     "odd_reserved": lambda r: (r.memory.device_reserved.peak_bytes or 0) % 2**21,
@@ -128,12 +136,6 @@ QUANTITIES: dict[str, Callable[..., Any]] = {
 
 
 # Time line
-
-
-def first_start(r: Run) -> datetime:
-    """Return the earliest time at which a run can have begun: with the first harness, and the launch of its device."""
-    launched = datetime(r.card.launch_year, 1, 1, tzinfo=UTC) if r.card and r.card.launch_year else FIRST_RUN
-    return max(launched, FIRST_RUN) - CLOCK
 
 
 def phases_in_order(r: Run) -> bool:
@@ -191,19 +193,6 @@ def sampled_cpu_s(r: Run) -> float | None:
         return None
     all_alike = r.cpu and r.ok and r.sampled_often
     return r.use.cpu_busy_mean * (r.trained_s if all_alike else min(r.use.samples * r.use.interval_s, r.trained_s))
-
-
-def compile_cache_of_plan(r: Run) -> bool:
-    """Return True if the state of the compile cache is one that the plan can leave."""
-    # DeepSpeed compiles its optimizer of the host.
-    kernels = r.plan.model.fused_kernels != "none" or r.device.strategy in DEEPSPEED
-    kernels |= r.plan.compiles_update
-    state = r.process.compile_cache
-    if state == "warm" and r.rules.cold:
-        return False
-    if state in {"cold", "warm"}:
-        return r.compiles or kernels
-    return r.compiles if state is None else not (r.compiles and r.ok)
 
 
 def micro_steps_complete(r: Run) -> bool:
@@ -299,12 +288,6 @@ def packing_checked(r: Run) -> bool:
     return "-" not in difference[1].replace("e-", "") and gate.passed is (float(difference[1]) <= noise)
 
 
-def wrong_rows(r: Run) -> int:
-    """Return the number of steps with other rows than the batch; only the step at the end of finite data may be smaller."""
-    rows, batch = np.asarray(r.trace.rows), r.plan.batch.global_batch
-    return int(((rows[:-1] if r.plan.data.finite else rows) < batch).sum() + (rows > batch).sum())
-
-
 def loss_of_random_tokens(r: Run) -> float | None:
     """Return the lowest mean loss of a step on uniformly random tokens: their entropy, less five standard errors and rounding of bf16."""
     data = r.plan.data
@@ -371,13 +354,6 @@ def _usual_samples(r: Run, every_s: float | None) -> float | None:
     return 0.6 * fitting if fitting > SOME_SAMPLES else None
 
 
-def card_part_bytes(r: Run) -> float | None:
-    """Return the memory of the smallest device that is a part of the card."""
-    parts = (r.card.cores_per_unit or 1) if r.card and r.backend in PARTS else 1
-    whole: float | None = QUANTITIES["card_bytes"](r)
-    return whole and whole / parts
-
-
 # Software
 
 
@@ -404,23 +380,6 @@ def version_of(text: str) -> Version | None:
     if re.fullmatch(r"(\d{1,3}\.){3}\d{1,3}", text):
         return None
     return version if version.major <= LAST_YEAR else None
-
-
-def missing_package(r: Run) -> str:
-    """Return the first package that the plan cannot run without and that is not listed, or an empty text."""
-    plan = r.plan
-    needed = {
-        "torch": True,
-        "transformers": True,
-        "accelerate": True,
-        "peft": plan.method is not Method.FULL,
-        "bitsandbytes": plan.method is Method.QLORA or "8bit" in plan.optimizer.name,
-        "deepspeed": r.device.strategy in DEEPSPEED,
-        # All that is read of a GPU of NVIDIA is read through it.
-        "nvidia-ml-py": r.backend is Backend.CUDA and bool(r.use and r.use.devices),
-        "torchao": plan.model.fp8_training != "none",
-    }
-    return next((f"no {package}" for package, used in needed.items() if used and package not in r.environment.packages), "")
 
 
 def torch_has_kernels(r: Run) -> bool:
