@@ -19,7 +19,6 @@ from tunemark.schema.physics.utilisation import PARTS
 from tunemark.schema.records.trace import ARM_POINT, MOST_MICRO_STEPS, OPTIMIZER_LIBRARIES, DeviceUse
 from tunemark.schema.samples import SPECIAL_TOKENS, UNIFORM
 from tunemark.schema.vocabulary import (
-    ATTENTION_KERNELS,
     BEFORE_AMPERE,
     DEEPSPEED,
     DEVICE_INTERVAL_S,
@@ -34,7 +33,6 @@ from tunemark.schema.vocabulary import (
     VENDOR_PACKAGES,
     Backend,
     DataSource,
-    Dtype,
     Method,
     Phase,
     Status,
@@ -228,20 +226,6 @@ def point_was_requested(r: Run) -> bool:
 
 
 # Settings in effect
-
-
-def kernel_fits(r: Run) -> bool:
-    """Return True if the kernel of attention runs on this device, in this format and with this mask."""
-    ran = r.s.effective
-    if ran is None or ran.attention_kernel is None:
-        return True
-    kernel, bordered = ran.attention_kernel, r.plan.data.packing and r.plan.data.document_borders
-    known = kernel in ATTENTION_KERNELS.get(ran.attention, ())
-    if not known or ran.attention != "sdpa":
-        return known
-    short = r.plan.precision.compute in {Dtype.BF16, Dtype.FP16} and not QUANTITIES["before_ampere"](r)
-    fits = not r.gpu or ((kernel != "flash" or not bordered) and (kernel not in {"flash", "cudnn"} or short))
-    return ran.compile == "none" and kernel in STACKS["kernels"].get(r.backend.value, [kernel]) and fits
 
 
 def optimizer_of_harness(r: Run) -> bool:
