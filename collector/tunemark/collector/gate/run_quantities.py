@@ -61,6 +61,8 @@ LOCAL = {"none", "word-level"}
 MOST_WATTS = 3_000.0
 """No board of today takes more."""
 
+DIFFERENCE = r"by ([\d.]+(?:e[+-]?\d+)?) of their spread"
+"""In the words of the check of packed documents."""
 QUANTITIES: dict[str, Callable[..., Any]] = {
     "first_run": lambda _: FIRST_RUN - CLOCK,
     "launch_of_device": lambda r: datetime(r.card.launch_year, 1, 1, tzinfo=UTC) - CLOCK if r.card and r.card.launch_year else None,
@@ -81,7 +83,9 @@ QUANTITIES: dict[str, Callable[..., Any]] = {
     "compiles_kernels": lambda r: r.plan.model.fused_kernels != "none" or r.device.strategy in DEEPSPEED or r.plan.compiles_update,
     "timed_micro_steps": lambda r: sum(map(len, r.trace.micro_completed_at_s)) or None,
     "gradient_gate": lambda r: (gate := r.gate("adapter_gradient")) and gate.detail,
-    "packed_gate": lambda r: (gate := r.gate("packed_documents")) and gate.detail,
+    "packing_difference": lambda _, gate: float(found[1]) if (found := re.search(DIFFERENCE, gate.detail)) else None,
+    "packing_noise": lambda r: PACKING_NOISE.get(r.plan.precision.compute.value, 1.0),
+    "shards_weights": lambda r: r.device.strategy in SHARDED_WEIGHTS,
     "rows_of_a_step": lambda r: r.plan.batch.micro_batch * r.plan.batch.gradient_accumulation * r.plan.batch.data_parallel,
     "slots_of_a_step": lambda r: r.plan.batch.global_batch * r.plan.data.sequence_length,
     "most_rows": lambda r: max(r.trace.rows, default=None),
@@ -253,22 +257,6 @@ def gradients_reach(r: Run) -> bool:
         return relevant == sum(linear.times() for linear in adapted_linears(r.model, r.plan.lora.target_modules))
     except TunemarkError:
         return False
-
-
-def packing_checked(r: Run) -> bool:
-    """Return True if the verdict on packed documents is the one that the plan and the measured difference give."""
-    gate, data = r.gate("packed_documents"), r.plan.data
-    if gate is None:
-        return True
-    if r.device.strategy in SHARDED_WEIGHTS:
-        return gate.passed is None and (gate.detail.startswith(f"the model is sharded by {r.device.strategy.value}") or not data.packing)
-    if not data.packing or not data.document_borders:
-        return gate.passed is None and gate.detail.startswith("packed documents attend" if data.packing else "documents are not packed")
-    difference = re.search(r"by (?<![-\d])([\d.e+-]+) of their spread", gate.detail)
-    if difference is None or gate.passed is None:
-        return gate.passed is None and "one document only" in gate.detail
-    noise = PACKING_NOISE.get(r.plan.precision.compute.value, 1.0)
-    return "-" not in difference[1].replace("e-", "") and gate.passed is (float(difference[1]) <= noise)
 
 
 def loss_of_random_tokens(r: Run) -> float | None:
