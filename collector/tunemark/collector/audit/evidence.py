@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.printed_figures import WORDS, printed_rows
@@ -16,9 +16,6 @@ from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.records.converted import ConvertedResult
 from tunemark.schema.records.published import Assertion, Claim, Comparison, Conditions, PublishedResult, SourceDocument, Statement
 from tunemark.schema.throughput import Range
-
-if TYPE_CHECKING:
-    from tunemark.collector.predict.calibration_rows import CalibrationOutcome
 
 Kind = TypeVar("Kind", bound=Assertion)
 Item = TypeVar("Item")
@@ -68,7 +65,7 @@ class AuditedResult(Claimed):
     """True for results of our own harness: their figures are derived from a raw log, with all digits."""
     converted: bool = False
     """True for results from the raw logs of another harness."""
-    calibration: "CalibrationOutcome | None" = None
+    calibration: tuple[str, object] | None = None
     """The calibration row of a measured result, or the reason why there is none."""
 
     @property

@@ -10,7 +10,6 @@ from pydantic import BaseModel
 
 from tunemark.collector.audit.evidence import AuditedResult, Evidence
 from tunemark.collector.gate.read import CONVERTED, PUBLISHED, SUBMISSIONS, read_or_none, read_valid, records_in, submission_id
-from tunemark.collector.predict.calibration_rows import calibration_outcome
 from tunemark.collector.store.database import columns_of
 from tunemark.schema.derive import Derived, derive
 from tunemark.schema.facts.fact_base import FactBase
@@ -80,6 +79,8 @@ def audited_record(record: PublishedResult | ConvertedResult, facts: FactBase) -
 
 def audited_submission(submission: Submission, result_id: str, facts: FactBase, known: Derived | None = None) -> AuditedResult:
     """Return a submission with its derived figures, all digits included, in place of claims."""
+    from tunemark.collector.predict.calibration_rows import calibration_outcome  # noqa: PLC0415 - builds on the audit of published results
+
     plan = submission.plan
     model, accelerator = facts.models.get(plan.model.key), facts.accelerators.get(plan.device.accelerator or "")
     derived = known or derive(submission)
