@@ -5,8 +5,8 @@ printed; launchers put a rank in front of it. Only keys that a converted result 
 """
 
 import json
-import math
 import re
+import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -81,13 +81,8 @@ def events(content: bytes, file: str, problems: list[LogProblem], keys: frozense
 
 def finite(value: object) -> float | None:
     """Return a number of a log, or None if it is not a finite number."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None
+    number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+    return float(value) if number else None  # type: ignore[arg-type]
 
 
 def count(value: object) -> int | None:
