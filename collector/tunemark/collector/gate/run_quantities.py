@@ -16,7 +16,7 @@ from tunemark.schema.errors import TunemarkError
 from tunemark.schema.formats import GIB
 from tunemark.schema.physics.architecture import adapted_linears, adapts_tokens
 from tunemark.schema.physics.utilisation import PARTS
-from tunemark.schema.records.trace import ARM_POINT, MOST_MICRO_STEPS, OPTIMIZER_LIBRARIES, DeviceUse
+from tunemark.schema.records.trace import ARM_POINT, MOST_MICRO_STEPS, OPTIMIZER_LIBRARIES
 from tunemark.schema.samples import SPECIAL_TOKENS, UNIFORM
 from tunemark.schema.vocabulary import (
     BEFORE_AMPERE,
@@ -104,6 +104,9 @@ QUANTITIES: dict[str, Callable[..., Any]] = {
     "reserved_by_all": lambda r: r.memory.device_reserved.peak_bytes and r.memory.device_reserved.peak_bytes * r.count,
     "grown_bytes": lambda r: sum(event.amount for event in r.s.events if event.kind == "allocator_growth"),
     "least_evaluation_loss": lambda r: None if (held := r.s.evaluation) is None or held.accuracy is None else (1 - held.accuracy) * log(2),
+    "broken_rows": lambda r: (
+        (held := r.s.evaluation) and held.accuracy is not None and abs((correct := held.accuracy * held.rows) - round(correct)) / held.rows
+    ),
     "has_room": lambda r: (
         r.cpu or not r.device_bytes or (r.memory.device_reserved.peak_bytes or r.memory.device_used.peak_bytes or 0) < 0.9 * r.device_bytes
     ),
@@ -129,6 +132,10 @@ QUANTITIES: dict[str, Callable[..., Any]] = {
     "odd_reserved": lambda r: (r.memory.device_reserved.peak_bytes or 0) % 2**21,
     "wide_losses": lambda r: int(np.sum(r.losses != np.float32(r.losses))),
     "whole_kib": lambda r: r.memory.host_rss.peak_bytes % 1_024 == 0,
+    "throttled_for_reasons": lambda _, use: (
+        set(use.throttle_shares) <= set(use.throttle_reasons or ()) <= set(STACKS["telemetry"]["throttle_reasons"])
+        and all(use.throttle_shares.values())
+    ),
     "usual_host_samples": lambda r: _usual_samples(r, HOST_INTERVAL_S),
     "usual_device_samples": lambda r, _: _usual_samples(r, DEVICE_INTERVAL_S.get(r.environment.backend)),
     "shortest_energy_s": lambda r: r.window_s and 0.8 * r.window_s - 4 * DEVICE_INTERVAL_S.get(r.backend, 1.0),
@@ -149,15 +156,6 @@ def phases_in_order(r: Run) -> bool:
     expected = [phase for phase, planned in (*before.items(), *after.items()) if planned]
     observed = [*dict.fromkeys(r.phases[:split]), *r.phases[split:]]
     return observed == (expected if r.ok else expected[: len(observed)]) and (not r.steps or Phase.TRAIN in r.phases)
-
-
-def broken_rows(r: Run) -> float | None:
-    """Return the distance of the correct rows from a whole number, over all rows."""
-    held_out = r.s.evaluation
-    if held_out is None or held_out.accuracy is None:
-        return None
-    correct = held_out.accuracy * held_out.rows
-    return abs(correct - round(correct)) / held_out.rows
 
 
 # Outcome
@@ -433,12 +431,6 @@ def devices_listed(r: Run) -> bool:
     first = {index for node, index in places if node == 0}
     complete = not r.gpu or (len(first) == r.count // nodes and len({node for node, _ in places}) == nodes)
     return complete and len(places) == len(set(places)) <= r.count and all(node < nodes and index < MOST_DEVICES for node, index in places)
-
-
-def throttled_for_reasons(_: Run, use: DeviceUse) -> bool:
-    """Return True if all reasons are a driver's, and each share is of a listed reason and above 0."""
-    listed, shares = set(use.throttle_reasons or ()), use.throttle_shares
-    return listed <= set(STACKS["telemetry"]["throttle_reasons"]) and set(shares) <= listed and all(shares.values())
 
 
 def energy_w(r: Run) -> float | None:
