@@ -88,7 +88,9 @@ Amounts = Callable[[str], Sequence[tuple[str, Interval]]]
 def products(evidence: Evidence) -> Iterator[Equation]:
     """Yield the products of figures that one record prints."""
     slack = max(evidence.facts.known.practice("clock-slack"), DIVIDED_FIRST)
-    for figures, (total, factors, *bound) in product(_all_figures(evidence), WORDS["products"]):
+    of_results = [figures_of(evidence, result) for result in evidence.results]
+    every = [*of_results, *(_figures_stated(evidence, statement) for statement in evidence.statements.values())]
+    for figures, (total, factors, *bound) in product(every, WORDS["products"]):
         # A total over several devices is not the peak of one.
         totals = [each for each in figures.others.get(total) or figures.readings(total) if "together" not in each[0]]
         left = tuple(products_of(factors.split(), figures.amounts)) if len(totals) == 1 else ()
@@ -147,19 +149,11 @@ def figures_of(evidence: Evidence, result: AuditedResult) -> Figures:
     return Figures(records=(result.id,), claims=result.claims, others=others)
 
 
-def _all_figures(evidence: Evidence) -> Iterator[Figures]:
-    """Yield the figures of all records."""
-    for result in evidence.results:
-        yield figures_of(evidence, result)
-    for statement in evidence.statements.values():
-        if isinstance(statement.assertion, Bill):
-            yield _figures_of_bill(evidence, statement, statement.assertion)
-        else:
-            yield Figures(records=(statement.id,), claims=statement.claims)
-
-
-def _figures_of_bill(evidence: Evidence, statement: Statement, bill: Bill) -> Figures:
-    """Return the figures of a bill with the price of its offer, the epochs and the rate of its result, or the most tokens/s that its device can execute."""
+def _figures_stated(evidence: Evidence, statement: Statement) -> Figures:
+    """Return the figures of a statement: of a bill with the price of its offer, the epochs and the rate of its result, or the most tokens/s that its device can execute."""
+    bill = statement.assertion
+    if not isinstance(bill, Bill):
+        return Figures(records=(statement.id,), claims=statement.claims)
     price, run = price_of(evidence, statement.id, bill), evidence.by_id.get(bill.result or "")
     # The bills of the same table give the tokens of a sample, if their results agree.
     place = (source_of(statement.id), statement.section)
