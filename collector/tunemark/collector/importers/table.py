@@ -245,7 +245,8 @@ def table(request: Request) -> None:
         mapping = read_facts(map_file, Map)
     facts = FactBase.of_root(root)
     imported = import_tables(mapping, found_tables(mapping, request.files), facts)
-    check_cards(imported.results, facts)
+    for result, problem in ((each, problem) for each in imported.results for problem in condition_problems(each.conditions, facts)):
+        raise TunemarkError(f"{result.id}: {problem.field}", problem.value, problem.fix, exit_code=Exit.INVALID)
     folder = (root / "data" / "published" if request.out is None else request.out) / mapping.source.id
     kept = map_file.with_name(EXTRACT)
     if all(path.resolve() != kept.resolve() for path in request.files):
@@ -504,10 +505,3 @@ def _with_model(result: PublishedResult, facts: FactBase) -> PublishedResult:
     if result.conditions.model is not None or key is None:
         return result
     return result.model_copy(update={"conditions": result.conditions.model_copy(update={"model": key})})
-
-
-def check_cards(results: Sequence[PublishedResult], facts: FactBase) -> None:
-    """Raise TunemarkError (exit code 3) for the first model or accelerator without a card."""
-    for result in results:
-        for problem in condition_problems(result.conditions, facts):
-            raise TunemarkError(f"{result.id}: {problem.field}", problem.value, problem.fix, exit_code=Exit.INVALID)
