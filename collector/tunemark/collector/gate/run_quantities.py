@@ -107,6 +107,13 @@ QUANTITIES: dict[str, Callable[..., Any]] = {
     "broken_rows": lambda r: (
         (held := r.s.evaluation) and held.accuracy is not None and abs((correct := held.accuracy * held.rows) - round(correct)) / held.rows
     ),
+    "many_steps": lambda r: r.steps >= MANY_STEPS,
+    "steps_alike": lambda r: not np.ptp(r.trace.slot_tokens),
+    # Of the times, or of their differences, whichever is smaller.
+    "share_of_different_times": lambda r: (
+        min(len(np.unique(np.round(values / TICK_S))) for values in (r.times[1:], np.diff(r.times[1:]))) / (r.steps - 1)
+    ),
+    "scatter": lambda r: float(np.subtract(*np.percentile(r.times[1:], (75, 25))) / np.median(r.times[1:])),
     "has_room": lambda r: (
         r.cpu or not r.device_bytes or (r.memory.device_reserved.peak_bytes or r.memory.device_used.peak_bytes or 0) < 0.9 * r.device_bytes
     ),
@@ -268,22 +275,6 @@ def loss_of_random_tokens(r: Run) -> float | None:
 
 
 # Statistics of a series, which only ask for a second run
-
-
-def share_of_different_times(r: Run) -> float | None:
-    """Return the share of different step times, and of their differences, whichever is smaller."""
-    times = r.times[1:]
-    if r.steps < MANY_STEPS:
-        return None
-    return min(len(np.unique(np.round(values / TICK_S))) for values in (times, np.diff(times))) / len(times)
-
-
-def scatter(r: Run) -> float | None:
-    """Return the interquartile range of the times of equal steps, over their median."""
-    if r.steps < MANY_STEPS or np.ptp(r.trace.slot_tokens):
-        return None
-    lower, middle, upper = np.percentile(r.times[1:], (25, 50, 75))
-    return float((upper - lower) / middle)
 
 
 def roughness(r: Run) -> float | None:
