@@ -64,7 +64,7 @@ def print_confusion(findings: Findings, cases: Cases, about: About) -> None:
 
 def main() -> None:
     """Print the tables, recall and false alarms."""
-    findings = audit_all(ROOT, load_evidence(ROOT))
+    findings = audit_all(load_evidence(ROOT))
     for title, files in SETS.items():
         cases, about = (json.loads((DATA / f"{name}.json").read_text(encoding="utf-8")) for name in files)
         print(f"{title}\n")

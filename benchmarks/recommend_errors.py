@@ -45,7 +45,7 @@ def held_out(rows: tuple[Observed, ...]) -> Iterator[Held]:
 def main() -> None:
     """Print the table."""
     groups: dict[str, list[Held]] = defaultdict(list)
-    for outcome in held_out(fit_and_audit(ROOT, load_evidence(ROOT))[0].rows):
+    for outcome in held_out(fit_and_audit(load_evidence(ROOT))[0].rows):
         groups[outcome[0]].append(outcome)
     print(f"{'evidence':<12}{'results':>8}{'median error':>14}{'90% of errors':>15}{'in interval':>13}{'median width':>14}")
     for kind in ("direct", "near", "predicted"):

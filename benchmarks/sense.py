@@ -98,7 +98,7 @@ def speed(rate: Rate) -> float:
 def measured(root: Path, models: Collection[str] = ()) -> dict[str, Counter[bool]]:
     """Return the number of pairs by check, and by whether they violate it, for models by key, all by default."""
     facts = FactBase(root / "data")
-    fitted, _ = fit_and_audit(root, load_evidence(root, facts))
+    fitted, _ = fit_and_audit(load_evidence(root, facts))
     evidence = Evidence(fitted.effects, fitted.known)
     cards = {key: card for key, card in facts.accelerators.items() if card.unit != "cpu" and card.memory_gib is not None}
     above, places = dominating(cards), [(card, devices) for card in cards.values() for devices in DEVICES]

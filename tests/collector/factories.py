@@ -163,7 +163,7 @@ def link_facts(data: Path, *left_out: str) -> None:
 def calibration_of_checkout() -> Calibration:
     """Return the calibration rows of this checkout, computed once."""
     evidence = load_evidence(CHECKOUT, FACTS)
-    return calibrate(CHECKOUT, evidence, audit(evidence))
+    return calibrate(evidence, audit(evidence))
 
 
 @cache

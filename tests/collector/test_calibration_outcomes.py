@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,13 +21,12 @@ from tunemark.schema.records.published import Conditions, PublishedResult
 from tunemark.schema.vocabulary import AuditVerdict, Dtype
 
 H100 = "nvidia-h100-80gb-sxm"
-NOWHERE = Path("no such checkout")
 
 
 def calibrated(*records: PublishedResult | ConvertedResult, findings: Iterable[Finding] = ()) -> Calibration:
     """Return the calibration rows of these records and findings, without a checkout."""
     results = tuple(audited_record(record, FACTS) for record in records)
-    return calibrate(NOWHERE, replace(evidence(), results=results), tuple(findings), ())
+    return calibrate(replace(evidence(), results=results), tuple(findings))
 
 
 def row_of(record: PublishedResult | ConvertedResult, findings: Iterable[Finding] = ()) -> Observed:

@@ -17,4 +17,4 @@ def stored_evidence():
 
 @pytest.fixture(scope="session")
 def findings(stored_evidence):
-    return audit_all(ROOT, stored_evidence)
+    return audit_all(stored_evidence)

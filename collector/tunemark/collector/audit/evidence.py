@@ -65,11 +65,18 @@ class AuditedResult(Claimed):
     """True for results of our own harness: their figures are derived from a raw log, with all digits."""
     converted: bool = False
     """True for results from the raw logs of another harness."""
+    calibration: tuple[str, object] | None = None
+    """The calibration row of a measured result, or the reason why there is none."""
 
     @property
     def devices(self) -> int:
         """Number of devices; 1 if it is not stated."""
         return self.conditions.accelerator_count or 1
+
+    @property
+    def rows_of_device(self) -> float | None:
+        """Rows of a step for each device; None if the rows of a step are not stated."""
+        return self.conditions.global_batch and self.conditions.global_batch / self.devices
 
     @property
     def device_name(self) -> str:
@@ -211,11 +218,6 @@ def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list
     for item in items:
         groups[key(item)].append(item)
     return groups
-
-
-def with_model(results: Iterable[AuditedResult]) -> list[AuditedResult]:
-    """Return the results with a known model."""
-    return [result for result in results if result.conditions.model is not None]
 
 
 def source_of(record: str) -> str:

@@ -1,6 +1,7 @@
 """Load the evidence of a checkout: documents and results of data/published, converted results, and submissions."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,8 +33,7 @@ def load_evidence(
     records += [record for record in read if isinstance(record, ConvertedResult)]
     documents = tuple(record for record in read if isinstance(record, SourceDocument))
     if measured is None:
-        submissions = (_read_submission(path, facts) for path in records_in(root / SUBMISSIONS).files)
-        measured = [result for result in submissions if result is not None]
+        measured = _submissions(root, facts)
     return Evidence((*(audited_record(record, facts) for record in records), *measured), documents, facts, tuple(records))
 
 
@@ -79,6 +79,8 @@ def audited_record(record: PublishedResult | ConvertedResult, facts: FactBase) -
 
 def audited_submission(submission: Submission, result_id: str, facts: FactBase, known: Derived | None = None) -> AuditedResult:
     """Return a submission with its derived figures, all digits included, in place of claims."""
+    from tunemark.collector.predict.calibration_rows import calibration_outcome  # noqa: PLC0415 - builds on the audit of published results
+
     plan = submission.plan
     model, accelerator = facts.models.get(plan.model.key), facts.accelerators.get(plan.device.accelerator or "")
     derived = known or derive(submission)
@@ -106,18 +108,16 @@ def audited_submission(submission: Submission, result_id: str, facts: FactBase, 
         model=model,
         accelerator=accelerator,
         measured=True,
+        calibration=calibration_outcome(submission, result_id, facts, derived),
     )
 
 
-def _read_submission(path: Path, facts: FactBase) -> AuditedResult | None:
-    submission = read_or_none(path)
-    if not isinstance(submission, Submission):
-        return None
-    try:
-        return audited_submission(submission, submission_id(path), facts)
-    except (ArithmeticError, ValueError, IndexError):
+def _submissions(root: Path, facts: FactBase) -> Iterator[AuditedResult]:
+    for path in records_in(root / SUBMISSIONS).files:
         # `tunemark validate` rejects a submission from which nothing can be derived.
-        return None
+        with suppress(ArithmeticError, ValueError, IndexError):
+            if isinstance(submission := read_or_none(path), Submission):
+                yield audited_submission(submission, submission_id(path), facts)
 
 
 def _as_claims(figures: Mapping[str, float | None]) -> dict[str, Claim]:

@@ -50,29 +50,20 @@ def derived_figures(result: PublishedResult, training_rows: int | None, test_row
     figures = {name: Figure(known[name]) for name in FIGURES if name in known}
     # A packed or padded row is no document, and neither gives the number of documents.
     documents = not packed and conditions.padding not in {Padding.STATIC, Padding.DYNAMIC}
-    rows_are = "rows are full" if full else "the source gives one length for all rows, taken as full"
-    on_one, evaluated = conditions.accelerator_count == 1, any(name.startswith(EVALUATED) for name in claims)
-    for name, above, below, holds, formula in (
-        ("step_time_s", "", "steps_per_s", "step_time_s" not in claims, "1 / claimed steps per second, an average over the whole training"),
-        ("steps_per_s", "", "step_time_s", True, "1 / claimed step time"),
-        ("global_batch", "micro_batch gradient_accumulation", "", on_one, "micro-batch x gradient accumulation on one device"),
-        ("tokens_per_s", "tokens", "train_time_s", True, "claimed tokens / training time"),
-        (
-            "tokens_per_s",
-            "global_batch sequence_length",
-            "step_time_s",
-            full,
-            "rows in a step x sequence length / step time; rows are full",
-        ),
-        ("samples_per_s", "tokens_per_s", "sequence_length", documents, f"tokens per second / sequence length; {rows_are}"),
-        ("samples_per_s", "epochs training_rows", "train_time_s", True, f"epochs x {training_rows} training rows / training time"),
-        ("epoch_time_s", "train_time_s", "epochs", True, "training time / epochs"),
-        ("evaluation_rows", "test_rows", "", evaluated, "rows of the dataset's test set"),
-    ):
+    holding = {
+        "": True,
+        "no printed step time": "step_time_s" not in claims,
+        "one device": conditions.accelerator_count == 1,
+        "full rows": full,
+        "full documents": documents and full,
+        "documents": documents,
+        "an evaluation": any(name.startswith(EVALUATED) for name in claims),
+    }
+    for name, above, below, condition, formula in WORDS["derived"]:
         factors, divisors = ([known.get(each, 0.0) for each in side.split()] for side in (above, below))
-        if holds and name not in figures and all((*factors, *divisors)):
+        if holding[condition] and name not in figures and all((*factors, *divisors)):
             known[name] = math.prod(factors) / math.prod(divisors)
-            figures[name] = Figure(known[name], formula)
+            figures[name] = Figure(known[name], formula.format(**stated))
     return figures
 
 

@@ -120,8 +120,4 @@ def audit(evidence: Evidence, rules: Iterable[Rule] | None = None) -> tuple[Find
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return findings ordered by subject and then worst first."""
-
-    def order(finding: Finding) -> tuple[object, ...]:
-        return finding.records[0], WORST_FIRST[finding.verdict], finding.rule, finding.records, finding.calculation
-
-    return tuple(sorted(findings, key=order))
+    return tuple(sorted(findings, key=lambda each: (each.records[0], WORST_FIRST[each.verdict], each.rule, each.records, each.calculation)))

@@ -98,7 +98,7 @@ def audit(
     wanted_records = ids or of_sources
     findings = [
         finding
-        for finding in audit_all(project_root(), evidence)
+        for finding in audit_all(evidence)
         if finding.rule in (wanted_rules or (finding.rule,)) and finding.verdict in (wanted_verdicts or (finding.verdict,))
         if not set(wanted_records or finding.records).isdisjoint(finding.records)
     ]
@@ -135,7 +135,7 @@ def findings_on(paths: list[Path]) -> list["Finding"]:
     from tunemark.collector.predict.cross_validation import audit_all
 
     evidence, ids = _with_files(paths)
-    return [each for each in audit_all(project_root(), evidence) if not set(ids).isdisjoint(each.records)]
+    return [each for each in audit_all(evidence) if not set(ids).isdisjoint(each.records)]
 
 
 def remarks_on(paths: list[Path]) -> list[tuple[Path, str]]:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Annotated, Any, get_args
 
 import typer
+from pydantic import TypeAdapter, ValidationError
 
 from tunemark.collector.commands import options as ui
 from tunemark.collector.predict.estimate import (
@@ -23,12 +24,11 @@ from tunemark.collector.predict.estimate import (
 )
 from tunemark.collector.store.database import columns_of
 from tunemark.schema import formats
-from tunemark.schema.errors import TunemarkError
+from tunemark.schema.errors import TunemarkError, must_be
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import gib
 from tunemark.schema.option_rates import TRAINED, cautions
-from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.physics.memory import MOMENTS
 from tunemark.schema.physics.stacks import STACKS
 from tunemark.schema.physics.training_shape import TrainingShape
@@ -122,12 +122,7 @@ def estimate(
     remarks = [f"{each.name}: {each.remarks}" for each, _ in named if accelerator and each.remarks]
     size = ui.job_tokens(tokens, samples, length, 1 if epochs is None else epochs)
     evidence = read_evidence(project_root(), facts, say)
-    tell_levels(
-        (each for each, _ in named if accelerator and level == "plain"),
-        evidence.results,
-        say,
-        encoder=bool(card and FAMILIES[card.family].encoder),
-    )
+    tell_levels((each for each, _ in named if accelerator and level == "plain"), evidence.results, card)
     asked = Asked(kept, chosen_stack, named=tuple(each.key for each, _ in named) if accelerator else ())
     places = [(each, _count(devices, count, kept.get("tensor_parallel", 1))) for each, count in named]
     search = partial(estimates, facts, evidence, length=length, level=level, asked=asked, tokens=size, usd_per_hour=usd_per_hour)
@@ -246,17 +241,11 @@ def _property(name: str, text: str) -> Any:  # noqa: ANN401 - of the type of the
         return ui.chosen(option, text, Dtype if name == "block_format" else (Dtype.BF16, Dtype.FP16, Dtype.FP32))
     if name == "compiled":
         return ui.chosen(option, text, get_args(Compile)) != "none"
-    if isinstance(default, bool):
-        if text.lower() not in {"true", "false"}:
-            raise TunemarkError(option, text, "must be true or false")
-        return text.lower() == "true"
-    if isinstance(default, int):
-        return ui.read_number(option, text)
-    if isinstance(default, float):
+    if isinstance(default, bool | int | float):
         try:
-            return float(text)
-        except ValueError as error:
-            raise TunemarkError(option, text, "give a number") from error
+            return TypeAdapter(type(default)).validate_python(text)
+        except ValidationError as error:
+            raise TunemarkError(option, text, must_be(error.errors()[0]["msg"])) from error
     return tuple(word.strip() for word in text.split(",")) if isinstance(default, tuple) else text
 
 

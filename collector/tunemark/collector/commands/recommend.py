@@ -20,7 +20,6 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.option_rates import LOOPS, cautions, rates_for, rates_on_stack, usual_startup_s
 from tunemark.schema.owned_hardware import EXAMPLE, HOURS_PER_YEAR, parse_owned
-from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.plan_search import NODE
 from tunemark.schema.recommendation import (
     ALL_METHODS,
@@ -145,7 +144,7 @@ def recommend(
     machines = [*(machine for machine, _ in yours), *others]
     cards = facts.accelerators | {card.key: card for card, _ in machines}
     evidence = read_evidence(project_root(), facts, say)
-    tell_levels((each for each, _ in (*named, *machines) if level == "plain"), evidence.results, say, encoder=FAMILIES[card.family].encoder)
+    tell_levels((each for each, _ in (*named, *machines) if level == "plain"), evidence.results, card)
     asked = {(card.key, count) for card, count in (*named, *((card, count or 1) for card, count in machines))}
     counted = {each.key for card, count in named if count and (card, None) not in named for each in (card, *variants.get(card.key, ()))}
 

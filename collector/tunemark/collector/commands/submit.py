@@ -75,7 +75,8 @@ def submit(
     chosen, left_out = _chosen(files, root)
     _check(chosen, root, as_json=as_json)
     clone = _clone(to, root)
-    author = None if clone is None else _author(clone)
+    # Name and e-mail address, as git writes them into the commit.
+    author = None if clone is None else git_text(clone, "var", "GIT_AUTHOR_IDENT").rsplit(" ", 2)[0]
     facts = {result.place: _facts(result.record) for result in chosen}
     if not as_json:
         _show(facts, author)
@@ -281,8 +282,3 @@ def _title(chosen: Sequence[Result]) -> str:
     first, device = chosen[0].record, chosen[0].record.plan.device
     title = f"{first.plan.workload} on {device.count} x {device.accelerator or first.environment.devices[0].name}"
     return terminal(title) + (f" and {counted(len(chosen) - 1, 'more result')}" if len(chosen) > 1 else "")
-
-
-def _author(folder: Path) -> str:
-    """Return name and e-mail address that git writes into a commit. Raises TunemarkError with git's advice if they are not set."""
-    return git_text(folder, "var", "GIT_AUTHOR_IDENT").rpartition(" ")[0].rpartition(" ")[0]

@@ -145,7 +145,7 @@ def _pull_request(commits: str, out: Path | None, *, github: bool, as_json: bool
         write_out(out, (json.dumps(report, indent=1, sort_keys=True) + "\n").encode())
     if github:
         for problem in report["refused"]:
-            typer.echo(annotation(problem["path"], problem["field"], _joined(problem["value"], problem["fix"])))
+            typer.echo(annotation(problem["path"], problem["field"], ": ".join(filter(None, (problem["value"], problem["fix"])))))
         for change in report["maintainer"]:
             typer.echo(annotation(change["path"], "needs a maintainer", change["reason"], level="notice"))
         if summary_file := os.environ.get("GITHUB_STEP_SUMMARY"):
@@ -161,13 +161,9 @@ def _pull_request(commits: str, out: Path | None, *, github: bool, as_json: bool
 
 def _print_report(report: dict[str, Any]) -> None:
     for problem in report["refused"]:
-        say(terminal(_joined(*(problem[name] for name in ("path", "field", "value", "fix")))))
+        say(terminal(": ".join(filter(None, map(problem.get, ("path", "field", "value", "fix"))))))
     for change in report["maintainer"]:
         say(terminal(f"{change['path']}: {change['reason']}"))
     for file in report["files"]:
         for text in (file["note"] or "accepted", *(f"note: {note}" for note in file["notes"])):
             typer.echo(terminal(f"{file['path']}: {text}"))
-
-
-def _joined(*parts: str) -> str:
-    return ": ".join(filter(None, parts))

@@ -80,12 +80,7 @@ def _differences(s: Submission, resolved: Resolution) -> Iterator[Problem]:
         {"plan": plan.model_dump(mode="json", exclude=left_out), "overrides": [each.model_dump(mode="json") for each in overrides]}
         for plan, overrides in ((s.plan, s.overrides), (resolved.plan, resolved.overrides))
     )
-    yield from differences(stated, derived, "follows from requested, the cards and environment")
-
-
-def differences(stated: object, derived: object, why: str) -> Iterator[Problem]:
-    """Yield each field of stated content that is not the derived one."""
-    found, wanted = dict(flattened(stated)), dict(flattened(derived))
+    found, wanted, why = dict(flattened(stated)), dict(flattened(derived)), "follows from requested, the cards and environment"
     for field in [*wanted, *(field for field in found if field not in wanted)]:
         if field not in wanted or field not in found or found[field] != wanted[field] or type(found[field]) is not type(wanted[field]):
             value = repr(found[field]) if field in found else "missing"

@@ -43,16 +43,13 @@ QUANTITIES: dict[str, Callable[..., Any]] = {
     "best_rate": lambda r: float((r.flops / r.times).max()) if r.flops.sum() else None,
     "check_s": lambda r: sum(r.lasted(Phase.CHECK)) or None if any(gate.passed is not None for gate in r.s.gates) else None,
     "part_of_micro_step_s": lambda r: 0.2 * float(np.median(r.times)) / r.plan.batch.gradient_accumulation if r.steps else None,
+    "least_load_s": lambda r: (
+        r.s.model and r.card and r.card.memory_bandwidth_gb_s and QUANTITIES["stored_bytes"](r) / (r.card.memory_bandwidth_gb_s * GB)
+    ),
     "load_s": lambda r: min(r.lasted(Phase.LOAD), default=None),
     "probe_s": lambda r: min(r.lasted(Phase.PROBE), default=None),
 }
 """Name in relations.toml -> quantity or condition; those below are of several lines."""
-
-
-def least_load_s(r: Run) -> float | None:
-    """Return the seconds in which the memory of a device takes the weights."""
-    bandwidth = r.card.memory_bandwidth_gb_s if r.card else None
-    return sum(r.s.model.parameter_bytes.values()) / (bandwidth * GB) if r.s.model and bandwidth else None
 
 
 # Sizes
@@ -77,13 +74,6 @@ def _whole(r: Run) -> int:
 def _tolerance(r: Run) -> float:
     """Return the share by which a checkpoint may differ from its card in a bias or a buffer; random weights are made from the card."""
     return 0.0 if r.plan.model.weights is Weights.RANDOM and not r.plan.model.labels else 0.01
-
-
-def fewest_trained(r: Run) -> float | None:
-    """Return the trained weights at least: all of them, or those of the adapters."""
-    if r.plan.method is Method.FULL:
-        return r.s.model.parameters if r.s.model else None
-    return 0.99 * r.weights.adapters if r.weights else None
 
 
 def adapter_bytes(r: Run) -> Range:

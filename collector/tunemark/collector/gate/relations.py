@@ -128,11 +128,11 @@ def places(field: str, run: Run) -> list[tuple[str, object, Any]]:
 
 
 def named(name: str, run: Run, entry: object) -> Any:  # noqa: ANN401 - any value
-    """Return the quantity, the field of the entry, or the field of the card of the accelerator or of the record (`s.NAME` in no section) of this name."""
+    """Return the quantity, the field of the entry, or the field of the card of the accelerator, of the weights by the model card or of the record (`s.NAME` in no section) of this name."""
     if name.startswith("."):
         return getattr(entry, name[1:])
     if "." in name:
-        return field_at(run if name.startswith(("card.", "s.")) else run.s, name)
+        return field_at(run if name.startswith(("card.", "s.", "weights.")) else run.s, name)
     if name in QUANTITIES:
         function, takes_entry = QUANTITIES[name]
         return function(run, entry) if takes_entry else function(run)

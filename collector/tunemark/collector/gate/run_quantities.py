@@ -16,10 +16,9 @@ from tunemark.schema.errors import TunemarkError
 from tunemark.schema.formats import GIB
 from tunemark.schema.physics.architecture import adapted_linears, adapts_tokens
 from tunemark.schema.physics.utilisation import PARTS
-from tunemark.schema.records.trace import ARM_POINT, MOST_MICRO_STEPS, OPTIMIZER_LIBRARIES, DeviceUse
+from tunemark.schema.records.trace import ARM_POINT, MOST_MICRO_STEPS, OPTIMIZER_LIBRARIES
 from tunemark.schema.samples import SPECIAL_TOKENS, UNIFORM
 from tunemark.schema.vocabulary import (
-    ATTENTION_KERNELS,
     BEFORE_AMPERE,
     DEEPSPEED,
     DEVICE_INTERVAL_S,
@@ -34,7 +33,6 @@ from tunemark.schema.vocabulary import (
     VENDOR_PACKAGES,
     Backend,
     DataSource,
-    Dtype,
     Method,
     Phase,
     Status,
@@ -63,7 +61,11 @@ LOCAL = {"none", "word-level"}
 MOST_WATTS = 3_000.0
 """No board of today takes more."""
 
+DIFFERENCE = r"by ([\d.]+(?:e[+-]?\d+)?) of their spread"
+"""In the words of the check of packed documents."""
 QUANTITIES: dict[str, Callable[..., Any]] = {
+    "first_run": lambda _: FIRST_RUN - CLOCK,
+    "launch_of_device": lambda r: datetime(r.card.launch_year, 1, 1, tzinfo=UTC) - CLOCK if r.card and r.card.launch_year else None,
     "latest_start": lambda _: datetime.now(tz=UTC) + CLOCK,
     "utc_offset_s": lambda r: r.s.started_at.utcoffset().total_seconds(),
     "times_in_order": lambda r: (times := [mark.at_s for mark in r.s.timeline]) == sorted(times),
@@ -77,11 +79,17 @@ QUANTITIES: dict[str, Callable[..., Any]] = {
     "own_work_is_its_own": lambda r, rank: not rank.own_work_s or sum(rank.own_work_s == each.own_work_s for each in r.s.ranks) == 1,
     "core_seconds": lambda r: r.process.wall_s * r.environment.cpu_logical_cores * r.device.nodes,
     "trial": lambda r: r.s.study is not None and r.s.study.kind in TRIES,
+    "deepspeed": lambda r: r.device.strategy in DEEPSPEED,
+    "compiles_kernels": lambda r: r.plan.model.fused_kernels != "none" or r.device.strategy in DEEPSPEED or r.plan.compiles_update,
     "timed_micro_steps": lambda r: sum(map(len, r.trace.micro_completed_at_s)) or None,
     "gradient_gate": lambda r: (gate := r.gate("adapter_gradient")) and gate.detail,
-    "packed_gate": lambda r: (gate := r.gate("packed_documents")) and gate.detail,
+    "packing_difference": lambda _, gate: float(found[1]) if (found := re.search(DIFFERENCE, gate.detail)) else None,
+    "packing_noise": lambda r: PACKING_NOISE.get(r.plan.precision.compute.value, 1.0),
+    "shards_weights": lambda r: r.device.strategy in SHARDED_WEIGHTS,
     "rows_of_a_step": lambda r: r.plan.batch.micro_batch * r.plan.batch.gradient_accumulation * r.plan.batch.data_parallel,
     "slots_of_a_step": lambda r: r.plan.batch.global_batch * r.plan.data.sequence_length,
+    "most_rows": lambda r: max(r.trace.rows, default=None),
+    "fewest_rows": lambda r: min(r.trace.rows[:-1] if r.plan.data.finite else r.trace.rows, default=None),
     "most_slots": lambda r: max(r.trace.slot_tokens, default=None),
     "unknown_losses": lambda r: r.trace.loss.count(None),
     "shards": lambda r: r.device.strategy in SHARDED_STATES,
@@ -96,6 +104,16 @@ QUANTITIES: dict[str, Callable[..., Any]] = {
     "reserved_by_all": lambda r: r.memory.device_reserved.peak_bytes and r.memory.device_reserved.peak_bytes * r.count,
     "grown_bytes": lambda r: sum(event.amount for event in r.s.events if event.kind == "allocator_growth"),
     "least_evaluation_loss": lambda r: None if (held := r.s.evaluation) is None or held.accuracy is None else (1 - held.accuracy) * log(2),
+    "broken_rows": lambda r: (
+        (held := r.s.evaluation) and held.accuracy is not None and abs((correct := held.accuracy * held.rows) - round(correct)) / held.rows
+    ),
+    "many_steps": lambda r: r.steps >= MANY_STEPS,
+    "steps_alike": lambda r: not np.ptp(r.trace.slot_tokens),
+    # Of the times, or of their differences, whichever is smaller.
+    "share_of_different_times": lambda r: (
+        min(len(np.unique(np.round(values / TICK_S))) for values in (r.times[1:], np.diff(r.times[1:]))) / (r.steps - 1)
+    ),
+    "scatter": lambda r: float(np.subtract(*np.percentile(r.times[1:], (75, 25))) / np.median(r.times[1:])),
     "has_room": lambda r: (
         r.cpu or not r.device_bytes or (r.memory.device_reserved.peak_bytes or r.memory.device_used.peak_bytes or 0) < 0.9 * r.device_bytes
     ),
@@ -115,11 +133,16 @@ QUANTITIES: dict[str, Callable[..., Any]] = {
     "clock_of_rate_mhz": lambda r: (share := QUANTITIES["share_of_peak"](r)) and r.card and share * (r.card.peak_clock_mhz or 0.0),
     "before_ampere": lambda r: r.card is not None and r.card.architecture in BEFORE_AMPERE,
     "card_bytes": lambda r: r.card.memory_gib * GIB if r.card and r.card.memory_gib and not r.cpu else None,
+    "card_part_bytes": lambda r: (whole := QUANTITIES["card_bytes"](r)) and whole / ((r.backend in PARTS and r.card.cores_per_unit) or 1),
     "host_of_superchip": lambda r: r.card is None or not re.match("GH200|GB[123]", r.card.name) or not r.environment.os.endswith("x86_64"),
     "odd_allocated": lambda r: (r.memory.device_allocated.peak_bytes or 0) % 512,
     "odd_reserved": lambda r: (r.memory.device_reserved.peak_bytes or 0) % 2**21,
     "wide_losses": lambda r: int(np.sum(r.losses != np.float32(r.losses))),
     "whole_kib": lambda r: r.memory.host_rss.peak_bytes % 1_024 == 0,
+    "throttled_for_reasons": lambda _, use: (
+        set(use.throttle_shares) <= set(use.throttle_reasons or ()) <= set(STACKS["telemetry"]["throttle_reasons"])
+        and all(use.throttle_shares.values())
+    ),
     "usual_host_samples": lambda r: _usual_samples(r, HOST_INTERVAL_S),
     "usual_device_samples": lambda r, _: _usual_samples(r, DEVICE_INTERVAL_S.get(r.environment.backend)),
     "shortest_energy_s": lambda r: r.window_s and 0.8 * r.window_s - 4 * DEVICE_INTERVAL_S.get(r.backend, 1.0),
@@ -128,12 +151,6 @@ QUANTITIES: dict[str, Callable[..., Any]] = {
 
 
 # Time line
-
-
-def first_start(r: Run) -> datetime:
-    """Return the earliest time at which a run can have begun: with the first harness, and the launch of its device."""
-    launched = datetime(r.card.launch_year, 1, 1, tzinfo=UTC) if r.card and r.card.launch_year else FIRST_RUN
-    return max(launched, FIRST_RUN) - CLOCK
 
 
 def phases_in_order(r: Run) -> bool:
@@ -146,15 +163,6 @@ def phases_in_order(r: Run) -> bool:
     expected = [phase for phase, planned in (*before.items(), *after.items()) if planned]
     observed = [*dict.fromkeys(r.phases[:split]), *r.phases[split:]]
     return observed == (expected if r.ok else expected[: len(observed)]) and (not r.steps or Phase.TRAIN in r.phases)
-
-
-def broken_rows(r: Run) -> float | None:
-    """Return the distance of the correct rows from a whole number, over all rows."""
-    held_out = r.s.evaluation
-    if held_out is None or held_out.accuracy is None:
-        return None
-    correct = held_out.accuracy * held_out.rows
-    return abs(correct - round(correct)) / held_out.rows
 
 
 # Outcome
@@ -193,19 +201,6 @@ def sampled_cpu_s(r: Run) -> float | None:
     return r.use.cpu_busy_mean * (r.trained_s if all_alike else min(r.use.samples * r.use.interval_s, r.trained_s))
 
 
-def compile_cache_of_plan(r: Run) -> bool:
-    """Return True if the state of the compile cache is one that the plan can leave."""
-    # DeepSpeed compiles its optimizer of the host.
-    kernels = r.plan.model.fused_kernels != "none" or r.device.strategy in DEEPSPEED
-    kernels |= r.plan.compiles_update
-    state = r.process.compile_cache
-    if state == "warm" and r.rules.cold:
-        return False
-    if state in {"cold", "warm"}:
-        return r.compiles or kernels
-    return r.compiles if state is None else not (r.compiles and r.ok)
-
-
 def micro_steps_complete(r: Run) -> bool:
     """Return True if all steps, or the last ones of a long run, have the times of all micro-steps."""
     micro, accumulated, last = r.trace.micro_completed_at_s, r.plan.batch.gradient_accumulation, r.steps - 1
@@ -242,39 +237,10 @@ def point_was_requested(r: Run) -> bool:
 # Settings in effect
 
 
-def kernel_fits(r: Run) -> bool:
-    """Return True if the kernel of attention runs on this device, in this format and with this mask."""
-    ran = r.s.effective
-    if ran is None or ran.attention_kernel is None:
-        return True
-    kernel, bordered = ran.attention_kernel, r.plan.data.packing and r.plan.data.document_borders
-    known = kernel in ATTENTION_KERNELS.get(ran.attention, ())
-    if not known or ran.attention != "sdpa":
-        return known
-    short = r.plan.precision.compute in {Dtype.BF16, Dtype.FP16} and not QUANTITIES["before_ampere"](r)
-    fits = not r.gpu or ((kernel != "flash" or not bordered) and (kernel not in {"flash", "cudnn"} or short))
-    return ran.compile == "none" and kernel in STACKS["kernels"].get(r.backend.value, [kernel]) and fits
-
-
 def optimizer_of_harness(r: Run) -> bool:
     """Return True if the class of the optimizer comes from the library that the harness takes it from."""
     library, _, name = r.s.effective.optimizer.rpartition(" ") if r.s.effective else ("", "", "")
     return library in {"", OPTIMIZER_LIBRARIES[name]} if name in OPTIMIZER_LIBRARIES else r.device.strategy in DEEPSPEED or r.neuron
-
-
-def parameters_in_place(r: Run) -> bool:
-    """Return True if the parameters are on devices of the back end."""
-    places = {"cpu", "cuda"} if r.gpu else {"cpu"} if r.cpu else None
-    return r.s.effective is None or places is None or set(r.s.effective.parameters_on) <= places
-
-
-def states_in_place(r: Run) -> bool:
-    """Return True if the optimizer states are where the plan keeps them."""
-    ran = r.s.effective
-    if ran is None or not (r.cpu or r.gpu) or r.device.offload != "none":
-        return True
-    counted = r.s.model is not None and bool(r.s.model.optimizer_state_bytes)
-    return set(ran.optimizer_states_on) <= ({"cuda"} if r.gpu else {"cpu"}) and (bool(ran.optimizer_states_on) or not counted)
 
 
 def gradients_reach(r: Run) -> bool:
@@ -298,28 +264,6 @@ def gradients_reach(r: Run) -> bool:
         return False
 
 
-def packing_checked(r: Run) -> bool:
-    """Return True if the verdict on packed documents is the one that the plan and the measured difference give."""
-    gate, data = r.gate("packed_documents"), r.plan.data
-    if gate is None:
-        return True
-    if r.device.strategy in SHARDED_WEIGHTS:
-        return gate.passed is None and (gate.detail.startswith(f"the model is sharded by {r.device.strategy.value}") or not data.packing)
-    if not data.packing or not data.document_borders:
-        return gate.passed is None and gate.detail.startswith("packed documents attend" if data.packing else "documents are not packed")
-    difference = re.search(r"by (?<![-\d])([\d.e+-]+) of their spread", gate.detail)
-    if difference is None or gate.passed is None:
-        return gate.passed is None and "one document only" in gate.detail
-    noise = PACKING_NOISE.get(r.plan.precision.compute.value, 1.0)
-    return "-" not in difference[1].replace("e-", "") and gate.passed is (float(difference[1]) <= noise)
-
-
-def wrong_rows(r: Run) -> int:
-    """Return the number of steps with other rows than the batch; only the step at the end of finite data may be smaller."""
-    rows, batch = np.asarray(r.trace.rows), r.plan.batch.global_batch
-    return int(((rows[:-1] if r.plan.data.finite else rows) < batch).sum() + (rows > batch).sum())
-
-
 def loss_of_random_tokens(r: Run) -> float | None:
     """Return the lowest mean loss of a step on uniformly random tokens: their entropy, less five standard errors and rounding of bf16."""
     data = r.plan.data
@@ -331,22 +275,6 @@ def loss_of_random_tokens(r: Run) -> float | None:
 
 
 # Statistics of a series, which only ask for a second run
-
-
-def share_of_different_times(r: Run) -> float | None:
-    """Return the share of different step times, and of their differences, whichever is smaller."""
-    times = r.times[1:]
-    if r.steps < MANY_STEPS:
-        return None
-    return min(len(np.unique(np.round(values / TICK_S))) for values in (times, np.diff(times))) / len(times)
-
-
-def scatter(r: Run) -> float | None:
-    """Return the interquartile range of the times of equal steps, over their median."""
-    if r.steps < MANY_STEPS or np.ptp(r.trace.slot_tokens):
-        return None
-    lower, middle, upper = np.percentile(r.times[1:], (25, 50, 75))
-    return float((upper - lower) / middle)
 
 
 def roughness(r: Run) -> float | None:
@@ -386,13 +314,6 @@ def _usual_samples(r: Run, every_s: float | None) -> float | None:
     return 0.6 * fitting if fitting > SOME_SAMPLES else None
 
 
-def card_part_bytes(r: Run) -> float | None:
-    """Return the memory of the smallest device that is a part of the card."""
-    parts = (r.card.cores_per_unit or 1) if r.card and r.backend in PARTS else 1
-    whole: float | None = QUANTITIES["card_bytes"](r)
-    return whole and whole / parts
-
-
 # Software
 
 
@@ -419,23 +340,6 @@ def version_of(text: str) -> Version | None:
     if re.fullmatch(r"(\d{1,3}\.){3}\d{1,3}", text):
         return None
     return version if version.major <= LAST_YEAR else None
-
-
-def missing_package(r: Run) -> str:
-    """Return the first package that the plan cannot run without and that is not listed, or an empty text."""
-    plan = r.plan
-    needed = {
-        "torch": True,
-        "transformers": True,
-        "accelerate": True,
-        "peft": plan.method is not Method.FULL,
-        "bitsandbytes": plan.method is Method.QLORA or "8bit" in plan.optimizer.name,
-        "deepspeed": r.device.strategy in DEEPSPEED,
-        # All that is read of a GPU of NVIDIA is read through it.
-        "nvidia-ml-py": r.backend is Backend.CUDA and bool(r.use and r.use.devices),
-        "torchao": plan.model.fp8_training != "none",
-    }
-    return next((f"no {package}" for package, used in needed.items() if used and package not in r.environment.packages), "")
 
 
 def torch_has_kernels(r: Run) -> bool:
@@ -518,12 +422,6 @@ def devices_listed(r: Run) -> bool:
     first = {index for node, index in places if node == 0}
     complete = not r.gpu or (len(first) == r.count // nodes and len({node for node, _ in places}) == nodes)
     return complete and len(places) == len(set(places)) <= r.count and all(node < nodes and index < MOST_DEVICES for node, index in places)
-
-
-def throttled_for_reasons(_: Run, use: DeviceUse) -> bool:
-    """Return True if all reasons are a driver's, and each share is of a listed reason and above 0."""
-    listed, shares = set(use.throttle_reasons or ()), use.throttle_shares
-    return listed <= set(STACKS["telemetry"]["throttle_reasons"]) and set(shares) <= listed and all(shares.values())
 
 
 def energy_w(r: Run) -> float | None:

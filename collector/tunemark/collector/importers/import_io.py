@@ -98,11 +98,3 @@ def write_out(path: Path, content: bytes) -> None:
         write_atomically(path, content)
     except OSError as error:
         raise TunemarkError("--out", str(path), f"cannot be written ({error.strerror}); name a place that you may write to") from error
-
-
-def write_changed(path: Path, content: bytes) -> bool:
-    """Write a file unless it has this content already; return True if it was written."""
-    if path.is_file() and path.read_bytes() == content:
-        return False
-    write_out(path, content)
-    return True

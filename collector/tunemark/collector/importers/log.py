@@ -118,7 +118,7 @@ def judge(result: PublishedResult, level: SoftwareLevel, facts: FactBase) -> dic
     run = audited_record(result, facts)
     evidence = Evidence((run,), (), facts, (result,))
     findings = audit(evidence)
-    calibration = calibrate(facts.root, evidence, findings, measured=())
+    calibration = calibrate(evidence, findings)
     figures = {name: figure for name, figure in calibration.figures(run).items() if name not in {*GIVEN} & result.claims.keys()}
     derived = {name: {"value": value, "calculation": calculation} for name, (value, calculation) in figures.items()}
     prediction: dict[str, Any] = {"software": level}

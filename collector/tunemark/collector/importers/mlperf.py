@@ -5,8 +5,8 @@ printed; launchers put a rank in front of it. Only keys that a converted result 
 """
 
 import json
-import math
 import re
+import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
-from tunemark.collector.importers.import_io import Log, LogProblem, Request, first_error, printable, write_changed
+from tunemark.collector.importers.import_io import Log, LogProblem, Request, first_error, printable, write_out
 from tunemark.schema.errors import Exit, TunemarkError
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.facts.fact_base import FactBase
@@ -81,13 +81,8 @@ def events(content: bytes, file: str, problems: list[LogProblem], keys: frozense
 
 def finite(value: object) -> float | None:
     """Return a number of a log, or None if it is not a finite number."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None
+    number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+    return float(value) if number else None  # type: ignore[arg-type]
 
 
 def count(value: object) -> int | None:
@@ -281,7 +276,8 @@ def mlperf(request: Request) -> None:
     root = project_root()
     folder = root / "data" / "converted" / "mlperf" if request.out is None else request.out
     entries = read_entries(request.files, FactBase.of_root(root))
-    written = sum(write_changed(folder / result.round / f"{result.id}.json", canonical_json(result)) for result in entries.results)
+    for result in entries.results:
+        write_out(folder / result.round / f"{result.id}.json", canonical_json(result))
     for problem in entries.problems:
         say(str(problem))
     if not entries.results:
@@ -294,7 +290,7 @@ def mlperf(request: Request) -> None:
     unresolved = {each.system.accelerator_printed or "no name" for each in entries.results if each.conditions.accelerator is None}
     if unresolved:
         say(f"no card in data/accelerators for {len(unresolved)} names: {', '.join(sorted(unresolved))}")
-    say(f"{counted(entries.logs, 'log')}; {counted(written, 'file')} written to {folder}")
+    say(f"{counted(entries.logs, 'log')}; {counted(len(entries.results), 'file')} written to {folder}")
     raise typer.Exit(Exit.OK if entries.results and all(problem.noted for problem in entries.problems) else Exit.INVALID)
 
 

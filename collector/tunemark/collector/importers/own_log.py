@@ -197,12 +197,16 @@ def _conditions(log: OwnLog, stated: Stated, given: Stated, facts: FactBase) -> 
     if recomputed is not None:
         settings["gradient_checkpointing"] = "selective" if recomputed == Checkpointing.SELECTIVE else recomputed == Checkpointing.FULL
     card = facts.accelerator(stated["accelerator"], option_of("accelerator")) if "accelerator" in stated else None
+    model = facts.find_model(stated["model"]) if "model" in stated else None
+    if "model" in stated and model is None:
+        # A name in the log may be a path; that of an option is a key already.
+        log.problem(None, f"the model {stated['model']!r} has no card; give --model", noted=True)
     # Without a statement rows need not be full: the collators of these trainers pad to the longest row of a batch.
     dynamic = "padding" not in stated and not stated.get("packing")
     named = ("method", "micro_batch", "gradient_accumulation", "sequence_length", "packing", "precision", "dataset")
     return Conditions(
         **{name: stated[name] for name in named if name in stated},
-        model=_model_key(log, stated, facts),
+        model=model and model.key,
         accelerator=card and product_of(card),
         accelerator_count=stated.get("devices"),
         padding=Padding.DYNAMIC if dynamic else stated.get("padding"),
@@ -213,15 +217,6 @@ def _conditions(log: OwnLog, stated: Stated, given: Stated, facts: FactBase) -> 
             *(["rows are padded to the longest of their batch"] if dynamic else []),
         ),
     )
-
-
-def _model_key(log: OwnLog, stated: Stated, facts: FactBase) -> str | None:
-    """Return the card of a model. A name in the log, which may be a path, need not have one; that of an option is a key already."""
-    try:
-        return facts.model(stated["model"]).key if "model" in stated else None
-    except TunemarkError:
-        log.problem(None, f"the model {stated['model']!r} has no card; give --model", noted=True)
-        return None
 
 
 def add_derived(log: OwnLog, devices: int | None, *, full: bool) -> None:

@@ -12,7 +12,6 @@ import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,7 @@ from tunemark.schema.formats import counted
 from tunemark.schema.vocabulary import PriceKind
 from tunemark.terminal import say
 
+RULES = tomllib.loads(Path(__file__).with_name("skypilot.toml").read_text(encoding="utf-8"))
 SETTINGS = {
     "provider": "whose catalogue it is",
     "version": "version of the catalogue, such as v8",
@@ -48,7 +48,7 @@ def prices(request: Request) -> None:
     if day > today:
         raise TunemarkError("--set read_on", settings.get("read_on"), f"is in the future; today is {today.isoformat()}")
     # The traps of an unknown provider are unknown.
-    provider = chosen("--set provider", settings.get("provider", ""), {*_rules()["providers"], *(row.provider for row in facts.prices)})
+    provider = chosen("--set provider", settings.get("provider", ""), {*RULES["providers"], *(row.provider for row in facts.prices)})
     if not DATED.fullmatch(version := settings.get("version", "")):
         fix = "give the version of the catalogue, such as v8: the day of reading alone dates no price"
         raise TunemarkError("--set version", version, fix)
@@ -133,15 +133,10 @@ def _rows(content: bytes) -> Iterator[tuple[int, dict[str, str]]]:
 # One row of a catalogue -----------------------------------------------------------------------------
 
 
-@cache
-def _rules() -> dict[str, Any]:
-    return tomllib.loads(Path(__file__).with_name("skypilot.toml").read_text(encoding="utf-8"))
-
-
 def offers_of(row: dict[str, str], provider: str, facts: FactBase) -> list[dict[str, Any]]:
     """Return the fields of the prices in a row; raises Drop for a row that is not used."""
     row, notes = dict(row), list[str]()
-    for rule in _rules()["rules"]:
+    for rule in RULES["rules"]:
         meant = all(re.fullmatch(form, row.get(name, "")) for name, form in rule["where"].items())
         if rule.get("provider", provider) != provider or not meant or len({row.get(name, "") for name in rule.get("equal", ())}) > 1:
             continue
@@ -162,7 +157,7 @@ def offers_of(row: dict[str, str], provider: str, facts: FactBase) -> list[dict[
     else:
         count = _number(row, "AcceleratorCount")
         accelerator = card_of(name, instance, provider, row.get("GpuInfo", ""), count, facts)
-    usual = PriceKind.MARKETPLACE if provider in _rules()["marketplaces"] else PriceKind.ON_DEMAND
+    usual = PriceKind.MARKETPLACE if provider in RULES["marketplaces"] else PriceKind.ON_DEMAND
     # Blank and 0 stand for an unknown price.
     usd = {kind: _number(row, column) for kind, column in ((usual, "Price"), (PriceKind.SPOT, "SpotPrice")) if row[column]}
     prices = {kind: price for kind, price in usd.items() if price}
@@ -190,7 +185,7 @@ def _number(row: dict[str, str], column: str) -> float:
 
 def _tpu(name: re.Match[str], notes: list[str]) -> tuple[str, float]:
     """Return the card and the number of chips of a TPU slice."""
-    tpus, generation, number = _rules()["tpus"], name["generation"], int(name["number"])
+    tpus, generation, number = RULES["tpus"], name["generation"], int(name["number"])
     if generation not in tpus:
         raise Drop(f"TPU {generation!r} is not in the catalogue; {did_you_mean(generation, tpus)}")
     cores = tpus[generation]["cores_per_chip"]
@@ -203,12 +198,12 @@ def _tpu(name: re.Match[str], notes: list[str]) -> tuple[str, float]:
 def card_of(name: str, instance: str, provider: str, gpu_info: str, count: float, facts: FactBase) -> str:
     """Return the card of a row's accelerator; raises Drop if it may be several cards."""
     direct = facts.recognise_accelerator(name)
-    candidates: list[str] = list(_rules()["names"].get(name) or ([direct.key] if direct else []))
+    candidates: list[str] = list(RULES["names"].get(name) or ([direct.key] if direct else []))
     if not candidates:
         raise Drop(f"accelerator {name!r} is not in data/accelerators; {suggest_accelerator(name, facts.accelerators)}")
     # The price book names the card of an instance; else the form of the instance's name may contain a word of the card's key.
     listed = {row.accelerator for row in facts.prices if row.provider == provider and row.instance == instance}
-    forms = [form for form in _rules()["forms"] if form.get("provider", provider) == provider]
+    forms = [form for form in RULES["forms"] if form.get("provider", provider) == provider]
     word = next((form["word"] for form in forms if re.search(form["pattern"], instance.lower())), None)
     formed = [key for key in candidates if word and word in key]
     matching = [key for key in candidates if key in listed] or formed or candidates

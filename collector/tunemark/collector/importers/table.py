@@ -19,12 +19,12 @@ from pydantic import Field, model_validator
 from tunemark.collector.commands.options import named_as
 from tunemark.collector.gate.published_checks import condition_problems
 from tunemark.collector.gate.read import DOCUMENT, read_valid
-from tunemark.collector.importers.import_io import Request, printable, read_text, write_changed
+from tunemark.collector.importers.import_io import Request, printable, read_text, write_out
 from tunemark.collector.importers.table_text import PER_DEVICE, UNITS, TextTable, extract, printed_value, tables_in, transposed
 from tunemark.schema.errors import Exit, TunemarkError, did_you_mean
 from tunemark.schema.facts.fact_base import FactBase, read_facts, validated
 from tunemark.schema.facts.names import words_of
-from tunemark.schema.files import project_root, write_atomically
+from tunemark.schema.files import project_root
 from tunemark.schema.quantities import QUANTITIES
 from tunemark.schema.records.base import Count, Day, Frozen, Key, Text, canonical_json
 from tunemark.schema.records.published import Claim, Conditions, Origin, PublishedResult, PublishedSet, Reading, Scalar, SourceDocument
@@ -245,14 +245,14 @@ def table(request: Request) -> None:
         mapping = read_facts(map_file, Map)
     facts = FactBase.of_root(root)
     imported = import_tables(mapping, found_tables(mapping, request.files), facts)
-    check_cards(imported.results, facts)
+    for result, problem in ((each, problem) for each in imported.results for problem in condition_problems(each.conditions, facts)):
+        raise TunemarkError(f"{result.id}: {problem.field}", problem.value, problem.fix, exit_code=Exit.INVALID)
     folder = (root / "data" / "published" if request.out is None else request.out) / mapping.source.id
     kept = map_file.with_name(EXTRACT)
     if all(path.resolve() != kept.resolve() for path in request.files):
-        write_changed(kept, extract(imported.extracted).encode())
-    folder.mkdir(parents=True, exist_ok=True)
-    write_changed(folder / RESULTS, PublishedSet(source=mapping.source.id, results=tuple(imported.results)).lines())
-    write_atomically(folder / DOCUMENT, document_of(mapping, len(imported.results), folder / DOCUMENT))
+        write_out(kept, extract(imported.extracted).encode())
+    write_out(folder / RESULTS, PublishedSet(source=mapping.source.id, results=tuple(imported.results)).lines())
+    write_out(folder / DOCUMENT, document_of(mapping, len(imported.results), folder / DOCUMENT))
     for remark in imported.remarks:
         say(printable(remark))
     print_table(["table", "rows", "left out", "results"], imported.counts)
@@ -505,10 +505,3 @@ def _with_model(result: PublishedResult, facts: FactBase) -> PublishedResult:
     if result.conditions.model is not None or key is None:
         return result
     return result.model_copy(update={"conditions": result.conditions.model_copy(update={"model": key})})
-
-
-def check_cards(results: Sequence[PublishedResult], facts: FactBase) -> None:
-    """Raise TunemarkError (exit code 3) for the first model or accelerator without a card."""
-    for result in results:
-        for problem in condition_problems(result.conditions, facts):
-            raise TunemarkError(f"{result.id}: {problem.field}", problem.value, problem.fix, exit_code=Exit.INVALID)

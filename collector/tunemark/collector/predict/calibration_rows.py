@@ -7,7 +7,6 @@ the predictor agree. Each derived figure carries its calculation as a fact of th
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 
 from tunemark.collector.audit.bounds import SIXTEEN_BIT, fastest_format, software_of
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped, source_of
@@ -15,10 +14,9 @@ from tunemark.collector.audit.printed_figures import precision_class
 from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.audit.rule import Finding, refutation
 from tunemark.collector.audit.token_rates import TokenRate, rows_per_step, samples_per_s, token_rates
-from tunemark.collector.gate.read import SUBMISSIONS, read_or_none, records_in, submission_id
 from tunemark.collector.predict.fit import Observed, observe, without_copies
 from tunemark.collector.store.database import Rows, fact
-from tunemark.schema.derive import Derived, derive
+from tunemark.schema.derive import Derived
 from tunemark.schema.facts.cards import AcceleratorCard
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.physics.families import FAMILIES
@@ -44,6 +42,7 @@ OF_FULL_ROWS = {"samples_per_s", "epochs"}
 """Figures that count rows, which have a known number of slots if all have one length."""
 RUN_CONDITIONS = {"precision"}
 """Conditions that every rate depends on, besides those that it follows from."""
+ONLY_READING = "the only reading that no audit finding on this document excludes"
 MLPERF_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj")
 
 Subjects = dict[str, list[Finding]]
@@ -89,13 +88,11 @@ class Calibration:
         return figures
 
 
-def calibrate(
-    root: Path, evidence: Evidence, findings: Collection[Finding], measured: Iterable[CalibrationOutcome] | None = None
-) -> Calibration:
-    """Return the calibration rows of a checkout; reads its submissions unless their rows are given."""
+def calibrate(evidence: Evidence, findings: Collection[Finding]) -> Calibration:
+    """Return the calibration rows of the evidence."""
     by_subject = grouped(findings, lambda finding: finding.records[0])
     documents = (*_published(evidence, by_subject, excluded_readings(findings)), *_converted(evidence, by_subject))
-    outcomes = (*documents, *(_measured(root, evidence) if measured is None else measured))
+    outcomes = (*documents, *(run.calibration for run in evidence.results if run.calibration is not None))
     by_result = {result: row for result, row in outcomes if isinstance(row, Observed)}
     refused = {result: row.reason for result, row in outcomes if isinstance(row, Missing)}
     return Calibration(by_result, refused, evidence, by_subject)
@@ -129,15 +126,8 @@ def _published(evidence: Evidence, subjects: Subjects, readings: Mapping[str, Co
             for each in STACKS.values():
                 shape = each.with_adapters(shape) if each.loop == stack else shape
             config = Combination(run.accelerator, run.devices, shape, software.level, stack, "", per_row)
-            yield run.id, observe(run.id, config, rate.tokens_per_s.value, basis_of(rate))
-
-
-def basis_of(rate: TokenRate) -> str:
-    """Return the calculation of a rate, with its reading if the figure is ambiguous."""
-    formula = rate.formula or "as claimed"
-    if not rate.meaning:
-        return formula
-    return f"{formula}; read as {rate.meaning_words}, the only reading that no audit finding on this document excludes"
+            reading = f"; read as {rate.meaning_words}, {ONLY_READING}" if rate.meaning else ""
+            yield run.id, observe(run.id, config, rate.tokens_per_s.value, f"{rate.formula or 'as claimed'}{reading}")
 
 
 def rate_of(run: AuditedResult, excluded: Collection[str]) -> TokenRate | Missing | None:
@@ -208,14 +198,6 @@ def _converted(evidence: Evidence, subjects: Subjects) -> Iterator[CalibrationOu
 
 
 # Measured results ----------------------------------------------------------------------------------
-
-
-def _measured(root: Path, evidence: Evidence) -> Iterator[CalibrationOutcome]:
-    for path in records_in(root / SUBMISSIONS).files:
-        result_id, record = submission_id(path), read_or_none(path)
-        if isinstance(record, Submission) and result_id in evidence.by_id:
-            outcome = calibration_outcome(record, result_id, evidence.facts, derive(record))
-            yield from [] if outcome is None else [outcome]
 
 
 def calibration_outcome(submission: Submission, result_id: str, facts: FactBase, derived: Derived) -> CalibrationOutcome | None:

@@ -101,15 +101,15 @@ def audit_rates(evidence: Evidence, findings: Iterable[Finding], held_out: Itera
     return in_order((*findings, *audit(replace(evidence, expected=expected), (unlike_other_sources,))))
 
 
-def audit_all(root: Path, evidence: Evidence) -> tuple[Finding, ...]:
+def audit_all(evidence: Evidence) -> tuple[Finding, ...]:
     """Return the findings of all rules, those on rates included, as `collect` stores them."""
-    return fit_and_audit(root, evidence)[1]
+    return fit_and_audit(evidence)[1]
 
 
-def fit_and_audit(root: Path, evidence: Evidence) -> tuple[Fit, tuple[Finding, ...]]:
+def fit_and_audit(evidence: Evidence) -> tuple[Fit, tuple[Finding, ...]]:
     """Return the fit to what the other rules do not refute, and the findings of all rules."""
     findings = audit(evidence)
-    fitted = fit(calibrate(root, evidence, findings).rows)
+    fitted = fit(calibrate(evidence, findings).rows)
     return fitted, audit_rates(evidence, findings, leave_out(fitted, "source"))
 
 
@@ -119,7 +119,7 @@ def evidence_rows(root: Path, facts: FactBase) -> Rows:
     A reproduced result counts as measured: only the authors of commits say who has reproduced it.
     """
     evidence = load_evidence(root, facts)
-    fitted, findings = fit_and_audit(root, evidence)
+    fitted, findings = fit_and_audit(evidence)
     trust = {run.id: "measured" if run.measured else "converted" for run in evidence.results if run.measured or run.converted}
     return throughput_rows(fitted, (), trust, findings)
 

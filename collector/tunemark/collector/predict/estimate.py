@@ -28,6 +28,7 @@ from tunemark.schema.plan_search import Asked, best_plan, division_of, step_on
 from tunemark.schema.recommendation import LEVELS, NODES, Rate, fitting_methods
 from tunemark.schema.throughput import ISSUING, Range, architecture_of, generation_of
 from tunemark.schema.vocabulary import FITS, Method, SoftwareLevel
+from tunemark.terminal import say
 
 # Evidence ------------------------------------------------------------------------------------------
 
@@ -56,7 +57,7 @@ def in_order(tables: Mapping[str, Iterable[Mapping[str, Any]]]) -> dict[str, lis
     return {name: sorted(tables[name], key=lambda row: tuple(row.values())[:2]) for name in EVIDENCE_TABLES}
 
 
-def read_evidence(root: Path, facts: FactBase, say: Callable[[str], None] = lambda _: None) -> Evidence:
+def read_evidence(root: Path, facts: FactBase, tell: Callable[[str], None] = lambda _: None) -> Evidence:
     """Return the fitted model: that of an installed package, else the one that `collect` kept. If data has changed since, it is fitted and kept.
 
     The answer to a question does not depend on the folder: outside of a checkout, the results are those beside the facts.
@@ -69,7 +70,7 @@ def read_evidence(root: Path, facts: FactBase, say: Callable[[str], None] = lamb
     if tables.get(INPUTS) != inputs:
         from tunemark.collector.predict.cross_validation import evidence_rows  # noqa: PLC0415 - imports the audit
 
-        say("Fitting the throughput model to all results, which takes some seconds; build/ keeps it until data changes ...")
+        tell("Fitting the throughput model to all results, which takes some seconds; build/ keeps it until data changes ...")
         tables = in_order(evidence_rows(root, facts))
         with suppress(OSError):
             kept.parent.mkdir(exist_ok=True)
@@ -82,8 +83,9 @@ def read_evidence(root: Path, facts: FactBase, say: Callable[[str], None] = lamb
 NO_PRICE = "no on-demand list price; give --usd-per-hour"
 
 
-def tell_levels(cards: Iterable[AcceleratorCard], results: Sequence[KnownRate], say: Callable[[str], None], *, encoder: bool) -> None:
+def tell_levels(cards: Iterable[AcceleratorCard], results: Sequence[KnownRate], model: ModelCard | None) -> None:
     """Say the level of the usual software on those of some devices of which it is not plain."""
+    encoder = model is not None and FAMILIES[model.family].encoder
     for name, level in dict.fromkeys((card.name, usual_level(card, results, encoder=encoder)) for card in cards):
         if level != "plain":
             say(f"tunemark: {name}: no result is of plain software, so its figures are of {level} software")

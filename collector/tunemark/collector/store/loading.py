@@ -20,7 +20,7 @@ from tunemark.collector.gate.fact_checks import Neighbours
 from tunemark.collector.gate.fact_files import document_problems
 from tunemark.collector.gate.read import CONVERTED, PUBLISHED, SUBMISSIONS, records_in, shown_path
 from tunemark.collector.gate.relations import SECOND_RUN
-from tunemark.collector.predict.calibration_rows import CalibrationOutcome, add_derived_figures, calibrate, calibration_outcome
+from tunemark.collector.predict.calibration_rows import add_derived_figures, calibrate
 from tunemark.collector.predict.cross_validation import GROUP, audit_rates, leave_out, throughput_rows
 from tunemark.collector.predict.estimate import EVIDENCE_FILE, inputs_sha256, keep_evidence
 from tunemark.collector.predict.fit import fit
@@ -49,8 +49,6 @@ class LoadedSubmission:
     """Its rows of all other tables."""
     run: AuditedResult | None = None
     """The result as the audit sees it."""
-    calibration: CalibrationOutcome | None = None
-    """Its calibration row, or the reason why there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +89,7 @@ def collect(root: Path, database: Path, as_of: date | None = None) -> Collected:
     evidence = load_evidence(root, facts, [loaded.run for loaded in trusted if loaded.run is not None], read)
     rules = all_rules()
     findings = audit(evidence, rules)
-    measured = [loaded.calibration for loaded in trusted if loaded.calibration is not None]
-    calibration = calibrate(root, evidence, findings, measured)
+    calibration = calibrate(evidence, findings)
     rows["throughput_refused"] = calibration.unused()
     trust = {row["result_id"]: row["trust"] for row in rows["result_rows"]}
     fitted = fit(calibration.rows)
@@ -126,7 +123,6 @@ def load_submission(path: Path, root: Path, facts: FactBase, schemas: dict[str, 
     result_id = verdict.result_id
     try:
         run = audited_submission(record, result_id, facts, derived)
-        calibration = calibration_outcome(record, result_id, facts, derived)
         rows = measured_rows(record, derived, facts, result_id, file, verdict.sha256)
         tables = {name: as_arrow(part, schemas[name]) for name, part in rows.items()}
     except (ValueError, TypeError, ArithmeticError) as error:
@@ -134,7 +130,7 @@ def load_submission(path: Path, root: Path, facts: FactBase, schemas: dict[str, 
         problem = Problem("record", "", f"contains a value that the database cannot store: {error}")
         return LoadedSubmission(Verdict((problem,), file=file))
     del tables["result_rows"]
-    return LoadedSubmission(candidate, rows["result_rows"][0], tables, run, calibration)
+    return LoadedSubmission(candidate, rows["result_rows"][0], tables, run)
 
 
 def _headlines(submissions: list[LoadedSubmission], facts: FactBase) -> list[Row]:

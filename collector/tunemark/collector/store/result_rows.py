@@ -203,8 +203,6 @@ def _physics(submission: Submission, derived: Derived, facts: FactBase) -> tuple
 
 # Documents, published and converted results --------------------------------------------------------
 
-OF_FIGURES = ("step_time_s", "tokens_per_s", "samples_per_s", "epoch_time_s", "train_time_s", "wall_s", "evaluation_rows")
-"""Derived figures that are columns of a published result."""
 AMBIGUOUS_STEP = "ambiguous"
 PRINTED = {"framework", "settings", "assumed", "from_repository"}
 """Fields of conditions that have a topic of their own, or describe other fields."""
@@ -274,7 +272,7 @@ def _published_headline(result: PublishedResult, figures: Mapping[str, Figure], 
     }
     # Memory printed in GiB or GB differs by 7%: the printed reading is kept here, all readings in `readings`.
     row = _stated_columns(result, compared, source=result.source, trust="published") | columns_of("published", result)
-    row |= {name: figures[name].value for name in OF_FIGURES if name in figures}
+    row |= {name: figure.value for name, figure in figures.items() if name not in {"steps_per_s", "global_batch"}}
     row |= {name: round(claims[name].value) for name in ("steps", "parameters") if name in claims}
     if "peak_memory_bytes" in claims:
         row["peak_memory_method"] = claims["peak_memory_bytes"].note or "as claimed"

@@ -47,12 +47,11 @@ def instances(evidence: Evidence) -> Iterator[Finding]:
     A rented machine is one of the instances that its provider lists, with the devices that it lists (data/prices).
     """
     facts, printed = evidence.facts, defaultdict[tuple[str, str], list[str]](list)
-    labelled = [(result.id, result.source, result.labels) for result in evidence.results]
-    labelled += [(statement.id, source_of(statement.id), statement.labels) for statement in evidence.statements.values()]
-    for record, source, labels in labelled:
-        names = {match[0] for text in labels.values() for match in INSTANCE.finditer(text)}
-        for name in sorted(names | ({labels["instance"]} if "instance" in labels else set())):
-            printed[source, name].append(record)
+    labels = {each.id: each.labels for each in evidence.results} | {each.id: each.labels for each in evidence.statements.values()}
+    for record, of_record in labels.items():
+        names = {match[0] for text in of_record.values() for match in INSTANCE.finditer(text)}
+        for name in sorted(names | ({of_record["instance"]} if "instance" in of_record else set())):
+            printed[source_of(record), name].append(record)
     known, plain = {name.lower() for name in facts.instances}, {bare(name): name for name in facts.instances}
     for (_, name), records in printed.items():
         if name.lower() in known:

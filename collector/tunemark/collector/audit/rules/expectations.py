@@ -1,21 +1,19 @@
 """Expectations: results that differ in one condition only, whose figures must then be equal or ordered, or cannot agree to the digit.
 
-A new expectation is one row of expectations.toml. The names in it are functions of this module: values of a result, ratios of two, pairs, limits.
+A new expectation is one row of expectations.toml. The names in it are fields of results, or functions of this module: values of a result and limits.
 """
 
 import re
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
-from itertools import combinations, permutations, product
-from operator import attrgetter
+from itertools import combinations, permutations
 from pathlib import Path
+from typing import Any
 
 from tunemark.collector.audit.bounds import rates_below_peak
-from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped, label, same_software, with_model
+from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped, label, same_software
 from tunemark.collector.audit.interval import MORE_MEMORY, Interval
-from tunemark.collector.audit.printed_figures import WORDS
 from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Finding, rule
 from tunemark.collector.audit.rules.identities import figures_of, products_of
@@ -23,16 +21,12 @@ from tunemark.collector.audit.token_rates import training_or_wall_time
 from tunemark.collector.store.database import field_at
 from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.physics.memory import estimate_memory
-from tunemark.schema.vocabulary import Method
 
 FEWEST_STEPS = 20
 """A run of fewer steps is mostly warm-up (definitions#steady-window)."""
-MORE_PARAMETERS = 1.03
-"""Factor above which a model counts as larger."""
 
 Value = tuple[Interval, str, tuple[str, ...]]
 """A figure of a result, or the ratio of two, with its words and the quantities that it rests on."""
-Pairs = Iterator[tuple[AuditedResult, AuditedResult]]
 ROWS = tomllib.loads(Path(__file__).with_name("expectations.toml").read_text(encoding="utf-8"))
 
 
@@ -79,6 +73,12 @@ def seconds_per_row(result: AuditedResult) -> Value | None:
 VALUES = {each.__name__: each for each in (rate, seconds_per_row)}
 
 
+def alike(results: Iterable[AuditedResult], same: Iterable[str], stated: Iterable[str] = ()) -> Iterable[list[AuditedResult]]:
+    """Return the results that share all of these fields in groups, those that must be stated known in all of them."""
+    known = [result for result in results if None not in (field_at(result, name) for name in stated)]
+    return grouped(known, lambda result: repr([field_at(result, name) for name in (*stated, *same)])).values()
+
+
 # Copied figures -----------------------------------------------------------------------------------
 
 
@@ -86,6 +86,7 @@ VALUES = {each.__name__: each for each in (rate, seconds_per_row)}
 class Copies:
     """A row of the table `copied`."""
 
+    stated: list[str]
     same: list[str]
     differing: list[str]
     names: list[str]
@@ -104,7 +105,7 @@ def copied_figures(evidence: Evidence) -> Iterator[Finding]:
     of them are copies, estimates, or one run.
     """
     for kind in (Copies(**row) for row in ROWS["copied"]):
-        for group in grouped(with_model(evidence.published), attrgetter("source", *kind.same)).values():
+        for group in alike(evidence.published, kind.same, kind.stated):
             pairs = [(first, second, shared) for first, second in combinations(group, 2) if (shared := _agreeing(kind, first, second))]
             results = {result.id: result for first, second, _ in pairs for result in (first, second)}
             if len({_values(kind, result) for result in results.values()}) < kind.results:
@@ -125,8 +126,6 @@ def _agreeing(kind: Copies, first: AuditedResult, second: AuditedResult) -> tupl
     """Return the figures in which two results agree, if they differ in a condition and agree in enough figures."""
     if all(a is None or b is None or a == b for a, b in zip(_values(kind, first), _values(kind, second), strict=True)):
         return ()
-    if "accelerator" in kind.differing and not (first.accelerator and second.accelerator):
-        return ()
     shared = tuple(name for name in kind.names if name in first.claims and name in second.claims)
     equal = tuple(
         name
@@ -144,19 +143,12 @@ def _agreeing(kind: Copies, first: AuditedResult, second: AuditedResult) -> tupl
 class Equal:
     """A row of the table `equal`."""
 
-    same: list[str]
+    stated: list[str]
     value: str
     limit: float | str
     reason: str
-    settings: tuple[str, ...] = ()
-    differing: str = ""
-
-    def group(self, result: AuditedResult) -> str | None:
-        """Return the shared values of the group of a result, or None for a result in no group."""
-        stated = [field_at(result, name) for name in self.same]
-        if None in stated or (self.differing and result.accelerator is None):
-            return None
-        return repr((stated, [result.conditions.settings.get(name) for name in self.settings]))
+    same: tuple[str, ...] = ()
+    differing: str = "id"
 
 
 def _vocabularies(evidence: Evidence, *results: AuditedResult) -> float:
@@ -173,12 +165,11 @@ def equal_figures(evidence: Evidence) -> Iterator[Finding]:
     Tokens of an epoch, memory of a micro-step and memory of the parameters follow from conditions that the document states to be the same.
     """
     for each in (Equal(**row) for row in ROWS["equal"]):
-        valued = [
-            (result, value) for result in evidence.published if each.group(result) and (value := value_of(each.value, evidence, result))
-        ]
-        for rows in grouped(valued, partial(lambda group, row: group(row[0]), each.group)).values():
+        for group in alike(evidence.published, each.same, each.stated):
+            known = (result for result in group if field_at(result, each.differing) is not None)
+            rows = [(result, value) for result in known if (value := value_of(each.value, evidence, result))]
             results = [result for result, _ in rows]
-            if each.differing and len({getattr(result.conditions, each.differing) for result in results}) == 1:
+            if len({field_at(result, each.differing) for result in results}) < 2:  # noqa: PLR2004 - two are compared
                 continue
             ordered = sorted(rows, key=lambda row: row[1][0].value)
             (_, (low, *_)), (_, (high, _, quantities)) = ordered[0], ordered[-1]
@@ -205,71 +196,42 @@ class Ordered:
     doubted: str = "first"
 
 
-SHAPE = ("conditions.model", "conditions.micro_batch", "conditions.sequence_length")
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """A row of the table `pairs`."""
 
+    stated: list[str]
+    same: list[str]
+    of: str = "published"
+    agreed: tuple[str, ...] = ()
+    methods: tuple[str, ...] = ()
+    more: str = ""
+    less: str = ""
+    times: float = 1.0
+    at_most: str = ""
+    besides: list[str] | None = None
 
-def _methods(first: Method, second: Method, evidence: Evidence) -> Pairs:
-    """Yield pairs of two methods with the same model, devices and micro-step, from one table."""
-    same = attrgetter("source", "section", *SHAPE, "conditions.accelerator", "conditions.accelerator_count", "offloads_to_host")
-    for group in grouped(with_model(evidence.published), same).values():
-        for result, other in product(group, group):
-            methods = (result.conditions.method, other.conditions.method) == (first, second)
-            if methods and same_software(result, other, [*WORDS["settings"]["of_method"], "framework_config"]):
-                yield result, other
+    def found(self, evidence: Evidence) -> Iterator[tuple[AuditedResult, AuditedResult]]:
+        """Yield the pairs of results."""
+        for group in alike(getattr(evidence, self.of), self.same, self.stated):
+            # Measured results may be many, so one of each number of devices is kept.
+            results = {result.devices if result.measured else result.id: result for result in group}.values()
+            yield from (pair for pair in permutations(results, 2) if self._holds(*pair))
 
+    def _holds(self, first: AuditedResult, second: AuditedResult) -> bool:
+        def of_both(name: str) -> tuple[Any, Any]:
+            return field_at(first, name), field_at(second, name)
 
-SETUP = attrgetter("source", "conditions.model", "conditions.method", "conditions.accelerator")
-
-
-def _repeats(evidence: Evidence) -> Pairs:
-    """Yield pairs of results that state the same batch, length and format, and no setting that is known to differ."""
-    required = attrgetter("micro_batch", "sequence_length", "precision", "accelerator", "accelerator_count")
-    optional = attrgetter("global_batch", "gradient_accumulation", "padding", "packing", "dataset")
-    for group in grouped(with_model(evidence.published), SETUP).values():
-        for result, other in combinations(group, 2):
-            a, b = result.conditions, other.conditions
-            same = None not in required(a) and required(a) == required(b)
-            agree = all(None in both or both[0] == both[1] for both in zip(optional(a), optional(b), strict=True))
-            if same and agree and (not a.settings or not b.settings or a.settings == b.settings):
-                yield from ((result, other), (other, result))
-
-
-def _models(evidence: Evidence) -> Pairs:
-    """Yield pairs of models of the same width, depth and vocabulary in one place of a table, the smaller first."""
-    place = attrgetter("source", "section", "conditions.method", "conditions.accelerator", *SHAPE[1:])
-    shape = attrgetter("model.hidden_size", "model.layers", "model.vocabulary")
-    for group in grouped(with_model(evidence.published), lambda result: (place(result), shape(result))).values():
-        for large, small in permutations(group, 2):
-            if (large.parameters or 0) > (small.parameters or 0) * MORE_PARAMETERS:
-                yield small, large
-
-
-def _counts(evidence: Evidence) -> Pairs:
-    """Yield pairs of results that differ only in the number of devices, more devices first."""
-    for group in grouped((result for result in with_model(evidence.results) if result.conditions.accelerator_count), SETUP).values():
-        # Measured results may be many, so keep one per number of devices and kind of work.
-        results = {(result.devices, *_work(result)[:3]) if result.measured else result.id: result for result in group}.values()
-        for few, many in product(results, results):
-            if (
-                few.accelerator
-                and few.devices < many.devices
-                and _work(few) == _work(many)
-                and same_software(few, many, WORDS["settings"]["of_devices"])
-            ):
-                yield many, few
-
-
-def _work(result: AuditedResult) -> tuple[object, ...]:
-    stated = result.conditions
-    return stated.micro_batch, stated.sequence_length, stated.dataset, result.offloads_to_host, stated.packing
-
-
-def _same_steps(evidence: Evidence) -> Pairs:
-    """Yield pairs whose devices do the same work in a step: with more, the fixed costs of a step weigh less."""
-    for many, few in _counts(evidence):
-        before, after = few.conditions.global_batch, many.conditions.global_batch
-        if not (before and after and after / many.devices > before / few.devices):
-            yield many, few
+        limited, limit = of_both(self.at_most) if self.at_most else (0, 0)
+        higher, lower = of_both(self.more) if self.more else of_both(self.less)[::-1] if self.less else (1.0, 0.0)
+        return (
+            (not self.methods or of_both("conditions.method") == tuple(self.methods))
+            and all(None in pair or {} in pair or pair[0] == pair[1] for pair in map(of_both, self.agreed))
+            and None not in {higher, lower}
+            and higher > lower * self.times
+            and (None in {limited, limit} or limited <= limit)
+            and (self.besides is None or same_software(first, second, self.besides))
+        )
 
 
 def _predicted_growth(evidence: Evidence, first: AuditedResult, second: AuditedResult) -> float:
@@ -280,15 +242,6 @@ def _predicted_growth(evidence: Evidence, first: AuditedResult, second: AuditedR
     return MORE_MEMORY * (max(1.0, peaks[0] / peaks[1]) if len(peaks) > 1 else 1.0)
 
 
-PAIRS: dict[str, Callable[[Evidence], Pairs]] = {
-    "repeats": _repeats,
-    "qlora_and_lora": partial(_methods, Method.QLORA, Method.LORA),
-    "lora_and_full": partial(_methods, Method.LORA, Method.FULL),
-    "full_and_lora": partial(_methods, Method.FULL, Method.LORA),
-    "small_and_large_models": _models,
-    "counts": _counts,
-    "same_steps": _same_steps,
-}
 LIMITS: dict[str, Callable[..., float]] = {"vocabularies": _vocabularies, "predicted_growth": _predicted_growth}
 
 
@@ -300,7 +253,7 @@ def ordered_figures(evidence: Evidence) -> Iterator[Finding]:
     of one document that differ in nothing else must keep this order, within what published results show.
     """
     rows = [(each, value) for each in (Ordered(**row) for row in ROWS["ordered"]) for value in each.values]
-    found = {kind: list(pairs_of(evidence)) for kind, pairs_of in PAIRS.items()}
+    found = {name: list(Pairs(**row).found(evidence)) for name, row in ROWS["pairs"].items()}
     for each, value in rows:
         for first, second in found[each.pairs]:
             mine, theirs = value_of(value, evidence, first), value_of(value, evidence, second)

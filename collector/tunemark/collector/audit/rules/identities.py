@@ -27,10 +27,6 @@ DIVIDED_FIRST = 0.006
 HOURLY = "price_usd_per_hour"
 PEAKS = ("hardware_flop /profile_step_time_s /hfu", "attained_flop_per_s /hfu")
 """Products that give the peak which an HFU is a share of."""
-TWICE = 2
-"""Adapters, tied weights and layers that a trainer leaves out change its count of parameters by less."""
-MOST_PADDING = 32
-"""Rows padded to a common length hold at most this many times their tokens. A choice: conversations of 128 tokens in rows of 4,096."""
 
 
 def number(value: float) -> str:
@@ -92,7 +88,9 @@ Amounts = Callable[[str], Sequence[tuple[str, Interval]]]
 def products(evidence: Evidence) -> Iterator[Equation]:
     """Yield the products of figures that one record prints."""
     slack = max(evidence.facts.known.practice("clock-slack"), DIVIDED_FIRST)
-    for figures, (total, factors, *bound) in product(_all_figures(evidence), WORDS["products"]):
+    of_results = [figures_of(evidence, result) for result in evidence.results]
+    every = [*of_results, *(_figures_stated(evidence, statement) for statement in evidence.statements.values())]
+    for figures, (total, factors, *bound) in product(every, WORDS["products"]):
         # A total over several devices is not the peak of one.
         totals = [each for each in figures.others.get(total) or figures.readings(total) if "together" not in each[0]]
         left = tuple(products_of(factors.split(), figures.amounts)) if len(totals) == 1 else ()
@@ -123,10 +121,18 @@ def products_of(factors: Iterable[str], amounts: Amounts) -> Iterator[tuple[str,
 
 
 def figures_of(evidence: Evidence, result: AuditedResult) -> Figures:
-    """Return the figures of a result with its devices, the cores of its machine, the rows of its test set and a step, and its ranks."""
+    """Return the figures of a result with its devices, the cores of its machine, the rows of its test set and a step, its ranks, and the parameters of its model."""
     stated, card, dataset = result.conditions, result.accelerator, result.dataset
     instance = evidence.facts.by_instance.get((stated.instance or "").lower())
     known = {"devices": result.devices, "cores": instance and instance.vcpus, "evaluation_rows": dataset and dataset.test_rows}
+    if result.model and "total_flops" in result.claims:
+        count = count_parameters(result.model)
+        known |= {"model_parameters": count.total, "block_parameters": count.total - count.embedding - count.head}
+    if "trainable_parameters" in result.claims and {"lora_r", "lora_targets"} <= stated.settings.keys():
+        # Rank x (inputs + outputs) of each adapted matrix (Hu et al. 2021, section 4.1).
+        more = set(WORDS["settings"]["more_trained"]) & set(stated.settings)
+        shape = published_shape(stated.model_copy(update={"sequence_length": 1, "micro_batch": 1}), evidence.facts, None)
+        known["adapter_weights"] = shape.adapter_weights if shape and shape.adapted and not more else None
     others = {name: [("", Interval.exact(float(amount)))] for name, amount in known.items() if amount}
     # Each rank may see a part of an evaluation.
     ranks = max(result.setting("processes") or result.setting("nproc") or 1, ((card and card.cores_per_unit) or 1) * result.devices)
@@ -143,19 +149,11 @@ def figures_of(evidence: Evidence, result: AuditedResult) -> Figures:
     return Figures(records=(result.id,), claims=result.claims, others=others)
 
 
-def _all_figures(evidence: Evidence) -> Iterator[Figures]:
-    """Yield the figures of all records."""
-    for result in evidence.results:
-        yield figures_of(evidence, result)
-    for statement in evidence.statements.values():
-        if isinstance(statement.assertion, Bill):
-            yield _figures_of_bill(evidence, statement, statement.assertion)
-        else:
-            yield Figures(records=(statement.id,), claims=statement.claims)
-
-
-def _figures_of_bill(evidence: Evidence, statement: Statement, bill: Bill) -> Figures:
-    """Return the figures of a bill with the price of its offer, the epochs and the rate of its result, or the most tokens/s that its device can execute."""
+def _figures_stated(evidence: Evidence, statement: Statement) -> Figures:
+    """Return the figures of a statement: of a bill with the price of its offer, the epochs and the rate of its result, or the most tokens/s that its device can execute."""
+    bill = statement.assertion
+    if not isinstance(bill, Bill):
+        return Figures(records=(statement.id,), claims=statement.claims)
     price, run = price_of(evidence, statement.id, bill), evidence.by_id.get(bill.result or "")
     # The bills of the same table give the tokens of a sample, if their results agree.
     place = (source_of(statement.id), statement.section)
@@ -230,35 +228,6 @@ def tokens_of_rows(evidence: Evidence) -> Iterator[Equation]:
             yield Equation((result.id,), names, result.printed(*names), left, right, rate.formula, TIMES_TOLERANCE, rate.conditions)
 
 
-def trained_parameters(evidence: Evidence) -> Iterator[Equation]:
-    """Yield trained parameters against rank x (inputs + outputs) of each adapted matrix (Hu et al. 2021, section 4.1)."""
-    for result, (count,) in evidence.with_intervals("trainable_parameters"):
-        rank, targets = map(result.conditions.settings.get, ("lora_r", "lora_targets"))
-        one_token = result.conditions.model_copy(update={"sequence_length": 1, "micro_batch": 1})
-        more = set(WORDS["settings"]["more_trained"]) & set(result.conditions.settings)
-        shape = None if more else published_shape(one_token, evidence.facts, None)
-        if rank and targets and shape is not None and shape.adapted:
-            right, names = Interval.exact(float(shape.adapter_weights)), ("trainable_parameters",)
-            left, words = ((label(*names), count),), f"weights of adapters of rank {rank} on {targets}"
-            yield Equation((result.id,), names, result.printed(*names), left, right, words, conditions=("lora_r", "lora_targets"))
-
-
-def work_of_a_trainer(evidence: Evidence) -> Iterator[Equation]:
-    """Yield the FLOPs that a trainer estimates from its own model and tokens against those of the stated model.
-
-    transformers computes 6 x parameters outside the embedding x tokens. A process may count only its own tokens or its part of a sharded
-    model, a factor of the devices, and the stated tokens may leave out padding.
-    """
-    for result, (tokens, flops) in evidence.with_intervals("tokens", "total_flops"):
-        if result.model is None:
-            continue
-        count = count_parameters(result.model)
-        least, most = (6.0 * tokens.value * part for part in (count.total - count.embedding - count.head, count.total))
-        right = Interval(most, least / (TWICE * result.devices), most * MOST_PADDING * result.devices)
-        names, words = ("tokens", "total_flops"), f"6 x {count.total:,} parameters x {tokens.value:,.0f} tokens"
-        yield Equation((result.id,), names, result.printed(*names), (("FLOPs of the trainer", flops),), right, words, 0.0, ("model",))
-
-
 def roofs(evidence: Evidence) -> Iterator[Equation]:
     """Yield the peak that attained FLOP/s and HFU of points imply against their roof, at most: both are of one unit (Williams et al. 2009)."""
     for statement, roof in evidence.assertions(Roof):
@@ -273,7 +242,7 @@ def roofs(evidence: Evidence) -> Iterator[Equation]:
             yield Equation(records, names, claim, left, right, words, ROUGHLY - 1, show=lambda flop: f"{flop / 1e12:,.1f} TFLOP/s")
 
 
-IDENTITIES = (products, rows_of_a_training, tokens_of_rows, trained_parameters, work_of_a_trainer, roofs)
+IDENTITIES = (products, rows_of_a_training, tokens_of_rows, roofs)
 
 
 @rule(id="identity", family="arithmetic", verdicts=(IMPOSSIBLE, INCONSISTENT))

@@ -76,7 +76,12 @@ def above_attainable(evidence: Evidence) -> Iterator[Finding]:
     is no evidence. If its device is assumed, it was probably another one, and no rate of the document on that device is evidence.
     """
     bound = evidence.facts.known.practice("attainable-utilisation")
-    known = [(result, rate, share) for result in evidence.results for rate, share in _executed(result)]
+    single = [(result, rates[0]) for result in evidence.results if len(rates := rates_below_peak(result)) == 1]
+    shares = [
+        (result, rate, utilisation(result, rate, recompute=result.conditions.settings.get("gradient_checkpointing") in {True, "full"}))
+        for result, rate in single
+    ]
+    known = [(result, rate, share) for result, rate, share in shares if share is not None]
     for group in grouped(known, lambda item: (item[0].source, item[0].conditions.accelerator)).values():
         above = [(result, share) for result, _, share in group if share[0].low > bound]
         assumed = bool(above) and "accelerator" in above[0][0].conditions.assumed
@@ -86,14 +91,6 @@ def above_attainable(evidence: Evidence) -> Iterator[Finding]:
                 also = "" if first is result else f"the device is assumed, and {first.id} needs "
                 calculation = f"{also}{words}, above the {bound:.0%} that matrix products reach"
                 yield about_figures(SUSPICIOUS, result, (rate.quantity,), calculation)
-
-
-def _executed(result: AuditedResult) -> Iterator[tuple[TokenRate, tuple[Interval, str]]]:
-    """Yield the rate of a result, if only one is possible, with the share of the dense peak that it needs, stated recomputation included."""
-    rates, recomputed = rates_below_peak(result), result.conditions.settings.get("gradient_checkpointing") in {True, "full"}
-    share = utilisation(result, rates[0], recompute=recomputed) if len(rates) == 1 else None
-    if share is not None:
-        yield rates[0], share
 
 
 def _ambiguous_rate(result: AuditedResult, quantity: str, shares: list[tuple[TokenRate, tuple[Interval, str]]]) -> Finding:

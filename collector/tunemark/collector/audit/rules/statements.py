@@ -17,7 +17,7 @@ from tunemark.schema.formats import GIB
 from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.physics.memory import estimate_memory
 from tunemark.schema.physics.training_shape import TrainingShape
-from tunemark.schema.records.published import Advice, Conclusion, Driver, Effect, Link, Scalar, Stated, Statement
+from tunemark.schema.records.published import Advice, Conclusion, Driver, Effect, Link, Stated, Statement
 from tunemark.schema.vocabulary import Method
 
 BILLION = 1e9
@@ -37,7 +37,7 @@ class _Place(NamedTuple):
 
     record: str
     words: str
-    value: Scalar
+    value: object
     at_most: bool = False
 
     def contradicts(self, other: "_Place") -> bool:
@@ -62,7 +62,7 @@ def stated_twice(evidence: Evidence) -> Iterator[Finding]:
             stated[record, assertion.setting].append(place)
     differing: dict[tuple[str, ...], tuple[list[str], list[str]]] = {}
     for (record, setting), places in stated.items():
-        own = _value(evidence.by_id[record], setting) if record in evidence.by_id else None
+        own = evidence.by_id[record].conditions.stated(setting) if record in evidence.by_id else None
         if own is not None:
             places.append(_Place(record, f"{own!r} in the conditions of {record}", own))
         wrong = [place for place in places if any(place.contradicts(other) for other in places)]
@@ -79,13 +79,6 @@ def stated_twice(evidence: Evidence) -> Iterator[Finding]:
         if not link.exists:
             words = f"not found in {link.checked_in}"
             yield Finding(INCONSISTENT, (statement.id,), f"link to {link.target}", words, conditions=("link",))
-
-
-def _value(result: AuditedResult, name: str) -> Scalar:
-    """Return a condition or setting of a result, or None."""
-    stated = name in type(result.conditions).model_fields
-    value = getattr(result.conditions, name) if stated else result.conditions.settings.get(name)
-    return value if isinstance(value, str | int | float | bool) else None
 
 
 @rule(id="unsupported", family="statements", verdicts=(SUSPICIOUS,))
@@ -108,7 +101,7 @@ def _lack_of_support(evidence: Evidence, conclusion: Conclusion) -> str:
     results = evidence.with_ids(conclusion.records)
     shown = {quantity for record in conclusion.records for quantity in evidence.claims_of(record)} & set(conclusion.basis)
     if conclusion.over is not None:
-        values = sorted({str(_value(result, conclusion.over)) for result in results})
+        values = sorted({str(result.conditions.stated(conclusion.over)) for result in results})
         if len(values) < 2:  # noqa: PLR2004 - a trend needs two
             held = f"all {len(results)} results have {conclusion.over} = {', '.join(values) or 'unknown'}"
             return f"it claims a threshold over {conclusion.over}, but {held}: nothing was varied"
