@@ -50,12 +50,13 @@ class Library(Frozen):
 
 
 class VersionSeries(Frozen):
-    """All versions of a series up to now, or all of a series that has ended."""
+    """A series of versions that has ended, or its point releases up to now."""
 
     library: Text
     prefix: Text
     """Text before the version as documents print it, such as `Ubuntu 22.04`."""
-    versions: tuple[Text, ...]
+    last_point: PositiveCount
+    """Number of its last point release: 5 for `Ubuntu 22.04.5`."""
     source: Source
 
 

@@ -198,10 +198,10 @@ def dates(evidence: Evidence) -> Iterator[Finding]:
             words = f"{thing} on {exists_from}, {(exists_from - used_on).days} days after {use} of {used_on}"
             yield Finding(verdict, records, f"{use} of {used_on}", words, conditions=conditions)
     for (_, library, version), named in _versions(evidence).items():
-        number = re.match(r"[A-Za-z ]*([0-9][0-9.]*)", version)
-        for series in evidence.facts.known.series:
-            if series.library == library and version.startswith(series.prefix) and number and number[1].rstrip(".") not in series.versions:
-                words = f"{series.prefix} has {', '.join(series.versions)}; {number[1]} does not exist ({series.source})"
+        for series in (each for each in evidence.facts.known.series if each.library == library):
+            point = re.match(rf"{re.escape(series.prefix)}\.(\d+)", version)
+            if point and int(point[1]) > series.last_point:
+                words = f"{series.prefix}.{series.last_point} is the last point release: {point[0]} does not exist ({series.source})"
                 yield Finding(SUSPICIOUS, tuple(named), f"{library} {version}", words, conditions=("framework",))
 
 
