@@ -10,7 +10,7 @@ from typing import Any
 from factories import FACTS, Tunemark, assert_golden
 
 from tunemark.collector.importers.table import Map, found_tables, import_tables
-from tunemark.collector.importers.table_text import extract, tables_in
+from tunemark.collector.importers.table_text import extract
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.records.published import PublishedSet
 
@@ -63,25 +63,6 @@ def test_the_extract_gives_the_same_records_and_holds_no_text_of_the_document(tm
     assert "Some words" not in kept.read_text(encoding="utf-8")
     assert "Link" not in kept.read_text(encoding="utf-8")
     assert import_tables(mapping, found_tables(mapping, [kept]), FACTS).results == first.results
-
-
-# Formats -------------------------------------------------------------------------------------------
-
-
-def test_html_tables_with_spans_are_rectangular() -> None:
-    text = """# Memory
-<table>
-<tr><th rowspan="2">Model</th><th colspan="2">Length</th></tr>
-<tr><th>256</th><th>512</th></tr>
-<tr><th rowspan="2">7B</th><td>1G</td><td>2G</td></tr>
-<tr><td>3G</td><td>4G</td></tr>
-</table>
-"""
-    (table,) = tables_in(text, "README.md")
-    assert table.headings == ("Memory",)
-    assert table.header == ("Model", "Length / 256", "Length / 512")
-    assert [cells for _, cells in table.rows] == [("7B", "1G", "2G"), ("7B", "3G", "4G")]
-    assert [line for line, _ in table.rows] == [5, 6]
 
 
 # The command ---------------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
-"""Tables in Markdown, HTML and CSV files: their cells as text, with headings and line numbers.
+"""Tables in Markdown and CSV files: their cells as text, with headings and line numbers.
 
-An HTML table is read wherever it stands in a Markdown file. The extract that is kept of a document is written here too, and the
-figures in cells and other printed words are read here.
+The extract that is kept of a document is written here too, and the figures in cells and other printed words are read here.
 """
 
 import csv
@@ -11,7 +10,6 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 
@@ -45,7 +43,7 @@ class TextTable:
 
 
 def tables_in(text: str, file: str) -> list[TextTable]:
-    """Return the tables of a file: one of CSV, pipe and HTML tables of any other file.
+    """Return the tables of a file: one of CSV, those of any other file in Markdown.
 
     Raises TunemarkError (exit code 3) for a row whose number of cells differs from its header.
     """
@@ -55,72 +53,7 @@ def tables_in(text: str, file: str) -> list[TextTable]:
         return [_table(file, (), rows)] if rows else []
     tokens = MARKDOWN.parse(text)
     headings = list(_headings(tokens))
-    found = sorted([*_markdown_tables(tokens), *_html_tables(text)], key=lambda rows: rows[0][0])
-    return [_table(file, _above(headings, rows[0][0]), rows) for rows in found]
-
-
-class _HtmlTables(HTMLParser):
-    """Collects the rows of all tables of a text: the line of each, and its cells as (text, columns, rows) with their spans."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tables: list[list[tuple[int, list[tuple[str, int, int]]]]] = []
-        self.open = False
-        self.cell: list[str] | None = None
-        self.span = (1, 1)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Open a table, row or cell."""
-        named = dict(attrs)
-        if tag == "table":
-            self.tables.append([])
-            self.open = True
-        elif tag == "tr" and self.open:
-            self._close_cell()
-            self.tables[-1].append((self.getpos()[0], []))
-        elif tag in {"td", "th"} and self.open and self.tables[-1]:
-            self._close_cell()
-            self.cell, self.span = [], (int(named.get("colspan") or 1), int(named.get("rowspan") or 1))
-        elif tag == "br" and self.cell is not None:
-            self.cell.append(" ")
-
-    def handle_endtag(self, tag: str) -> None:
-        """Close a cell or table."""
-        if tag in {"td", "th", "tr", "table"}:
-            self._close_cell()
-        self.open = self.open and tag != "table"
-
-    def handle_data(self, data: str) -> None:
-        """Add to the cell."""
-        if self.cell is not None:
-            self.cell.append(data)
-
-    def _close_cell(self) -> None:
-        if self.cell is not None:
-            text = _plain(MARKDOWN.parseInline("".join(self.cell))[0])
-            self.tables[-1][-1][1].append((text, *self.span))
-            self.cell = None
-
-
-def _html_tables(text: str) -> Iterator[Rows]:
-    """Yield the HTML tables; spanned cells are repeated, and rows of the header that are joined by a span become one."""
-    parser = _HtmlTables()
-    parser.feed(text)
-    for table in parser.tables:
-        grid: dict[tuple[int, int], str] = {}
-        for number, (_, cells) in enumerate(table):
-            column = 0
-            for words, columns, rows in cells:
-                while (number, column) in grid:
-                    column += 1
-                grid |= {(number + down, column + right): words for down in range(rows) for right in range(columns)}
-        width = max((column for _, column in grid), default=-1) + 1
-        filled = [(line, [grid.get((number, column), "") for column in range(width)]) for number, (line, _) in enumerate(table)]
-        if len(filled) > 1:
-            deep = max((span for _, _, span in table[0][1]), default=1)
-            columns_of_header = zip(*(row for _, row in filled[:deep]), strict=True)
-            header = [" / ".join(dict.fromkeys(part for part in parts if part)) for parts in columns_of_header]
-            yield [(filled[0][0], header), *filled[deep:]]
+    return [_table(file, _above(headings, rows[0][0]), rows) for rows in _markdown_tables(tokens)]
 
 
 def _markdown_tables(tokens: Sequence[Token]) -> Iterator[Rows]:

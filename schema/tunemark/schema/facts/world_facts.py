@@ -50,13 +50,12 @@ class Library(Frozen):
 
 
 class VersionSeries(Frozen):
-    """A series of versions that has ended, or its point releases up to now."""
+    """A series of versions that has ended, or its point releases up to now; the last point of `Ubuntu 22.04` is 5."""
 
     library: Text
     prefix: Text
     """Text before the version as documents print it, such as `Ubuntu 22.04`."""
     last_point: PositiveCount
-    """Number of its last point release: 5 for `Ubuntu 22.04.5`."""
     source: Source
 
 
