@@ -23,11 +23,8 @@ SEVERAL = (16, 64)
 """Devices of a training on several machines that does not state their number."""
 
 
-def meanings(claim: ClaimText) -> Iterator[tuple[ClaimText, ClaimText]]:
-    """Yield a claim with figures that may be of one device as those of all, then as those of each, then without memory that may be of something else.
-
-    Beside it stands the claim on each variant of its device.
-    """
+def meanings(claim: ClaimText) -> Iterator[ClaimText]:
+    """Yield a claim on each variant of its device: with figures that may be of one device as those of all, then as those of each, then without memory that may be of something else."""
     rates = CLAIMS["kinds"]["rates"]
     # `Per GPU` before a list is of all its rates.
     open_scope = {each.kind for each in claim.figures if each.either and each.kind in rates}
@@ -37,7 +34,7 @@ def meanings(claim: ClaimText) -> Iterator[tuple[ClaimText, ClaimText]]:
     # A machine full of them has those with a fast link.
     fast = [card for card in cards if not re.search("PCIe|NVL", card.name)] if min(claim.counts[-1:], default=1) >= NODE else []
     for scope in (replace(claim, figures=figures) for figures in dict.fromkeys((claim.figures, of_each, in_use))):
-        yield from ((scope, replace(scope, devices=((card,),) if card else scope.devices)) for card in fast or cards or (None,))
+        yield from (replace(scope, devices=((card,),) if card else scope.devices) for card in fast or cards or (None,))
 
 
 def readings(claim: ClaimText) -> Iterator[PublishedResult]:

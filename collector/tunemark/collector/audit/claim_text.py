@@ -141,6 +141,11 @@ class ClaimText:
         return tuple(every) if alone and every == sorted(every) and rates == sorted(rates) else ()
 
     @property
+    def cards(self) -> list[AcceleratorCard]:
+        """The cards of all variants of the named devices."""
+        return [card for variants in self.devices for card in variants]
+
+    @property
     def numbers(self) -> list[int]:
         """The numbers of devices that a figure of a catalogue may be of: one, or as many as the text names."""
         return sorted({1, *self.counts, *self.other_counts})

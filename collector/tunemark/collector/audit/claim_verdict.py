@@ -86,7 +86,7 @@ def worst_of(facts: FactBase, claims: Sequence[ClaimText], say: Callable[[str], 
     """
     # Read once, and only if there is a rate or a memory to predict.
     known = cache(lambda: read_evidence(project_root(), facts, say))
-    every = [(each, _best(_verdict(facts, scope, one, known) for scope, one in meanings(each))) for each in claims]
+    every = [(each, _best(_verdict(facts, one, known) for one in meanings(each))) for each in claims]
     return min(every, key=lambda one: (_place(one[1].verdict), one[1].verdict == NOT_JUDGED))
 
 
@@ -100,26 +100,28 @@ def _best(verdicts: Iterable[Judged]) -> Judged:
     return max(tried, key=lambda each: (_place(each.verdict), each.verdict == PLAUSIBLE, each.side not in OUTSIDE))
 
 
-def _verdict(facts: FactBase, claim: ClaimText, one: ClaimText, known: Callable[[], KnownRates]) -> Judged:
-    """Return the verdict on a claim and on it with one variant of its devices, with all findings on it and on its best reading."""
-    own, kept = findings_of_text(facts, claim, one)
+def _verdict(facts: FactBase, claim: ClaimText, known: Callable[[], KnownRates]) -> Judged:
+    """Return the verdict on a claim with one variant of its devices, with all findings on it and on its best reading."""
+    own, kept = findings_of_text(facts, claim)
     own = [_of_one_run(claim, each) for each in own]
     if other := claim.other_work:
         names = [*(each.name for each in claim.models), *(each[0].name for each in claim.devices)]
         best, kept = Judged(f"this is a claim about {other}, and only supervised training is judged", read=", ".join(names)), ""
-    elif is_of_mlperf(one):
-        best = _comparison(*against_entries(one))
-    elif sides := sides_of(one):
-        best = _comparison(*compared(facts, one, sides, known()))
-        if list(ratios(one, sides)) == ["memory"] and (one.memory_gib or one.devices):
+    elif is_of_mlperf(claim):
+        best = _comparison(*against_entries(claim))
+    elif sides := sides_of(claim):
+        best = _comparison(*compared(facts, claim, sides, known()))
+        if list(ratios(claim, sides)) == ["memory"] and (claim.memory_gib or claim.devices):
             # It also says that the step fits there.
-            fit = _best_reading(facts, of_subject(one), known)
+            fit = _best_reading(facts, of_subject(claim), known)
             best = best if fit.verdict == NOT_JUDGED else fit
     else:
-        best = min((_best_reading(facts, each, known) for each in _of_each(one)), key=lambda each: _place(each.verdict))
+        best = min((_best_reading(facts, each, known) for each in _of_each(claim)), key=lambda each: _place(each.verdict))
         best = replace(best, left=() if list(changes(claim)) else tuple(each.printed for each in changes_of(claim)))
     worst_first = sorted((*own, *best.findings), key=lambda each: WORST_FIRST[each.verdict])
-    findings = tuple(replace(each, records=()) for each in worst_first)
+    # Of each figure, the worst.
+    of_claim = {each.claim: each for each in reversed(worst_first)}
+    findings = tuple(replace(each, records=()) for each in worst_first if each is of_claim[each.claim])
     verdict: str = min((*(each.verdict.value for each in own), best.verdict), key=_place)
     # Figures that agree with each other say nothing about the rate of a model.
     if verdict == NOT_JUDGED and kept and not _states_rate(claim):

@@ -118,7 +118,9 @@ def products_of(factors: Iterable[str], amounts: Amounts) -> Iterator[tuple[str,
         for divides, meaning, value in chosen:
             if value is not None:
                 result = result / value if divides else result * value
-                parts.append(f"{'/' if divides else 'x'} {value.value:,.10g}{f' ({meaning})' if meaning else ''}")
+                # A meaning that begins with a number is that number in its unit.
+                amount = "" if meaning[:1].isdigit() else f"{value.value:,.10g} "
+                parts.append(f"{'/' if divides else 'x'} {amount}{meaning if not amount else f'({meaning})' if meaning else ''}".rstrip())
         yield " ".join(parts).removeprefix("x "), result
 
 
