@@ -13,7 +13,7 @@ from itertools import product
 from typing import Any
 
 from tunemark.collector.audit.bounds import SIXTEEN_BIT, adam_bytes, flop_conventions
-from tunemark.collector.audit.claim_text import CLAIM, CLAIMS, PAIR, SENTENCE, ClaimText, Stated, amounts, pattern_of, words
+from tunemark.collector.audit.claim_text import CLAIM, CLAIMS, PAIR, SENTENCE, ClaimText, Stated, Way, amounts, pattern_of, words
 from tunemark.collector.audit.evidence import label
 from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, WORST_FIRST, Finding
@@ -51,8 +51,6 @@ PROVIDERS = 3
 """Providers whose prices tell what a device costs at least."""
 ROUNDED = 0.15
 """Share by which a change in one digit may be rounded, and a bandwidth or memory of a catalogue."""
-Way = tuple[str, Interval]
-"""A calculation, a figure as printed, or a fact in words, with its value."""
 
 
 def findings_of_text(facts: FactBase, claim: ClaimText) -> tuple[list[Finding], str]:
@@ -122,11 +120,8 @@ def relations(facts: FactBase, claim: ClaimText) -> Iterator[tuple[dict[str, Any
     known = _of_devices(facts, claim) | _of_models(claim) | _prices(facts, claim)
 
     def ways(kind: str) -> list[Way]:
-        return (
-            known[kind]
-            if kind in known
-            else [(f"{each.value:,.0f} tokens" if kind == "tokens" else "", each) for each in amounts(claim, kind)]
-        )
+        unit = " tokens" if kind == "tokens" else ""
+        return known[kind] if kind in known else [(f"{each.value:,.0f}{unit}" if unit else "", each) for _, each in amounts(claim, kind)]
 
     for row in CLAIMS["relations"]:
         expected = known.get(row["of"]) or _printed(claim.stated(row["of"]))

@@ -9,11 +9,12 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise, product
 from pathlib import Path
 
 from tunemark.collector.audit.interval import APPROXIMATE, ROUGHLY, UNIT_S, Interval, duration
+from tunemark.collector.audit.rules.identities import products_of
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.any_model import model_of_size, size_in_words
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
@@ -60,6 +61,8 @@ FEWEST_OF_JOB = 20_000
 """Tokens of a training at least: fewer are those of a row."""
 IN_VOCABULARY = 0.05
 """Largest share of parameters in the embedding of the models that a size stands for in a claim: others need more memory than it may be about."""
+Way = tuple[str, Interval]
+"""A calculation, a figure as printed, or a fact in words, with its value."""
 Variants = tuple[AcceleratorCard, ...]
 """The cards that a name of a device may mean, the usual one first."""
 
@@ -169,29 +172,13 @@ class ClaimText:
         return bool(words("offload").search(words("no_offload").sub(" ", self.text)))
 
 
-def amounts(claim: ClaimText, kind: str) -> list[Interval]:
-    """Return the values of a figure, or those that follow: the devices, the rows of a step, and the rate of all devices."""
+def amounts(claim: ClaimText, kind: str) -> list[Way]:
+    """Return the values of a figure with words: as stated, else by the first row of `derived` in claims.toml that gives any."""
     if kind == "devices":
-        return [Interval.exact(float(count)) for count in (*claim.counts, *claim.other_counts)]
-    if kind == "rows":
-        return _rows(claim)
-    known = claim.values(kind)
-    if not known and kind == "gradient_accumulation":
-        return [Interval.exact(1.0)]
-    if not known and kind in {"tokens_per_s", "samples_per_s"}:
-        return [each * count for each, count in product(claim.values(f"{kind}_each"), amounts(claim, "devices"))]
-    return known
-
-
-def _rows(claim: ClaimText) -> list[Interval]:
-    """Return the rows of an optimizer step: as stated, else by the batch of each device, or by one that may be of a device or of all."""
-    if stated := claim.values("global_batch"):
-        return stated
-    counts, steps = amounts(claim, "devices") or [Interval.exact(1.0)], claim.values("gradient_accumulation")
-    each = [batch * count for batch, count in product(claim.values("micro_batch"), counts)]
-    either = [batch * count for batch, count in product(claim.values("batch"), (Interval.exact(1.0), *counts))]
-    # A batch of each device leaves out the accumulation; one of another kind may have it.
-    return [rows * times for rows, times in product(each or either, steps if each and steps else (*steps, Interval.exact(1.0)))]
+        return [("", Interval.exact(float(count))) for count in (*claim.counts, *claim.other_counts)]
+    derived = (products_of(row.split(), partial(amounts, claim)) for row in CLAIMS["derived"].get(kind, ()))
+    stated = [(each.printed, each.value) for each in claim.stated(kind)]
+    return stated or next((found for ways in derived if (found := list(ways))), [])
 
 
 @cache
