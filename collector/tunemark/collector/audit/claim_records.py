@@ -13,7 +13,7 @@ from tunemark.collector.audit.printed_figures import WORDS
 from tunemark.collector.audit.rules.catalogue import IDLE, WHOLE_MACHINE
 from tunemark.schema.facts.cards import APPLE, AcceleratorCard, ModelCard
 from tunemark.schema.facts.names import product_of
-from tunemark.schema.formats import GB, GIB, HOUR_S
+from tunemark.schema.formats import GB, GIB
 from tunemark.schema.plan_search import NODE
 from tunemark.schema.records.published import Claim, Conditions, Origin, PublishedResult
 from tunemark.schema.vocabulary import Dtype, Method, PublishedStatus

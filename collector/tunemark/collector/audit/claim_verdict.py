@@ -12,7 +12,7 @@ from typing import Any
 
 from tunemark.collector.audit.bounds import dense_peak, flop_conventions, least_flop_per_token, weight_bytes
 from tunemark.collector.audit.claim_checks import CHEAP, DEAR, SLACK, changes, findings_of_text
-from tunemark.collector.audit.claim_comparison import USUAL_DEVICES, against_entries, against_model, compared, is_of_mlperf, usd_per_hour
+from tunemark.collector.audit.claim_comparison import USUAL_DEVICES, against_entries, against_model, compared, usd_per_hour
 from tunemark.collector.audit.claim_records import meanings, readings
 from tunemark.collector.audit.claim_text import CLAIM, CLAIMS, PAIR, ClaimText, pattern_of, words
 from tunemark.collector.audit.claim_ways import changes_of, methods_of, of_subject, ratios, sides_of
@@ -107,8 +107,8 @@ def _verdict(facts: FactBase, claim: ClaimText, known: Callable[[], KnownRates])
     if other := claim.other_work:
         names = [*(each.name for each in claim.models), *(each[0].name for each in claim.devices)]
         best, kept = Judged(f"this is a claim about {other}, and only supervised training is judged", read=", ".join(names)), ""
-    elif is_of_mlperf(claim):
-        best = _comparison(*against_entries(claim))
+    elif entries := against_entries(claim):
+        best = _comparison(*entries)
     elif sides := sides_of(claim):
         best = _comparison(*compared(facts, claim, sides, known()))
         if list(ratios(claim, sides)) == ["memory"] and (claim.memory_gib or claim.devices):
