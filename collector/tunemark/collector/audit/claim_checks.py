@@ -14,6 +14,7 @@ from typing import Any
 
 from tunemark.collector.audit.bounds import SIXTEEN_BIT, adam_bytes, flop_conventions
 from tunemark.collector.audit.claim_text import CLAIM, CLAIMS, PAIR, SENTENCE, ClaimText, Stated, Way, amounts, pattern_of, words
+from tunemark.collector.audit.claim_ways import subject_of
 from tunemark.collector.audit.evidence import label
 from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, WORST_FIRST, Finding
@@ -237,17 +238,6 @@ def _with_peaks(claim: ClaimText) -> ClaimText:
     return replace(claim, figures=tuple(figures))
 
 
-def _owners(claim: ClaimText) -> list[AcceleratorCard]:
-    """Return the devices that figures of a catalogue are of: both that `both` stands for, or the subject of their clause; none if that is open."""
-    places = [each.place for each in claim.figures if each.kind in {"bandwidth", "device_memory"}]
-    of_both = len(claim.devices) == PAIR and any(words("of_both").search(claim.text[:place]) for place in places)
-    if of_both or (len(claim.devices) == 1 and not claim.models and not claim.says("comparison")):
-        return list(claim.devices[0])
-    subjects = [each for each in claim.places if words("subject").search(claim.text[: each[0]])]
-    found = [cards for _, end, cards in subjects for place in places if end <= place and words("its_own").fullmatch(claim.text[end:place])]
-    return [card for cards in found for card in cards]
-
-
 def _of_devices(facts: FactBase, claim: ClaimText) -> dict[str, list[Way]]:
     """Return what the devices of a text have by name, each in words; nothing of what it is not about, or leaves open."""
     usual, every, says = _peaks(claim), _peaks(claim, Dtype.FP8), claim.says
@@ -255,7 +245,11 @@ def _of_devices(facts: FactBase, claim: ClaimText) -> dict[str, list[Way]]:
     every_peak = [(name, peak * (2 if says("sparse") else 1)) for peak, name in sorted(every.items())]
     counted = claim.counts or claim.other_counts or (claim.devices and not says("many", "machine"))
     open_peak = says("comparison") or (says("machine") and len(claim.numbers) == 1)
-    chips = _owners(claim) if says("of_chips") and not says("link") else []
+    of_chips = [each for kind in ("bandwidth", "device_memory") for each in claim.stated(kind) if says("of_chips") and not says("link")]
+    both = len(claim.devices) == PAIR and any(words("of_both").search(claim.text[: each.place]) for each in of_chips)
+    alone = len(claim.devices) == 1 and not claim.models
+    one = of_chips and not says("comparison")
+    chips = claim.devices[0] if both or (one and alone) else (one and subject_of(claim, of_chips[0])) or ()
     boards = len(claim.stated("bandwidth")) == len(claim.devices) == len(claim.stated("power_w")) == 1
     nameless = claim.memory_gib and not (claim.devices or claim.misfits) and len(claim.models) < PAIR
     largest = max((card.memory_gib or math.inf for card in claim.cards), default=math.inf)
