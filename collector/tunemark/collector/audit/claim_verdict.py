@@ -293,7 +293,7 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
         predicted = f"the 90% interval predicted for {STACKS[software].level if of_stack else software} software{of_stack}{', the nearest one' if len(known) > 1 else ''}{''.join(stored)}{share}"
         each_second = f" ({significant(rate.value)} tokens/s)" if words("per_longer").search(rate.printed) else ""
         reason = f"{rate.printed}{each_second} is {side} {low} to {high} around {middle}, {predicted}"
-        if side != "within" and (ran := _ran(claim, run, model, rate.value, fitted, slow=side == "below")):
+        if side != "within" and (ran := _ran(rates, rate.value)):
             return Judged(f"{reason}, but {ran}", PLAUSIBLE)
         if derived is not None and derived.quantity != "tokens" and side != "within":
             return Judged(reason)  # rows may be shorter
@@ -312,9 +312,7 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
     unlike = {"software", "sequence_parallel", "quantisation"} & settings.keys() or card.vendor not in {"NVIDIA", "AMD"} or model.experts
     modelled = not (known or unlike or run.offloads_to_host or method is not stated.method or claim.says("few_states"))
     misfit = run.claims and modelled and fit == "no" and not plan.other_stacks(card)
-    ran = (
-        _ran(claim, run, model, rate.value, fitted) if rate else _held(claim, run, model, memory.value, fitted) if misfit and memory else ""
-    )
+    ran = _ran(rates, rate.value) if rate else _held(claim, run, model, memory.value, fitted) if misfit and memory else ""
     if ran:
         return Judged(ran, PLAUSIBLE)
     if misfit:
@@ -444,16 +442,12 @@ def _held(claim: ClaimText, run: AuditedResult, model: ModelCard, memory: float,
     return ""
 
 
-def _ran(claim: ClaimText, run: AuditedResult, model: ModelCard, rate: float, fitted: KnownRates, *, slow: bool = False) -> str:
-    """Return the accepted result of the same step that is as fast, or as slow, with its narrow products if it has any; "" without one."""
-    stated, narrow = run.conditions, narrow_format(run.conditions.precision) or ""
-    for row in sorted(_accepted(claim, run, model, fitted), key=lambda each: (each.block_format, abs(math.log(each.tokens_per_s / rate)))):
-        same = row.accelerator == stated.accelerator and (stated.precision is None or row.block_format == narrow)
-        times = rate / row.tokens_per_s if slow else row.tokens_per_s / rate
-        if same and times * (1 + SLACK) >= 1:
-            how = f" with {row.block_format} products" if row.block_format else ""
-            return f"the accepted result {row.result_id} of this step has {significant(row.tokens_per_s)} tokens/s{how}"
-    return ""
+def _ran(rates: Iterable[Rate], rate: float) -> str:
+    """Return the accepted results of the same step, if they are as fast and as slow; "" without any."""
+    ends = [end for each in rates for end in (each.measured_low, each.measured_high) if end]
+    if not ends or not min(ends) <= rate * (1 + SLACK) or rate > max(ends) * (1 + SLACK):
+        return ""
+    return f"accepted results of this step have {' to '.join(dict.fromkeys(map(significant, (min(ends), max(ends)))))} tokens/s"
 
 
 def _fitting(
