@@ -91,20 +91,16 @@ def _calculation(equation: Equation, ending: str) -> str:
 
 def _holds_with_unread(claim: ClaimText, equation: Equation) -> bool:
     """Return True if an equation holds with a number of the text that was not understood, in place of one of its figures: `one gives 700 tok/s, both 1,330`."""
-    matches = [re.match(r"\$?(\d[\d,]*(?:\.\d+)?)(?![\d,.]) ?([kMBGT]?)(?! ?(?:x|%|percent|times))", each) for each in claim.left]
+    numbers = [re.match(r"\$?(\d[\d,]*(?:\.\d+)?)(?![\d,.]) ?([kMBGT]?)(?! ?(?:x|%|percent|times))", each) for each in claim.left]
+    unread = [float(each[1].replace(",", "")) * SIZES[each[2].lower()] for each in numbers if each and (each[2] or len(each[1]) > PAIR)]
     stated = [each.value.widened(SLACK) for each in claim.figures]
-    unread = [
-        float(match[1].replace(",", "")) * SIZES[match[2].lower()] for match in matches if match and (match[2] or len(match[1]) > PAIR)
-    ]
     figures = [each.value.value for each in claim.figures if each.kind.removesuffix("_each") in equation.quantities]
-    missing = {way.value / equation.right.value for _, way in equation.left if equation.right.value}
+    [(_, way)] = equation.left
+    off = abs(math.log(way.value / equation.right.value)) if way.value > 0 and equation.right.value else math.inf
     return any(
-        abs(abs(math.log(number / each)) - abs(math.log(off))) < SLACK
-        for number in unread
-        if number and not any(known.low <= number <= known.high for known in stated)
-        for each in figures
-        for off in missing
-        if each and off > 0
+        abs(abs(math.log(number / each)) - off) < SLACK
+        for number, each in product(unread, figures)
+        if number and each and not any(known.low <= number <= known.high for known in stated)
     )
 
 
@@ -433,17 +429,16 @@ def _ratios(kind: str, change: str, first: Stated, second: Stated) -> Iterator[t
 
 def orders(claim: ClaimText) -> Iterator[Finding]:
     """Yield more than n times the rate on n times the devices."""
-    speedups = [(each.printed, each.value) for each in claim.stated("speedup")]
     if numbers := claim.growing:
-        times, rates = numbers[-1] / numbers[0], ("tokens_per_s", "samples_per_s", "steps_per_s")
+        times = numbers[-1] / numbers[0]
         # The rate of each device does not grow with their number.
-        kinds = [
-            (each, 1.0 if each.endswith("each") else times) for kind in rates for each in (kind, f"{kind}_each")[: 1 if speedups else 2]
-        ]
-        series = [(values, most) for kind, most in kinds if len(values := claim.stated(kind)) == len(numbers)]
+        most = {
+            f"{kind}{each}": 1.0 if each else times for kind in ("tokens_per_s", "samples_per_s", "steps_per_s") for each in ("", "_each")
+        }
+        series = [(claim.stated(kind), most[kind]) for kind in most if len(claim.stated(kind)) == len(numbers)]
         ratios = [(f"{b.printed} / {a.printed}", b.value / a.value, most) for (a, *_, b), most in series]
-        for printed, ratio, most in (*ratios, *((printed, ratio, times) for printed, ratio in speedups)):
-            if ratio.low > most * SUPERLINEAR:
+        for printed, ratio, limit in (*ratios, *((each.printed, each.value, times) for each in claim.stated("speedup"))):
+            if ratio.low > limit * SUPERLINEAR:
                 why = f"{printed} = {ratio.low:.3g} times the rate with {times:g} times the devices: n devices do at most n times the work of one"
                 yield replace(_finding(SUSPICIOUS, printed, why, "tokens_per_s"), rule="scaling")
 

@@ -217,11 +217,10 @@ def rows_of(text: str) -> list[str]:
 def _cell(head: str, cell: str) -> str:
     """Return a cell of a table in words: a bare number with its heading, which may be a unit or have one in brackets."""
     name, unit = re.fullmatch(r"(.*?)(?: ?\(([^)]*)\))?", head).groups(default="")  # type: ignore[union-attr]
-    if not re.search(r"\d", cell):
-        return f"{name} {cell}" if re.search(r"\d", name) else cell
-    if not re.fullmatch(r"[~<>]?[\d.,]+[kKM]?", cell):
-        return f"{name} {cell}"
-    return f"{cell} {head}" if words("unit").search(name) else f"{name} {cell} {unit}".rstrip()
+    bare = re.fullmatch(r"[~<>]?[\d.,]+[kKM]?", cell)
+    if bare and words("unit").search(name):
+        return f"{cell} {head}"
+    return f"{name} {cell} {unit}".rstrip() if bare or re.search(r"\d", f"{name}{cell}") else cell
 
 
 def read_claim(facts: FactBase, text: str) -> ClaimText:

@@ -28,7 +28,7 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import GIB, HOUR_S, gib, significant, usd
 from tunemark.schema.option_rates import Evidence as KnownRates
-from tunemark.schema.option_rates import KnownRate, is_same_step, option_rates
+from tunemark.schema.option_rates import is_same_step, option_rates
 from tunemark.schema.physics.memory import MemoryVerdict
 from tunemark.schema.physics.stacks import STACKS
 from tunemark.schema.plan_search import NODE, Asked, Candidate, best_plan, step_on
@@ -422,23 +422,16 @@ def _priced(
     return Judged(reason, SUSPICIOUS if far else PLAUSIBLE if side.endswith("within") else AMBIGUOUS)
 
 
-def _accepted(claim: ClaimText, run: AuditedResult, model: ModelCard, fitted: KnownRates) -> list[KnownRate]:
-    """Return the accepted results of the same step, on any accelerator."""
-    step = (architecture_of(model), run.conditions.method)
-    length = run.conditions.sequence_length if claim.values("sequence_length") else None
-    alike = [row for row in fitted.results if (row.architecture, row.method) == step and not row.suspicious]
-    return [row for row in alike if is_same_step(row, run.devices, length or row.sequence_length)]
-
-
 def _held(claim: ClaimText, run: AuditedResult, model: ModelCard, memory: float, fitted: KnownRates) -> str:
-    """Return the accepted result of the same step, with as many rows, that needs as little memory; "" without one."""
-    accepted, batch = _accepted(claim, run, model, fitted), run.conditions.micro_batch or 1
-    published = load_evidence(project_root(), measured=()).by_id if accepted else {}
-    for row in accepted:
-        result = published.get(row.result_id)
-        peak = result.claims.get("peak_memory_bytes") if result and batch <= (result.conditions.micro_batch or 1) else None
-        if peak and peak.value <= memory * (1 + SLACK) and not row.offload:
-            return f"the accepted result {row.result_id} of this step needs {peak.printed}"
+    """Return the accepted result of the same step on any accelerator, with as many rows, that needs as little memory; "" without one."""
+    step, stated = (architecture_of(model), run.conditions.method), run.conditions
+    length = stated.sequence_length if claim.values("sequence_length") else None
+    alike = [row for row in fitted.results if (row.architecture, row.method) == step and not row.suspicious and not row.offload]
+    accepted = [row.result_id for row in alike if is_same_step(row, run.devices, length or row.sequence_length)]
+    for result in load_evidence(project_root(), measured=()).with_ids(accepted) if accepted else ():
+        peak = result.claims.get("peak_memory_bytes")
+        if peak and peak.value <= memory * (1 + SLACK) and (stated.micro_batch or 1) <= (result.conditions.micro_batch or 1):
+            return f"the accepted result {result.id} of this step needs {peak.printed}"
     return ""
 
 
