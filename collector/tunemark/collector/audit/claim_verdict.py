@@ -5,22 +5,23 @@ Of all readings that the words allow, the one that holds up best counts.
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import product
 from typing import Any
 
 from tunemark.collector.audit.bounds import dense_peak, flop_conventions, least_flop_per_token, weight_bytes
 from tunemark.collector.audit.claim_checks import CHEAP, DEAR, SLACK, changes, findings_of_text
 from tunemark.collector.audit.claim_comparison import USUAL_DEVICES, against_entries, against_model, compared, usd_per_hour
 from tunemark.collector.audit.claim_records import meanings, readings
-from tunemark.collector.audit.claim_text import CLAIM, CLAIMS, PAIR, ClaimText, pattern_of, words
+from tunemark.collector.audit.claim_text import CLAIMS, PAIR, ClaimText, pattern_of, words
 from tunemark.collector.audit.claim_ways import changes_of, methods_of, of_subject, ratios, sides_of
 from tunemark.collector.audit.evidence import AuditedResult, Evidence
 from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.load import audited_record, load_evidence
 from tunemark.collector.audit.printed_figures import WORDS, narrow_format
-from tunemark.collector.audit.rule import AMBIGUOUS, IMPOSSIBLE, SUSPICIOUS, WORST_FIRST, Finding, all_rules, audit
+from tunemark.collector.audit.rule import AMBIGUOUS, IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, WORST_FIRST, Finding, all_rules, audit
 from tunemark.collector.audit.token_rates import plain_rate
 from tunemark.collector.predict.estimate import range_of, read_evidence
 from tunemark.schema.facts.cards import APPLE, AcceleratorCard, ModelCard
@@ -73,8 +74,6 @@ class Judged:
     """True if the reason is a comparison with what the models predict."""
     left: tuple[str, ...] = ()
     """Figures that were read and are not judged."""
-    expected: tuple[float, Range] | None = None
-    """Tokens/s as claimed and as predicted."""
     side: str = ""
     """Where the claimed rate lies: `within` the interval predicted, `below` or `above` it."""
 
@@ -126,8 +125,7 @@ def _verdict(facts: FactBase, claim: ClaimText, known: Callable[[], KnownRates])
     # Figures that agree with each other say nothing about the rate of a model.
     if verdict == NOT_JUDGED and kept and not _states_rate(claim):
         verdict = PLAUSIBLE
-    # The finding on the predicted rate says the same as the reason.
-    worst = [each.calculation for each in findings[:1] if each.rule != "predicted-rate"]
+    worst = [each.calculation for each in findings[:1] if each.verdict in {verdict, INCONSISTENT}]
     told = best.reason if best.compared or not (worst or kept) or verdict == NOT_JUDGED else ""
     return replace(best, verdict=verdict, reason="; ".join(filter(None, (*worst, told, "" if worst else kept))), findings=findings)
 
@@ -141,7 +139,6 @@ def _of_one_run(claim: ClaimText, finding: Finding) -> Finding:
     for each in claim.figures:
         figures.setdefault(each.kind.removesuffix("_each"), []).append(each.printed in printed)
     kinds = {*finding.quantities, *(kind for kind, used in figures.items() if any(used))}
-    kinds |= {*RUN, "batch", "sequence_length"} if finding.rule == "predicted-rate" else set()
     kinds -= {kind for kind, used in figures.items() if all(used)}
     if finding.rule in BY_PHYSICS or not kinds & claim.several:
         return finding
@@ -161,9 +158,7 @@ def _best_reading(facts: FactBase, claim: ClaimText, known: Callable[[], KnownRa
 def _comparison(read: str, reason: str, place: str) -> Judged:
     """Return the verdict on how two sides compare, or a time with those of others."""
     verdict = {"within": PLAUSIBLE, "near": AMBIGUOUS, "disputed": AMBIGUOUS, "outside": SUSPICIOUS}.get(place, NOT_JUDGED)
-    doubted = verdict in {SUSPICIOUS, AMBIGUOUS}
-    findings = (Finding(AuditVerdict(verdict), (CLAIM,), read, reason, ("tokens_per_s",), rule="predicted-rate"),) if doubted else ()
-    return Judged(reason, verdict, read, findings, compared=bool(place))
+    return Judged(reason, verdict, read, compared=bool(place))
 
 
 def _states_rate(claim: ClaimText) -> bool:
@@ -215,9 +210,8 @@ def _judged(facts: FactBase, claim: ClaimText, record: PublishedResult, known: C
         predicted = Judged(*against_model(claim, run, model, facts.accelerators[USUAL_DEVICES[0]]))
     if model and predicted.verdict == NOT_JUDGED and not _states_rate(claim):
         predicted = _priced(facts, claim, run, model, [card] if card else [], known) or predicted
-    expected = {run.id: predicted.expected} if predicted.expected else {}
-    findings = _findings(facts, claim, record, run, expected)
-    if predicted.verdict == SUSPICIOUS and claim.several & {*RUN, *DIVIDED, "peak_memory_bytes"}:
+    findings = _findings(facts, claim, record, run)
+    if predicted.verdict == SUSPICIOUS and claim.several & {*RUN, *DIVIDED, "peak_memory_bytes", "batch", "sequence_length"}:
         predicted = replace(predicted, verdict=AMBIGUOUS.value)
     memory = run.claims.get("peak_memory_bytes")
     # Of several devices, it is the weights alone that are doubted.
@@ -236,11 +230,9 @@ def _judged(facts: FactBase, claim: ClaimText, record: PublishedResult, known: C
     return replace(predicted, verdict=verdict, reason=reason, findings=findings, read=read_as, compared=compares)
 
 
-def _findings(
-    facts: FactBase, claim: ClaimText, record: PublishedResult, run: AuditedResult, expected: Mapping[str, tuple[float, Range]]
-) -> tuple[Finding, ...]:
+def _findings(facts: FactBase, claim: ClaimText, record: PublishedResult, run: AuditedResult) -> tuple[Finding, ...]:
     """Return the findings on a reading. Those on memory hold for rows of one token too, if no length is stated."""
-    stated = Evidence((run,), (), facts, (record,), expected)
+    stated = Evidence((run,), (), facts, (record,))
     if claim.values("sequence_length"):
         found = audit(stated)
     else:
@@ -306,8 +298,9 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
         more = any(each.value.high == math.inf for each in (*claim.stated("tokens_per_s"), *claim.stated("tokens_per_s_each")))
         more = more or not all(each.low for each in claim.values("train_time_s"))
         longer = side == "below" and (more or rate.value > likely.low / SLOW)
-        expected = None if within or faster or longer else (rate.value / times, likely)
-        return Judged(reason, PLAUSIBLE, expected=expected, side=side)
+        # Padding is work too, and states that move through the host take time.
+        waits = side == "below" and (stated.padding or run.offloads_to_host)
+        return Judged(reason, PLAUSIBLE if within or faster or longer or waits else SUSPICIOUS, side=side)
     # The memory model knows plain software, whole rows, NVIDIA's 4-bit weights, and adapters of all experts.
     unlike = {"software", "sequence_parallel", "quantisation"} & settings.keys() or card.vendor not in {"NVIDIA", "AMD"} or model.experts
     modelled = not (known or unlike or run.offloads_to_host or method is not stated.method or claim.says("few_states"))
@@ -385,20 +378,16 @@ def _priced(
     facts: FactBase, claim: ClaimText, run: AuditedResult, model: ModelCard, cards: list[AcceleratorCard], known: Callable[[], KnownRates]
 ) -> Judged | None:
     """Compare a cost per token, or of tokens, with list prices and the rates predicted: of the named device, else of any; None if one is not known."""
-    costs, tokens = claim.stated("cost_per_1m_tokens_usd"), claim.stated("tokens")
-    size = 1e6 if costs or not tokens else tokens[0].value.value
-    costs = costs or (claim.stated("cost_usd") if tokens else [])
+    costs = [(each, 1e6) for each in claim.stated("cost_per_1m_tokens_usd")]
+    costs = costs or [(each, size.value) for size, each in product(claim.values("tokens")[:1], claim.stated("cost_usd"))]
     length = run.conditions.sequence_length or model.usual_length
     priced = {card.key: prices for card in cards or facts.accelerators.values() if (prices := usd_per_hour(facts, card))}
     # A stated price without a scope is of one device or of all, whichever is nearer to the lowest known one.
-    of_each, of_any = (claim.values(kind)[:1] if cards else [] for kind in ("price_usd_per_hour_each", "price_usd_per_hour"))
-    of_each = of_each or [
-        min((each, each / run.devices), key=lambda one: abs(math.log(one.value / priced[card.key][0])))
-        for each in of_any
-        for card in cards
-        if priced
-    ]
-    priced = {card.key: [each.value] for each in of_each for card in cards} or priced
+    of_any = [each / by for each in claim.values("price_usd_per_hour")[:1] for by in (1, run.devices) if priced]
+    of_each = claim.values("price_usd_per_hour_each") or of_any
+    for card in cards if of_each else ():
+        least = priced.get(card.key, [1.0])[0]
+        priced[card.key] = [min((each.value for each in of_each), key=lambda price: abs(math.log(price / least)))]
     if not costs or not priced:
         return None
     places = [(facts.accelerators[key], count) for key in priced for count in ([run.devices] if cards else (1, NODE))]
@@ -407,16 +396,16 @@ def _priced(
     speeds = [(priced[each.accelerator], each.devices, speed) for each in rates if each.method in methods and (speed := range_of(each))]
     if not speeds:
         return None
+    stated, size = costs[0]
     low = min(prices[0] * devices / HOUR_S / speed.high * size for prices, devices, speed in speeds)
     high = max(prices[-1] * devices / HOUR_S / speed.low * size for prices, devices, speed in speeds)
-    [stated, *_] = costs
     value = stated.value
     if cards and (than := words("cheaper_than").search(claim.text)):
         # The device costs at least what claims to be cheaper, and at most what claims to be dearer.
         value = Interval(value.value, *((0.0, value.value) if than["dearer"] else (value.value, math.inf)))
     side = "below" if value.high < low else "above" if value.low > high else "within"
     side = side if side != "within" or low <= stated.value.value <= high or value is not stated.value else "rounded, within"
-    by = "the stated price" if of_each else "list prices on demand"
+    by = "the stated price" if cards and of_each else "list prices on demand"
     reason = f"{stated.printed} is {side} {usd(low)} to {usd(high)} for {tokens_in_words(size)}, by {by} and the rates predicted"
     far = value.high < CHEAP * low or value.low > DEAR * high
     return Judged(reason, SUSPICIOUS if far else PLAUSIBLE if side.endswith("within") else AMBIGUOUS)
