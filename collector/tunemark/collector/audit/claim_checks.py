@@ -16,10 +16,10 @@ from tunemark.collector.audit.bounds import SIXTEEN_BIT, adam_bytes, flop_conven
 from tunemark.collector.audit.claim_text import CLAIM, CLAIMS, PAIR, SENTENCE, ClaimText, Stated, Way, amounts, pattern_of, words
 from tunemark.collector.audit.claim_ways import subject_of
 from tunemark.collector.audit.evidence import label
-from tunemark.collector.audit.interval import Interval
+from tunemark.collector.audit.interval import Interval, products_of
 from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, WORST_FIRST, Finding
 from tunemark.collector.audit.rules.catalogue import IDLE, WHOLE_MACHINE
-from tunemark.collector.audit.rules.identities import Equation, number, products_of
+from tunemark.collector.audit.rules.identities import Equation, number
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import APPLE, AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
@@ -235,7 +235,7 @@ def _with_peaks(claim: ClaimText) -> ClaimText:
 
 
 def _of_devices(facts: FactBase, claim: ClaimText) -> dict[str, list[Way]]:
-    """Return what the devices of a text have by name, each in words; nothing of what it is not about, or leaves open."""
+    """Return facts of the devices of a text by name, each in words; nothing of what it is not about, or leaves open."""
     usual, every, says = _peaks(claim), _peaks(claim, Dtype.FP8), claim.says
     best = max(max(card.peak_tflops.values(), default=0.0) for card in facts.accelerators.values())
     every_peak = [(name, peak * (2 if says("sparse") else 1)) for peak, name in sorted(every.items())]
@@ -286,7 +286,7 @@ def _of_devices(facts: FactBase, claim: ClaimText) -> dict[str, list[Way]]:
 
 
 def _of_models(claim: ClaimText) -> dict[str, list[Way]]:
-    """Return what the models of a text have by name, each in words; nothing of what it is not about, or leaves open."""
+    """Return facts of the models of a text by name, each in words; nothing of what it is not about, or leaves open."""
     fewest = [flop_conventions(model, method, 1)[0] for model, method in product(claim.models, claim.possible_methods)]
     ways: dict[str, list[Way]] = {
         "flop_of_token": [] if claim.other_work else list(_flop_of_token(claim)),
@@ -360,7 +360,7 @@ def _adapter_weights(claim: ClaimText, model: ModelCard) -> list[Way]:
 
 
 def _prices(facts: FactBase, claim: ClaimText) -> dict[str, list[Way]]:
-    """Return what an hour of the named device costs: what is far from all known prices is doubted."""
+    """Return the price of an hour of the named devices: half of the lowest known one to twice the highest."""
     keys = {card.key for card in claim.cards}
     rows = [row for row in facts.prices if row.accelerator in keys]
     named = [row for row in rows if "." in row.instance and row.instance.lower() in claim.text.lower()]

@@ -13,8 +13,7 @@ from functools import cache, partial
 from itertools import pairwise, product
 from pathlib import Path
 
-from tunemark.collector.audit.interval import APPROXIMATE, ROUGHLY, UNIT_S, Interval, duration
-from tunemark.collector.audit.rules.identities import products_of
+from tunemark.collector.audit.interval import APPROXIMATE, ROUGHLY, UNIT_S, Interval, duration, products_of
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.any_model import model_of_size, size_in_words
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
