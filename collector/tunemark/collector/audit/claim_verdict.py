@@ -54,9 +54,8 @@ OUTSIDE = {"below": "padding, a slow link or other work in the same time", "abov
 """What leaves a rate possible that is beside the interval predicted, but not beyond what the audit accepts."""
 BY_SHAPE = ("utilisation-and-memory", "memory-needs")
 """Rules that need the length of the rows, the second one on a single device."""
-OF_PEAK = ("utilisation", "attainable")
-BY_PHYSICS = (*OF_PEAK, "memory-needs", "scaling")
-"""Rules that compare a rate with the peak of its devices; and all that compare figures with what devices can do at most, or a step needs at least."""
+BY_PHYSICS = ("utilisation", "attainable", "memory-needs", "scaling")
+"""Rules that compare figures with what devices can do at most, or a step needs at least."""
 RUN = frozenset({"models", "methods", "devices"})
 """What a text names of a run, beside its figures."""
 
@@ -221,9 +220,7 @@ def _judged(facts: FactBase, claim: ClaimText, record: PublishedResult, known: C
     if model and memory and doubts and _held(claim, run, model, memory.value, known()):
         findings = tuple(each for each in findings if each not in doubts)
     verdict: str = min((*(each.verdict.value for each in findings), predicted.verdict), key=_place)
-    # What physics excludes or questions needs no comparison that does not.
-    excluded = any(each.rule in OF_PEAK for each in findings) and predicted.side == "within"
-    reason = "" if excluded else predicted.reason
+    reason = predicted.reason
     if verdict == PLAUSIBLE and predicted.side in OUTSIDE:
         reason += f", which {'offload to the host' if run.offloads_to_host else OUTSIDE[predicted.side]} can explain"
     read_as, compares = ", ".join(filter(None, read)), predicted.verdict != NOT_JUDGED
