@@ -122,16 +122,13 @@ def relations(facts: FactBase, claim: ClaimText) -> Iterator[tuple[dict[str, Any
 
     for row in CLAIMS["relations"]:
         expected = known.get(row["of"]) or _printed(claim.stated(row["of"]))
-        if not expected or any(
-            claim.says(each) if each in CLAIMS["words"] else claim.stated(each) for each in row.get("without", "").split()
-        ):
+        if not expected or any(_is_so(claim, each) for each in row.get("without", "").split()):
             continue
         # Each prompt has several answers.
         if "samples" in row["is"] and claim.other_work:
             continue
-        low, high = CLAIMS["loose"].get(_side(claim, row), (1.0, 1.0))
-        if row["of"] == "global_batch" and not claim.values("gradient_accumulation"):
-            high = math.inf  # rows that are accumulated make the rest of it
+        side = next((side for name, side in row.get("sides", ()) if _is_so(claim, name)), row.get("side", ""))
+        low, high = CLAIMS["loose"].get(side, (1.0, 1.0))
         bound = f"at {row['side']} " if "verdict" in row and "side" in row else ""
         left = [
             (f"{bound}{words}", Interval(value.value, value.low * low, value.high * high))
@@ -146,17 +143,10 @@ def relations(facts: FactBase, claim: ClaimText) -> Iterator[tuple[dict[str, Any
                 yield row, replace(equation, verdict=AuditVerdict(row.get("verdict", "inconsistent")))
 
 
-def _side(claim: ClaimText, row: dict[str, str]) -> str:
-    """Return the name of the shares of a product between which a figure lies."""
-    side = row.get("side", "")
-    # Packed rows are full, and fewer than the samples.
-    if (claim.says("packed_rows") and re.match("samples.* seq", row["is"])) or (claim.says("packed") and row["of"] == "batch_tokens"):
-        return "rows"
-    if claim.says("packed") and side == "rows":
-        return "most"
-    if row["is"].startswith("samples sequence_length") and claim.says("mean_length"):
-        return "mean"
-    return "time" if side == "filled" and claim.says("full_rows") and not claim.says("longest") else side
+def _is_so(claim: ClaimText, name: str) -> bool:
+    """Return True if a text has words of a kind or states a figure, or after `!` if it does not."""
+    bare = name.removeprefix("!")
+    return bool(claim.says(bare) if bare in CLAIMS["words"] else claim.stated(bare)) is (bare == name)
 
 
 def _equations(
