@@ -124,9 +124,6 @@ def relations(facts: FactBase, claim: ClaimText) -> Iterator[tuple[dict[str, Any
         expected = known.get(row["of"]) or _printed(claim.stated(row["of"]))
         if not expected or any(_is_so(claim, each) for each in row.get("without", "").split()):
             continue
-        # Each prompt has several answers.
-        if "samples" in row["is"] and claim.other_work:
-            continue
         side = next((side for name, side in row.get("sides", ()) if _is_so(claim, name)), row.get("side", ""))
         low, high = CLAIMS["loose"].get(side, (1.0, 1.0))
         bound = f"at {row['side']} " if "verdict" in row and "side" in row else ""
@@ -144,9 +141,10 @@ def relations(facts: FactBase, claim: ClaimText) -> Iterator[tuple[dict[str, Any
 
 
 def _is_so(claim: ClaimText, name: str) -> bool:
-    """Return True if a text has words of a kind or states a figure, or after `!` if it does not."""
+    """Return True if a text has words of a kind, is so, or states a figure; after `!` if not."""
     bare = name.removeprefix("!")
-    return bool(claim.says(bare) if bare in CLAIMS["words"] else claim.stated(bare)) is (bare == name)
+    known = claim.says(bare) if bare in CLAIMS["words"] else getattr(claim, bare, None) or claim.stated(bare)
+    return bool(known) is (bare == name)
 
 
 def _equations(
@@ -230,14 +228,13 @@ def _of_devices(facts: FactBase, claim: ClaimText) -> dict[str, list[Way]]:
     best = max(max(card.peak_tflops.values(), default=0.0) for card in facts.accelerators.values())
     every_peak = [(name, peak * (2 if says("sparse") else 1)) for peak, name in sorted(every.items())]
     counted = claim.counts or claim.other_counts or (claim.devices and not says("many", "machine"))
-    open_peak = says("comparison") or (says("machine") and len(claim.numbers) == 1)
-    of_chips = [each for kind in ("bandwidth", "device_memory") for each in claim.stated(kind) if says("of_chips") and not says("link")]
+    of_chips = [each for kind in ("bandwidth", "device_memory") for each in claim.stated(kind)]
     both = len(claim.devices) == PAIR and any(words("of_both").search(claim.text[: each.place]) for each in of_chips)
     alone = len(claim.devices) == 1 and not claim.models
     one = of_chips and not says("comparison")
     chips = claim.devices[0] if both or (one and alone) else (one and subject_of(claim, of_chips[0])) or ()
     boards = len(claim.stated("bandwidth")) == len(claim.devices) == len(claim.stated("power_w")) == 1
-    nameless = claim.memory_gib and not (claim.devices or claim.misfits) and len(claim.models) < PAIR
+    nameless = len(claim.models) < PAIR
     largest = max((card.memory_gib or math.inf for card in claim.cards), default=math.inf)
 
     def listed(cards: Iterable[AcceleratorCard], kind: str, unit: str, by: float = 1.0) -> list[tuple[str, float]]:
@@ -245,17 +242,16 @@ def _of_devices(facts: FactBase, claim: ClaimText) -> dict[str, list[Way]]:
 
     known = {
         "peak": [(name, peak) for peak, name in usual.items()],
-        "peak_of_catalogue": [(name, peak) for peak, name in usual.items()] if not open_peak else [],
+        "peak_of_catalogue": [(name, peak) for peak, name in usual.items() if not says("machine") or len(claim.numbers) > 1],
         "wide_peak": [(name, peak) for name, peak in every_peak if peak in usual][-1:],
         "highest_peak": every_peak[-1:],
-        "unnamed_peak": [(f"{best:g} TFLOP/s of the fastest device", best * 1e12)] if not claim.devices else [],
         "fastest_peak": every_peak[-1:] or [(f"{best:g} TFLOP/s of the fastest device", best * 1e12)],
         "devices_at_most": [(f"{max(claim.numbers)} device{'s' if max(claim.numbers) > 1 else ''}", float(max(claim.numbers)))]
         if counted
         else [],
         "bandwidth_of_device": listed(chips, "memory_bandwidth_gb_s", "GB/s", GB),
         "memory_of_device": listed(chips, "memory_gib", "GB", GB),
-        "power_of_board": listed(claim.cards, "tdp_w", "W") if boards and not claim.models and not says("held_power") else [],
+        "power_of_board": listed(claim.cards, "tdp_w", "W") if boards else [],
         "nameless_memory": [(f"{claim.memory_gib:g} GiB", claim.memory_gib * GIB)] if claim.memory_gib and nameless else [],
         "all": [("100% of the peak", 1.0)],
         "attainable": [(f"{ATTAINABLE:.0%} of the peak, as large matrix products alone", ATTAINABLE)],
@@ -277,11 +273,7 @@ def _of_devices(facts: FactBase, claim: ClaimText) -> dict[str, list[Way]]:
 
 def _of_models(claim: ClaimText) -> dict[str, list[Way]]:
     """Return facts of the models of a text by name, each in words; nothing of what it is not about, or leaves open."""
-    fewest = [flop_conventions(model, method, 1)[0] for model, method in product(claim.models, claim.possible_methods)]
-    ways: dict[str, list[Way]] = {
-        "flop_of_token": [] if claim.other_work else list(_flop_of_token(claim)),
-        "fewest_flop": [(f"{min(fewest) / 1e9:.4g} GFLOP", Interval.exact(min(fewest)))] if fewest else [],
-    }
+    ways: dict[str, list[Way]] = {"flop_of_token": list(_flop_of_token(claim))}
     if len(claim.models) != 1:
         return ways
     [model], count, full = claim.models, count_parameters(claim.models[0]), claim.possible_methods[0] is Method.FULL
@@ -295,7 +287,7 @@ def _of_models(claim: ClaimText) -> dict[str, list[Way]]:
         ways["counts_of_model"] = [*((f"{each:,.0f} parameters of {model.name}", Interval.exact(each)) for each in whole), ("", small)]
         ways["vocabulary_of_model"] = [(f"{model.vocabulary:,} tokens of {model.name}", Interval.exact(model.vocabulary))]
         ways["adapter_weights"] = _adapter_weights(claim, model)
-    if not claim.says("mixed", "few_states") and not (claim.says("many") and len(claim.numbers) == 1):
+    if not claim.says("many") or len(claim.numbers) > 1:
         weights = [row["bytes"] for row in CLAIMS["weights"] if pattern_of(row["words"]).search(claim.text)]
         states = [each for each in CLAIMS["states"] if each[0] >= (WIDE_STATES if claim.says("wide_states") else 0)]
         known = {
@@ -305,10 +297,7 @@ def _of_models(claim: ClaimText) -> dict[str, list[Way]]:
         }
         ways |= {name: [(f"{low:g} bytes", Interval(low, low, high)) for low, high in found] for name, found in known.items()}
     optimizers = claim.said("optimizer") or (["any optimizer"] if claim.says("states") else [])
-    on_device = (
-        claim.methods == (Method.FULL,) and len(claim.devices) < PAIR and not (claim.offloads or claim.says("few_states") or claim.misfits)
-    )
-    if optimizers and on_device:
+    if optimizers and claim.methods == (Method.FULL,) and len(claim.devices) < PAIR:
         wide = adam_bytes(mixed=claim.says("mixed"), wide_states=claim.says("wide_states"))
         # Of several, it is the one with the smallest states.
         least, optimizer = min((4 if "adam" not in one or "paged" in one else 6 if "8" in one else wide, one) for one in optimizers)
