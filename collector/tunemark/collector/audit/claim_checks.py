@@ -16,7 +16,7 @@ from tunemark.collector.audit.bounds import SIXTEEN_BIT, adam_bytes, flop_conven
 from tunemark.collector.audit.claim_text import CLAIM, CLAIMS, PAIR, SENTENCE, ClaimText, Stated, Way, amounts, pattern_of, words
 from tunemark.collector.audit.claim_ways import subject_of
 from tunemark.collector.audit.evidence import label
-from tunemark.collector.audit.interval import Interval, products_of
+from tunemark.collector.audit.interval import GB_OR_GIB, Interval, products_of
 from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, WORST_FIRST, Finding
 from tunemark.collector.audit.rules.catalogue import IDLE, WHOLE_MACHINE
 from tunemark.collector.audit.rules.identities import Equation, number
@@ -64,11 +64,11 @@ def findings_of_text(facts: FactBase, claim: ClaimText) -> tuple[list[Finding], 
         for row, each in known
         if each.verdict is INCONSISTENT and not row.get("confirms") and each.holds() and claim.text.count(each.printed) == 1
     }
-    broken = [each for row, each in known if not each.holds() and not row.get("confirms")]
+    broken = [(row, each) for row, each in known if not each.holds() and not row.get("confirms")]
     found = [
         _finding(each.verdict, each.printed, _calculation(each, f", not {each.printed}") or each.finding().calculation, *each.quantities)
-        for each in broken
-        if each.verdict is not INCONSISTENT or not (each.printed in explained or _holds_with_unread(claim, each))
+        for row, each in broken
+        if each.verdict is not INCONSISTENT or not (each.printed in explained or ("every" not in row and _holds_with_unread(claim, each)))
     ]
     found += [*formats(claim), *below_zero(claim), *orders(claim)]
     # What a catalogue says of a device says nothing about the training of a model on it.
@@ -78,7 +78,8 @@ def findings_of_text(facts: FactBase, claim: ClaimText) -> tuple[list[Finding], 
         or f"{way[0]} = {each.show(way[1].value)}, which agrees with {each.printed}"
         for row, each in known
         for way in each.left
-        if (alone or not row.get("catalogue")) and (each.holds() if row.get("confirms") else _off(way, each.right) < SLACK)
+        if (alone or not row.get("catalogue"))
+        and (each.holds() if row.get("confirms") else _off(way, each.right) < (GB_OR_GIB if row.get("catalogue") else SLACK))
     )
     return sorted(found, key=lambda each: WORST_FIRST[each.verdict]), next(kept, "")
 
@@ -117,8 +118,11 @@ def relations(facts: FactBase, claim: ClaimText) -> Iterator[tuple[dict[str, Any
     known = _of_devices(facts, claim) | _of_models(claim) | _prices(facts, claim)
 
     def ways(kind: str) -> list[Way]:
-        unit = " tokens" if kind == "tokens" else ""
-        return known[kind] if kind in known else [(f"{each.value:,.0f}{unit}" if unit else "", each) for _, each in amounts(claim, kind)]
+        return (
+            known[kind]
+            if kind in known
+            else [(f"{each.value:,.0f} tokens" if kind == "tokens" else "", each) for _, each in amounts(claim, kind)]
+        )
 
     for row in CLAIMS["relations"]:
         expected = known.get(row["of"]) or _printed(claim.stated(row["of"]))
@@ -132,11 +136,12 @@ def relations(facts: FactBase, claim: ClaimText) -> Iterator[tuple[dict[str, Any
             for words, value in products_of(row["is"].split(), ways)
         ]
         factors = (each.strip("/?").removesuffix("_each") for each in row["is"].split() if not re.match(r"/?\d", each))
-        names = (row["of"], *(() if row.get("catalogue") else factors))
+        names = (row["of"], *(() if "every" in row else factors))
         meaning, slack = CLAIMS["labels"].get(row["of"]) or label(row["of"]).replace("_", " "), row.get("slack", SLACK)
         # A text may give several figures of a kind, and any of them may be the product; facts are those of each.
         for stated in [[each] for each in expected] if "every" in row else [expected]:
-            for equation in _equations(left, stated, meaning, *names, slack=slack, show=_shown(row["of"], stated[0][0])):
+            show, first = _shown(row["of"], stated[0][0]), "usual_first" in row
+            for equation in _equations(left, stated, meaning, *names, slack=slack, show=show, usual_first=first):
                 yield row, replace(equation, verdict=AuditVerdict(row.get("verdict", "inconsistent")))
 
 
@@ -154,12 +159,13 @@ def _equations(
     *names: str,
     slack: float = SLACK,
     show: Callable[[float], str] = number,
+    usual_first: bool = False,
 ) -> Iterator[Equation]:
-    """Yield the calculation and the stated figure that agree best, else the first of each, without factors of one."""
+    """Yield the calculation and the stated figure that agree best, without factors of one; with `usual_first`, if none agree, the first of each."""
 
     def misses(pair: tuple[Way, Way]) -> tuple[bool, float, bool]:
         off = not pair[0][1].widened(slack).overlaps(pair[1][1])
-        return off, 0.0 if off else _off(pair[0], pair[1][1]), bool(re.search("[x/] 1(?: |$)", pair[0][0]))
+        return off, 0.0 if off and usual_first else _off(pair[0], pair[1][1]), bool(re.search("[x/] 1(?: |$)", pair[0][0]))
 
     for way, (printed, right) in sorted(product(ways, stated), key=misses)[:1]:
         yield Equation((CLAIM,), names, printed, (way,), right, meaning, slack, show=show)
@@ -227,7 +233,7 @@ def _of_devices(facts: FactBase, claim: ClaimText) -> dict[str, list[Way]]:
     usual, every, says = _peaks(claim), _peaks(claim, Dtype.FP8), claim.says
     best = max(max(card.peak_tflops.values(), default=0.0) for card in facts.accelerators.values())
     every_peak = [(name, peak * (2 if says("sparse") else 1)) for peak, name in sorted(every.items())]
-    counted = claim.counts or claim.other_counts or (claim.devices and not says("many", "machine"))
+    counted = claim.counts or claim.other_counts or not says("many", "machine")
     of_chips = [each for kind in ("bandwidth", "device_memory") for each in claim.stated(kind)]
     both = len(claim.devices) == PAIR and any(words("of_both").search(claim.text[: each.place]) for each in of_chips)
     alone = len(claim.devices) == 1 and not claim.models
@@ -267,7 +273,7 @@ def _of_devices(facts: FactBase, claim: ClaimText) -> dict[str, list[Way]]:
     of_all = [(f"{each.printed}{f' / {count}' if count > 1 else ''}", each.value / count) for each, count in parts]
     ways["flop_of_each"] = [*_printed(claim.stated("flop_per_s_each")), *of_all]
     rates = [rate / count for rate, count in product(claim.values("tokens_per_s"), claim.counts or (1,))]
-    ways["rate_of_each"] = [("", each) for each in claim.values("tokens_per_s_each") or rates]
+    ways["rate_of_each"] = [(f"{each.value:,.6g} tokens/s", each) for each in claim.values("tokens_per_s_each") or rates]
     return ways
 
 
@@ -343,14 +349,19 @@ def _prices(facts: FactBase, claim: ClaimText) -> dict[str, list[Way]]:
     keys = {card.key for card in claim.cards}
     rows = [row for row in facts.prices if row.accelerator in keys]
     named = [row for row in rows if "." in row.instance and row.instance.lower() in claim.text.lower()]
-    known = sorted((row.usd_per_hour / row.accelerator_count, row.provider) for row in named or rows)
+    every, known = (sorted((row.usd_per_hour / row.accelerator_count, row.provider) for row in each) for each in (rows, named or rows))
     if not known:
-        return {"price_of_device": [], "price_of_instance": []}
+        return {}
     enough = (named and not claim.says("spot")) or len({provider for _, provider in known}) >= PROVIDERS
     least, middle, most = known[0][0], known[len(known) // 2][0], known[-1][0]
     words = f"{middle:.4g} USD an hour of {claim.cards[0].name} (the middle of {len(known)} known prices from {usd(least)} to {usd(most)})"
-    price = [(words, Interval(middle, (CHEAP if enough else VERY_CHEAP) * least, DEAR * most))]
-    return {"price_of_device": price, "price_of_instance": price if named else []}
+    wide = Interval(middle, (CHEAP if enough else VERY_CHEAP) * least, DEAR * most)
+    # Of an instance with several devices, some state the price of one.
+    of_instance = [(f"{words} x {row.accelerator_count:g}", wide * row.accelerator_count) for row in named[:1]]
+    of_instance += [(f"{price:.4g} USD for one device", Interval.exact(price)) for price, _ in known if named]
+    prices = {"price_of_device": [(words, wide)], "price_of_instance": of_instance} if len(claim.devices) == 1 else {}
+    ends = f"{every[0][0]:.4g} to {every[-1][0]:.4g} USD an hour of {claim.cards[0].name}"
+    return prices | {"known_price": [(ends, Interval(middle, every[0][0], every[-1][0]))]}
 
 
 # Changes -------------------------------------------------------------------------------------------
@@ -385,7 +396,7 @@ def changes(claim: ClaimText) -> Iterator[Equation]:
             ]
             left = [way for _, (first, second) in chosen for way in _ratios(kind, stated.printed.lower(), first, second)]
             changed = (kind for kind, _ in chosen[:1])
-            yield from _equations(left, [(stated.printed, right)], "the change", *changed)
+            yield from _equations(left, [(stated.printed, right)], "the change", *changed, usual_first=True)
     for stated in claim.stated("scaling_efficiency"):
         ratio = counts[1] / counts[0] if counts else float(claim.counts[0]) if claim.counts else 0.0
         rates = [(first, second) for kind, (first, second) in pairs if kind in {"tokens_per_s", "samples_per_s"}] if counts else []

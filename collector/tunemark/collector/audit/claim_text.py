@@ -148,6 +148,11 @@ class ClaimText:
         return [card for variants in self.devices for card in variants]
 
     @property
+    def counted(self) -> bool:
+        """True if the text names devices or states their number."""
+        return bool(self.devices or self.counts or self.other_counts)
+
+    @property
     def numbers(self) -> list[int]:
         """The numbers of devices that a figure of a catalogue may be of: one, or as many as the text names."""
         return sorted({1, *self.counts, *self.other_counts})
@@ -390,7 +395,11 @@ def _devices(facts: FactBase, scan: _Scan) -> tuple[tuple[tuple[int, int, Varian
     if counts:
         scan.take(words("nodes"))
     places.sort(key=lambda each: each[0])
-    return tuple(places), tuple(dict.fromkeys(counts)), tuple(each for each in dict.fromkeys(others) if each not in counts)
+    return (
+        tuple(places),
+        tuple(dict.fromkeys(filter(None, counts))),
+        tuple(each for each in dict.fromkeys(others) if each and each not in counts),
+    )
 
 
 def _beside(before: str, after: str, card: AcceleratorCard) -> tuple[list[int], int, int]:
