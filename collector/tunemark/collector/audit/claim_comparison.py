@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
-from tunemark.collector.audit.bounds import least_shape, weight_bytes
+from tunemark.collector.audit.bounds import least_shape
 from tunemark.collector.audit.claim_text import PAIR, ClaimText, words
 from tunemark.collector.audit.claim_ways import OPEN, Side, Sides, of_pace, ratios
 from tunemark.collector.audit.evidence import AuditedResult
@@ -50,8 +50,9 @@ WIDER = 2.576 / 1.645
 """Width in log space of a 99% interval in those of a 90% interval."""
 TASK = "llama-2-70b"
 """Model that MLPerf fine-tunes."""
-MLPERF = re.compile(r"\bml[ -]?perf\b(?:\D*\b(v\d\.\d)\b)?", re.IGNORECASE)
-"""The benchmark, with a round if one is named."""
+MLPERF = re.compile(r"\bml[ -]?perf\b", re.IGNORECASE)
+ROUND = re.compile(r"(?:\bv|perf (?:training )?|round )(\d\.\d)\b", re.IGNORECASE)
+"""The benchmark, and the name of a round."""
 SMALL_RANK = 8
 """Rank of small adapters: that of peft's default configuration."""
 ROUNDING, LOOSE_TIME = 0.01, 0.1
@@ -121,7 +122,7 @@ def _by_times(claim: ClaimText, sides: Sides) -> tuple[Interval, str] | None:
 
 def _rounds(claim: ClaimText) -> list[str]:
     """Return the rounds of MLPerf that a text names, such as `v5.1`."""
-    return [found[1].lower() for found in MLPERF.finditer(claim.text) if found[1]]
+    return [f"v{name}" for name in ROUND.findall(claim.text)]
 
 
 def _by_rates(
@@ -384,45 +385,39 @@ def against_model(claim: ClaimText, run: AuditedResult, model: ModelCard, card: 
     # Of several devices, each may have the whole model.
     least_usual = max(min(bytes_ for known, bytes_ in usual if known is sharded) for sharded in {known for known, _ in usual})
     high = max(ledger.reserved_interval[1] + ledger.outside for ledger in found.values())
-    held = weight_bytes(model, method, "fp8" if claim.says("eight_bits") else None)[0] / run.devices
     low = leanest.needed_low
     reason = f"by the memory model, a step needs {gib(low)} ({stack}, {batch} x {length:,} tokens{how}) at least, and {gib(least_usual)} with usual software"
     if claim.offloads or claim.says("few_states"):
         less = f"{reason}; less is possible where states wait in host memory or are never whole"
         return less, "not judged" if stated.value < low else "plausible"
     if stated.value < low:
-        weights = f"weights alone take {gib(held)}; " if stated.value < held else ""
-        return f"{weights}{reason}", "impossible" if weights else "suspicious"
+        return reason, "suspicious"
     [place, *_] = (each.place for each in claim.stated("peak_memory_bytes"))
     if words("needs").search(claim.text[max(0, place - NEAR) : place + NEAR // 2]) and stated.value > ROUGHLY * least_usual:
         return f"{reason}: less than {stated.printed} is enough", "ambiguous" if stated.value <= 2 * least_usual else "suspicious"
     return reason, "plausible" if stated.value <= high else "ambiguous"
 
 
-def is_of_mlperf(claim: ClaimText) -> bool:
-    """Return True if a text states a time of an entry of MLPerf on a known number of known devices."""
-    named = MLPERF.search(claim.text)
-    of_task = not claim.models or claim.models[0].key == TASK
-    known = named and of_task and (project_root() / CONVERTED).is_dir()
-    return bool(known and claim.values("train_time_s") and len(claim.devices) == 1 and len(claim.counts) == 1)
+def against_entries(claim: ClaimText) -> tuple[str, str, str] | None:
+    """Return the reading of a time of an entry of MLPerf, the times of those with its devices, and if it is `within`, `near` or `outside` of them.
 
-
-def against_entries(claim: ClaimText) -> tuple[str, str, str]:
-    """Return the reading of a claim, the times of the entries with these devices, and if it is `within`, `near` or `outside` of them; "" without an entry."""
-    [devices], [count], [stated, *_] = claim.devices, claim.counts, claim.values("train_time_s")
-    asked = re.search(r"(?:\bv|perf (?:training )?|round )(\d\.\d)\b", claim.text, re.IGNORECASE)
+    Without an entry the last is "". None for another claim, or without a known number of known devices.
+    """
+    of_task = MLPERF.search(claim.text) and (not claim.models or claim.models[0].key == TASK) and (project_root() / CONVERTED).is_dir()
+    if not (of_task and claim.values("train_time_s") and len(claim.devices) == len(claim.counts) == 1):
+        return None
+    [devices], [count], [stated, *_], rounds = claim.devices, claim.counts, claim.values("train_time_s"), _rounds(claim)
     every = list(_entries({card.key for card in devices}, count))
-    entries = [each for each in every if asked and each[0] == f"v{asked[1]}"] or every
-    read = f"{count} x {devices[0].name}{f', round v{asked[1]}' if asked else ''}"
+    entries = [each for each in every if each[0] in rounds] or every
+    read = f"{count} x {devices[0].name}{''.join(f', round {each}' for each in rounds)}"
     if not entries:
         return read, "no entry of the imported rounds of MLPerf (v4.0 to v5.1) has these devices", ""
     least, most = (end(minutes for _, minutes in entries) for end in (min, max))
-    rounds = sorted({name for name, _ in entries})
-    span = " to ".join(dict.fromkeys((rounds[0], rounds[-1])))
-    ends = _ends(Interval(1.0, least, most))
+    span = " to ".join(dict.fromkeys(end(name for name, _ in entries) for end in (min, max)))
     within, near = ((stated * (1 / 60)).overlaps(Interval(1.0, least * (1 - each), most * (1 + each))) for each in (ROUNDING, LOOSE_TIME))
     several = "the entry" if len(entries) == 1 else f"{len(entries)} entries"
-    reason = f"the score of {several} of MLPerf {span} on these devices is {ends} min{'' if within else ', and that of none is stated'}"
+    other = "" if within else ", and that of none is stated"
+    reason = f"the score of {several} of MLPerf {span} on these devices is {_ends(Interval(1.0, least, most))} min{other}"
     return read, reason, "within" if within else "near" if near else "outside"
 
 

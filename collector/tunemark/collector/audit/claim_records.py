@@ -13,7 +13,7 @@ from tunemark.collector.audit.printed_figures import WORDS
 from tunemark.collector.audit.rules.catalogue import IDLE, WHOLE_MACHINE
 from tunemark.schema.facts.cards import APPLE, AcceleratorCard, ModelCard
 from tunemark.schema.facts.names import product_of
-from tunemark.schema.formats import GB, GIB, HOUR_S
+from tunemark.schema.formats import GB, GIB
 from tunemark.schema.plan_search import NODE
 from tunemark.schema.records.published import Claim, Conditions, Origin, PublishedResult
 from tunemark.schema.vocabulary import Dtype, Method, PublishedStatus
@@ -23,11 +23,8 @@ SEVERAL = (16, 64)
 """Devices of a training on several machines that does not state their number."""
 
 
-def meanings(claim: ClaimText) -> Iterator[tuple[ClaimText, ClaimText]]:
-    """Yield a claim with figures that may be of one device as those of all, then as those of each, then without memory that may be of something else.
-
-    Beside it stands the claim on each variant of its device.
-    """
+def meanings(claim: ClaimText) -> Iterator[ClaimText]:
+    """Yield a claim on each variant of its device: with figures that may be of one device as those of all, then as those of each, then without memory that may be of something else."""
     rates = CLAIMS["kinds"]["rates"]
     # `Per GPU` before a list is of all its rates.
     open_scope = {each.kind for each in claim.figures if each.either and each.kind in rates}
@@ -37,7 +34,7 @@ def meanings(claim: ClaimText) -> Iterator[tuple[ClaimText, ClaimText]]:
     # A machine full of them has those with a fast link.
     fast = [card for card in cards if not re.search("PCIe|NVL", card.name)] if min(claim.counts[-1:], default=1) >= NODE else []
     for scope in (replace(claim, figures=figures) for figures in dict.fromkeys((claim.figures, of_each, in_use))):
-        yield from ((scope, replace(scope, devices=((card,),) if card else scope.devices)) for card in fast or cards or (None,))
+        yield from (replace(scope, devices=((card,),) if card else scope.devices) for card in fast or cards or (None,))
 
 
 def readings(claim: ClaimText) -> Iterator[PublishedResult]:
@@ -60,7 +57,7 @@ def readings(claim: ClaimText) -> Iterator[PublishedResult]:
     in_time = claim.values("steps") and claim.values("train_time_s")
     if (claim.values("step_time_s") or claim.values("steps_per_s") or in_time) and not claim.says("parallel"):
         # A step is usually one of the optimizer, but some count micro-steps.
-        rows += sorted({int(each.value) for each in amounts(claim, "rows")}, reverse=True)
+        rows += sorted({int(each.value) for _, each in amounts(claim, "rows")}, reverse=True)
     choices = product(models, claim.possible_methods, counts, cards, batches or [None], kinds, _lengths(claim), rows or [None])
     memories = claim.stated("peak_memory_bytes")
     others = tuple(each for each in claim.figures if each not in memories)
@@ -140,36 +137,20 @@ def _figures(claim: ClaimText, card: AcceleratorCard | None, count: int, unit: f
     # Of two numbers of devices, the last has the last rate.
     choose = max if alone else (lambda values: values[-1]) if len(claim.counts) == PAIR and len(claim.devices) < PAIR else min
     found = dict[str, Claim]()
+    on_these = replace(claim, counts=(count,), other_counts=())
     for kind in CLAIMS["kinds"]["direct"]:
-        totals = [(each.value.value, each.printed) for each in claim.stated(kind)]
-        totals = totals or [
-            (each.value.value * count, f"{each.printed}{f' x {count}' if count > 1 else ''}") for each in claim.stated(f"{kind}_each")
-        ]
-        if totals:
+        if totals := [(each.value, words) for words, each in amounts(on_these, kind)]:
             value, printed = (min if kind == "energy_j" else choose)(totals)
             found[kind] = Claim(value=value, printed=printed)
-    if "steps_per_s" in found and "step_time_s" not in found:
-        found["step_time_s"] = Claim(value=1 / found["steps_per_s"].value, printed=found["steps_per_s"].printed)
     # Watts and the energy of a text are judged with its own time; of several devices they may be of one, and those of a machine are not of its devices.
     if claim.says("machine") or count > 1:
         found.pop("power_w", None)
     # What does not fit has no peak: its memory is what it would need.
     # What takes more than a time is not known to be as fast.
-    times, memories = (
-        [each for each in claim.stated("train_time_s") if each.value.high < math.inf],
-        [] if claim.misfits else claim.stated("peak_memory_bytes"),
-    )
-    tokens = _tokens(claim, rows)
-    hours = claim.stated("device_hours")
-    spans = [(each.value.value, each.printed) for each in times] or [(each.value.value * HOUR_S / count, each.printed) for each in hours]
-    # A price may be that of all devices, which leaves the most time.
-    spans = spans or [
-        (cost.value.value / price.value.value * HOUR_S / number, f"{cost.printed} at {price.printed}")
-        for kind, number in (("price_usd_per_hour_each", count), ("price_usd_per_hour", 1))
-        for cost, price in product(claim.stated("cost_usd"), claim.stated(kind))
-    ]
+    memories = [] if claim.misfits else claim.stated("peak_memory_bytes")
+    tokens, spans = _tokens(claim, rows), [each for each in amounts(on_these, "span") if each[1].high < math.inf]
     if len(spans) == 1 and ("energy_j" in found or (tokens and "tokens_per_s" not in found)):
-        found["train_time_s"] = Claim(value=spans[0][0], printed=spans[0][1])
+        found["train_time_s"] = Claim(value=spans[0][1].value, printed=spans[0][0])
         if tokens and "tokens_per_s" not in found:
             found["tokens"] = Claim(value=tokens[0], printed=tokens[1])
     power = found["energy_j"].value / found["train_time_s"].value if {"energy_j", "train_time_s"} <= found.keys() else 0.0

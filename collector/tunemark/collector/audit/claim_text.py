@@ -9,11 +9,11 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise, product
 from pathlib import Path
 
-from tunemark.collector.audit.interval import APPROXIMATE, ROUGHLY, UNIT_S, Interval, duration
+from tunemark.collector.audit.interval import APPROXIMATE, ROUGHLY, UNIT_S, Interval, duration, products_of
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.any_model import model_of_size, size_in_words
 from tunemark.schema.facts.cards import AcceleratorCard, ModelCard
@@ -60,6 +60,8 @@ FEWEST_OF_JOB = 20_000
 """Tokens of a training at least: fewer are those of a row."""
 IN_VOCABULARY = 0.05
 """Largest share of parameters in the embedding of the models that a size stands for in a claim: others need more memory than it may be about."""
+Way = tuple[str, Interval]
+"""A calculation, a figure as printed, or a fact in words, with its value."""
 Variants = tuple[AcceleratorCard, ...]
 """The cards that a name of a device may mean, the usual one first."""
 
@@ -141,6 +143,16 @@ class ClaimText:
         return tuple(every) if alone and every == sorted(every) and rates == sorted(rates) else ()
 
     @property
+    def cards(self) -> list[AcceleratorCard]:
+        """The cards of all variants of the named devices."""
+        return [card for variants in self.devices for card in variants]
+
+    @property
+    def counted(self) -> bool:
+        """True if the text names devices or states their number."""
+        return bool(self.devices or self.counts or self.other_counts)
+
+    @property
     def numbers(self) -> list[int]:
         """The numbers of devices that a figure of a catalogue may be of: one, or as many as the text names."""
         return sorted({1, *self.counts, *self.other_counts})
@@ -164,29 +176,13 @@ class ClaimText:
         return bool(words("offload").search(words("no_offload").sub(" ", self.text)))
 
 
-def amounts(claim: ClaimText, kind: str) -> list[Interval]:
-    """Return the values of a figure, or those that follow: the devices, the rows of a step, and the rate of all devices."""
+def amounts(claim: ClaimText, kind: str) -> list[Way]:
+    """Return the values of a figure with words: as stated, else by the first row of `derived` in claims.toml that gives any."""
     if kind == "devices":
-        return [Interval.exact(float(count)) for count in (*claim.counts, *claim.other_counts)]
-    if kind == "rows":
-        return _rows(claim)
-    known = claim.values(kind)
-    if not known and kind == "gradient_accumulation":
-        return [Interval.exact(1.0)]
-    if not known and kind in {"tokens_per_s", "samples_per_s"}:
-        return [each * count for each, count in product(claim.values(f"{kind}_each"), amounts(claim, "devices"))]
-    return known
-
-
-def _rows(claim: ClaimText) -> list[Interval]:
-    """Return the rows of an optimizer step: as stated, else by the batch of each device, or by one that may be of a device or of all."""
-    if stated := claim.values("global_batch"):
-        return stated
-    counts, steps = amounts(claim, "devices") or [Interval.exact(1.0)], claim.values("gradient_accumulation")
-    each = [batch * count for batch, count in product(claim.values("micro_batch"), counts)]
-    either = [batch * count for batch, count in product(claim.values("batch"), (Interval.exact(1.0), *counts))]
-    # A batch of each device leaves out the accumulation; one of another kind may have it.
-    return [rows * times for rows, times in product(each or either, steps if each and steps else (*steps, Interval.exact(1.0)))]
+        return [("", Interval.exact(float(count))) for count in (*claim.counts, *claim.other_counts)]
+    derived = (products_of(row.split(), partial(amounts, claim)) for row in CLAIMS["derived"].get(kind, ()))
+    stated = [(each.printed, each.value) for each in claim.stated(kind)]
+    return stated or next((found for ways in derived if (found := list(ways))), [])
 
 
 @cache
@@ -225,11 +221,10 @@ def rows_of(text: str) -> list[str]:
 def _cell(head: str, cell: str) -> str:
     """Return a cell of a table in words: a bare number with its heading, which may be a unit or have one in brackets."""
     name, unit = re.fullmatch(r"(.*?)(?: ?\(([^)]*)\))?", head).groups(default="")  # type: ignore[union-attr]
-    if not re.search(r"\d", cell):
-        return f"{name} {cell}" if re.search(r"\d", name) else cell
-    if not re.fullmatch(r"[~<>]?[\d.,]+[kKM]?", cell):
-        return f"{name} {cell}"
-    return f"{cell} {head}" if words("unit").search(name) else f"{name} {cell} {unit}".rstrip()
+    bare = re.fullmatch(r"[~<>]?[\d.,]+[kKM]?", cell)
+    if bare and words("unit").search(name):
+        return f"{cell} {head}"
+    return f"{name} {cell} {unit}".rstrip() if bare or re.search(r"\d", f"{name}{cell}") else cell
 
 
 def read_claim(facts: FactBase, text: str) -> ClaimText:
@@ -400,7 +395,11 @@ def _devices(facts: FactBase, scan: _Scan) -> tuple[tuple[tuple[int, int, Varian
     if counts:
         scan.take(words("nodes"))
     places.sort(key=lambda each: each[0])
-    return tuple(places), tuple(dict.fromkeys(counts)), tuple(each for each in dict.fromkeys(others) if each not in counts)
+    return (
+        tuple(places),
+        tuple(dict.fromkeys(filter(None, counts))),
+        tuple(each for each in dict.fromkeys(others) if each and each not in counts),
+    )
 
 
 def _beside(before: str, after: str, card: AcceleratorCard) -> tuple[list[int], int, int]:

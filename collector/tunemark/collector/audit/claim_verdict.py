@@ -5,22 +5,23 @@ Of all readings that the words allow, the one that holds up best counts.
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import product
 from typing import Any
 
 from tunemark.collector.audit.bounds import dense_peak, flop_conventions, least_flop_per_token, weight_bytes
 from tunemark.collector.audit.claim_checks import CHEAP, DEAR, SLACK, changes, findings_of_text
-from tunemark.collector.audit.claim_comparison import USUAL_DEVICES, against_entries, against_model, compared, is_of_mlperf, usd_per_hour
+from tunemark.collector.audit.claim_comparison import USUAL_DEVICES, against_entries, against_model, compared, usd_per_hour
 from tunemark.collector.audit.claim_records import meanings, readings
-from tunemark.collector.audit.claim_text import CLAIM, CLAIMS, PAIR, ClaimText, pattern_of, words
+from tunemark.collector.audit.claim_text import CLAIMS, PAIR, ClaimText, pattern_of, words
 from tunemark.collector.audit.claim_ways import changes_of, methods_of, of_subject, ratios, sides_of
 from tunemark.collector.audit.evidence import AuditedResult, Evidence
 from tunemark.collector.audit.interval import Interval
 from tunemark.collector.audit.load import audited_record, load_evidence
 from tunemark.collector.audit.printed_figures import WORDS, narrow_format
-from tunemark.collector.audit.rule import AMBIGUOUS, IMPOSSIBLE, SUSPICIOUS, WORST_FIRST, Finding, all_rules, audit
+from tunemark.collector.audit.rule import AMBIGUOUS, IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, WORST_FIRST, Finding, all_rules, audit
 from tunemark.collector.audit.token_rates import plain_rate
 from tunemark.collector.predict.estimate import range_of, read_evidence
 from tunemark.schema.facts.cards import APPLE, AcceleratorCard, ModelCard
@@ -28,7 +29,7 @@ from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import GIB, HOUR_S, gib, significant, usd
 from tunemark.schema.option_rates import Evidence as KnownRates
-from tunemark.schema.option_rates import KnownRate, is_same_step, option_rates
+from tunemark.schema.option_rates import is_same_step, option_rates
 from tunemark.schema.physics.memory import MemoryVerdict
 from tunemark.schema.physics.stacks import STACKS
 from tunemark.schema.plan_search import NODE, Asked, Candidate, best_plan, step_on
@@ -53,9 +54,8 @@ OUTSIDE = {"below": "padding, a slow link or other work in the same time", "abov
 """What leaves a rate possible that is beside the interval predicted, but not beyond what the audit accepts."""
 BY_SHAPE = ("utilisation-and-memory", "memory-needs")
 """Rules that need the length of the rows, the second one on a single device."""
-OF_PEAK = ("utilisation", "attainable")
-BY_PHYSICS = (*OF_PEAK, "memory-needs", "scaling")
-"""Rules that compare a rate with the peak of its devices; and all that compare figures with what devices can do at most, or a step needs at least."""
+BY_PHYSICS = ("utilisation", "attainable", "memory-needs", "scaling")
+"""Rules that compare figures with what devices can do at most, or a step needs at least."""
 RUN = frozenset({"models", "methods", "devices"})
 """What a text names of a run, beside its figures."""
 
@@ -73,8 +73,6 @@ class Judged:
     """True if the reason is a comparison with what the models predict."""
     left: tuple[str, ...] = ()
     """Figures that were read and are not judged."""
-    expected: tuple[float, Range] | None = None
-    """Tokens/s as claimed and as predicted."""
     side: str = ""
     """Where the claimed rate lies: `within` the interval predicted, `below` or `above` it."""
 
@@ -86,7 +84,7 @@ def worst_of(facts: FactBase, claims: Sequence[ClaimText], say: Callable[[str], 
     """
     # Read once, and only if there is a rate or a memory to predict.
     known = cache(lambda: read_evidence(project_root(), facts, say))
-    every = [(each, _best(_verdict(facts, scope, one, known) for scope, one in meanings(each))) for each in claims]
+    every = [(each, _best(_verdict(facts, one, known) for one in meanings(each))) for each in claims]
     return min(every, key=lambda one: (_place(one[1].verdict), one[1].verdict == NOT_JUDGED))
 
 
@@ -100,32 +98,33 @@ def _best(verdicts: Iterable[Judged]) -> Judged:
     return max(tried, key=lambda each: (_place(each.verdict), each.verdict == PLAUSIBLE, each.side not in OUTSIDE))
 
 
-def _verdict(facts: FactBase, claim: ClaimText, one: ClaimText, known: Callable[[], KnownRates]) -> Judged:
-    """Return the verdict on a claim and on it with one variant of its devices, with all findings on it and on its best reading."""
-    own, kept = findings_of_text(facts, claim, one)
+def _verdict(facts: FactBase, claim: ClaimText, known: Callable[[], KnownRates]) -> Judged:
+    """Return the verdict on a claim with one variant of its devices, with all findings on it and on its best reading."""
+    own, kept = findings_of_text(facts, claim)
     own = [_of_one_run(claim, each) for each in own]
     if other := claim.other_work:
         names = [*(each.name for each in claim.models), *(each[0].name for each in claim.devices)]
         best, kept = Judged(f"this is a claim about {other}, and only supervised training is judged", read=", ".join(names)), ""
-    elif is_of_mlperf(one):
-        best = _comparison(*against_entries(one))
-    elif sides := sides_of(one):
-        best = _comparison(*compared(facts, one, sides, known()))
-        if list(ratios(one, sides)) == ["memory"] and (one.memory_gib or one.devices):
+    elif entries := against_entries(claim):
+        best = _comparison(*entries)
+    elif sides := sides_of(claim):
+        best = _comparison(*compared(facts, claim, sides, known()))
+        if list(ratios(claim, sides)) == ["memory"] and (claim.memory_gib or claim.devices):
             # It also says that the step fits there.
-            fit = _best_reading(facts, of_subject(one), known)
+            fit = _best_reading(facts, of_subject(claim), known)
             best = best if fit.verdict == NOT_JUDGED else fit
     else:
-        best = min((_best_reading(facts, each, known) for each in _of_each(one)), key=lambda each: _place(each.verdict))
+        best = min((_best_reading(facts, each, known) for each in _of_each(claim)), key=lambda each: _place(each.verdict))
         best = replace(best, left=() if list(changes(claim)) else tuple(each.printed for each in changes_of(claim)))
     worst_first = sorted((*own, *best.findings), key=lambda each: WORST_FIRST[each.verdict])
-    findings = tuple(replace(each, records=()) for each in worst_first)
+    # Of each figure, the worst.
+    of_claim = {each.claim: each for each in reversed(worst_first)}
+    findings = tuple(replace(each, records=()) for each in worst_first if each is of_claim[each.claim])
     verdict: str = min((*(each.verdict.value for each in own), best.verdict), key=_place)
     # Figures that agree with each other say nothing about the rate of a model.
     if verdict == NOT_JUDGED and kept and not _states_rate(claim):
         verdict = PLAUSIBLE
-    # The finding on the predicted rate says the same as the reason.
-    worst = [each.calculation for each in findings[:1] if each.rule != "predicted-rate"]
+    worst = [each.calculation for each in findings[:1] if each.verdict in {verdict, INCONSISTENT}]
     told = best.reason if best.compared or not (worst or kept) or verdict == NOT_JUDGED else ""
     return replace(best, verdict=verdict, reason="; ".join(filter(None, (*worst, told, "" if worst else kept))), findings=findings)
 
@@ -139,7 +138,6 @@ def _of_one_run(claim: ClaimText, finding: Finding) -> Finding:
     for each in claim.figures:
         figures.setdefault(each.kind.removesuffix("_each"), []).append(each.printed in printed)
     kinds = {*finding.quantities, *(kind for kind, used in figures.items() if any(used))}
-    kinds |= {*RUN, "batch", "sequence_length"} if finding.rule == "predicted-rate" else set()
     kinds -= {kind for kind, used in figures.items() if all(used)}
     if finding.rule in BY_PHYSICS or not kinds & claim.several:
         return finding
@@ -159,9 +157,7 @@ def _best_reading(facts: FactBase, claim: ClaimText, known: Callable[[], KnownRa
 def _comparison(read: str, reason: str, place: str) -> Judged:
     """Return the verdict on how two sides compare, or a time with those of others."""
     verdict = {"within": PLAUSIBLE, "near": AMBIGUOUS, "disputed": AMBIGUOUS, "outside": SUSPICIOUS}.get(place, NOT_JUDGED)
-    doubted = verdict in {SUSPICIOUS, AMBIGUOUS}
-    findings = (Finding(AuditVerdict(verdict), (CLAIM,), read, reason, ("tokens_per_s",), rule="predicted-rate"),) if doubted else ()
-    return Judged(reason, verdict, read, findings, compared=bool(place))
+    return Judged(reason, verdict, read, compared=bool(place))
 
 
 def _states_rate(claim: ClaimText) -> bool:
@@ -213,9 +209,8 @@ def _judged(facts: FactBase, claim: ClaimText, record: PublishedResult, known: C
         predicted = Judged(*against_model(claim, run, model, facts.accelerators[USUAL_DEVICES[0]]))
     if model and predicted.verdict == NOT_JUDGED and not _states_rate(claim):
         predicted = _priced(facts, claim, run, model, [card] if card else [], known) or predicted
-    expected = {run.id: predicted.expected} if predicted.expected else {}
-    findings = _findings(facts, claim, record, run, expected)
-    if predicted.verdict == SUSPICIOUS and claim.several & {*RUN, *DIVIDED, "peak_memory_bytes"}:
+    findings = _findings(facts, claim, record, run)
+    if predicted.verdict == SUSPICIOUS and claim.several & {*RUN, *DIVIDED, "peak_memory_bytes", "batch", "sequence_length"}:
         predicted = replace(predicted, verdict=AMBIGUOUS.value)
     memory = run.claims.get("peak_memory_bytes")
     # Of several devices, it is the weights alone that are doubted.
@@ -225,20 +220,16 @@ def _judged(facts: FactBase, claim: ClaimText, record: PublishedResult, known: C
     if model and memory and doubts and _held(claim, run, model, memory.value, known()):
         findings = tuple(each for each in findings if each not in doubts)
     verdict: str = min((*(each.verdict.value for each in findings), predicted.verdict), key=_place)
-    # What physics excludes or questions needs no comparison that does not.
-    excluded = any(each.rule in OF_PEAK for each in findings) and predicted.side == "within"
-    reason = "" if excluded else predicted.reason
+    reason = predicted.reason
     if verdict == PLAUSIBLE and predicted.side in OUTSIDE:
         reason += f", which {'offload to the host' if run.offloads_to_host else OUTSIDE[predicted.side]} can explain"
     read_as, compares = ", ".join(filter(None, read)), predicted.verdict != NOT_JUDGED
     return replace(predicted, verdict=verdict, reason=reason, findings=findings, read=read_as, compared=compares)
 
 
-def _findings(
-    facts: FactBase, claim: ClaimText, record: PublishedResult, run: AuditedResult, expected: Mapping[str, tuple[float, Range]]
-) -> tuple[Finding, ...]:
+def _findings(facts: FactBase, claim: ClaimText, record: PublishedResult, run: AuditedResult) -> tuple[Finding, ...]:
     """Return the findings on a reading. Those on memory hold for rows of one token too, if no length is stated."""
-    stated = Evidence((run,), (), facts, (record,), expected)
+    stated = Evidence((run,), (), facts, (record,))
     if claim.values("sequence_length"):
         found = audit(stated)
     else:
@@ -291,7 +282,7 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
         predicted = f"the 90% interval predicted for {STACKS[software].level if of_stack else software} software{of_stack}{', the nearest one' if len(known) > 1 else ''}{''.join(stored)}{share}"
         each_second = f" ({significant(rate.value)} tokens/s)" if words("per_longer").search(rate.printed) else ""
         reason = f"{rate.printed}{each_second} is {side} {low} to {high} around {middle}, {predicted}"
-        if side != "within" and (ran := _ran(claim, run, model, rate.value, fitted, slow=side == "below")):
+        if side != "within" and (ran := _ran(rates, rate.value)):
             return Judged(f"{reason}, but {ran}", PLAUSIBLE)
         if derived is not None and derived.quantity != "tokens" and side != "within":
             return Judged(reason)  # rows may be shorter
@@ -304,15 +295,14 @@ def _predicted(claim: ClaimText, run: AuditedResult, model: ModelCard, card: Acc
         more = any(each.value.high == math.inf for each in (*claim.stated("tokens_per_s"), *claim.stated("tokens_per_s_each")))
         more = more or not all(each.low for each in claim.values("train_time_s"))
         longer = side == "below" and (more or rate.value > likely.low / SLOW)
-        expected = None if within or faster or longer else (rate.value / times, likely)
-        return Judged(reason, PLAUSIBLE, expected=expected, side=side)
+        # Padding is work too, and states that move through the host take time.
+        waits = side == "below" and (stated.padding or run.offloads_to_host)
+        return Judged(reason, PLAUSIBLE if within or faster or longer or waits else SUSPICIOUS, side=side)
     # The memory model knows plain software, whole rows, NVIDIA's 4-bit weights, and adapters of all experts.
     unlike = {"software", "sequence_parallel", "quantisation"} & settings.keys() or card.vendor not in {"NVIDIA", "AMD"} or model.experts
     modelled = not (known or unlike or run.offloads_to_host or method is not stated.method or claim.says("few_states"))
     misfit = run.claims and modelled and fit == "no" and not plan.other_stacks(card)
-    ran = (
-        _ran(claim, run, model, rate.value, fitted) if rate else _held(claim, run, model, memory.value, fitted) if misfit and memory else ""
-    )
+    ran = _ran(rates, rate.value) if rate else _held(claim, run, model, memory.value, fitted) if misfit and memory else ""
     if ran:
         return Judged(ran, PLAUSIBLE)
     if misfit:
@@ -385,20 +375,16 @@ def _priced(
     facts: FactBase, claim: ClaimText, run: AuditedResult, model: ModelCard, cards: list[AcceleratorCard], known: Callable[[], KnownRates]
 ) -> Judged | None:
     """Compare a cost per token, or of tokens, with list prices and the rates predicted: of the named device, else of any; None if one is not known."""
-    costs, tokens = claim.stated("cost_per_1m_tokens_usd"), claim.stated("tokens")
-    size = 1e6 if costs or not tokens else tokens[0].value.value
-    costs = costs or (claim.stated("cost_usd") if tokens else [])
+    costs = [(each, 1e6) for each in claim.stated("cost_per_1m_tokens_usd")]
+    costs = costs or [(each, size.value) for size, each in product(claim.values("tokens")[:1], claim.stated("cost_usd"))]
     length = run.conditions.sequence_length or model.usual_length
     priced = {card.key: prices for card in cards or facts.accelerators.values() if (prices := usd_per_hour(facts, card))}
     # A stated price without a scope is of one device or of all, whichever is nearer to the lowest known one.
-    of_each, of_any = (claim.values(kind)[:1] if cards else [] for kind in ("price_usd_per_hour_each", "price_usd_per_hour"))
-    of_each = of_each or [
-        min((each, each / run.devices), key=lambda one: abs(math.log(one.value / priced[card.key][0])))
-        for each in of_any
-        for card in cards
-        if priced
-    ]
-    priced = {card.key: [each.value] for each in of_each for card in cards} or priced
+    of_any = [each / by for each in claim.values("price_usd_per_hour")[:1] for by in (1, run.devices) if priced]
+    of_each = claim.values("price_usd_per_hour_each") or of_any
+    for card in cards if of_each else ():
+        least = priced.get(card.key, [1.0])[0]
+        priced[card.key] = [min((each.value for each in of_each), key=lambda price: abs(math.log(price / least)))]
     if not costs or not priced:
         return None
     places = [(facts.accelerators[key], count) for key in priced for count in ([run.devices] if cards else (1, NODE))]
@@ -407,51 +393,40 @@ def _priced(
     speeds = [(priced[each.accelerator], each.devices, speed) for each in rates if each.method in methods and (speed := range_of(each))]
     if not speeds:
         return None
+    stated, size = costs[0]
     low = min(prices[0] * devices / HOUR_S / speed.high * size for prices, devices, speed in speeds)
     high = max(prices[-1] * devices / HOUR_S / speed.low * size for prices, devices, speed in speeds)
-    [stated, *_] = costs
     value = stated.value
     if cards and (than := words("cheaper_than").search(claim.text)):
         # The device costs at least what claims to be cheaper, and at most what claims to be dearer.
         value = Interval(value.value, *((0.0, value.value) if than["dearer"] else (value.value, math.inf)))
     side = "below" if value.high < low else "above" if value.low > high else "within"
     side = side if side != "within" or low <= stated.value.value <= high or value is not stated.value else "rounded, within"
-    by = "the stated price" if of_each else "list prices on demand"
+    by = "the stated price" if cards and of_each else "list prices on demand"
     reason = f"{stated.printed} is {side} {usd(low)} to {usd(high)} for {tokens_in_words(size)}, by {by} and the rates predicted"
     far = value.high < CHEAP * low or value.low > DEAR * high
     return Judged(reason, SUSPICIOUS if far else PLAUSIBLE if side.endswith("within") else AMBIGUOUS)
 
 
-def _accepted(claim: ClaimText, run: AuditedResult, model: ModelCard, fitted: KnownRates) -> list[KnownRate]:
-    """Return the accepted results of the same step, on any accelerator."""
-    step = (architecture_of(model), run.conditions.method)
-    length = run.conditions.sequence_length if claim.values("sequence_length") else None
-    alike = [row for row in fitted.results if (row.architecture, row.method) == step and not row.suspicious]
-    return [row for row in alike if is_same_step(row, run.devices, length or row.sequence_length)]
-
-
 def _held(claim: ClaimText, run: AuditedResult, model: ModelCard, memory: float, fitted: KnownRates) -> str:
-    """Return the accepted result of the same step, with as many rows, that needs as little memory; "" without one."""
-    accepted, batch = _accepted(claim, run, model, fitted), run.conditions.micro_batch or 1
-    published = load_evidence(project_root(), measured=()).by_id if accepted else {}
-    for row in accepted:
-        result = published.get(row.result_id)
-        peak = result.claims.get("peak_memory_bytes") if result and batch <= (result.conditions.micro_batch or 1) else None
-        if peak and peak.value <= memory * (1 + SLACK) and not row.offload:
-            return f"the accepted result {row.result_id} of this step needs {peak.printed}"
+    """Return the accepted result of the same step on any accelerator, with as many rows, that needs as little memory; "" without one."""
+    step, stated = (architecture_of(model), run.conditions.method), run.conditions
+    length = stated.sequence_length if claim.values("sequence_length") else None
+    alike = [row for row in fitted.results if (row.architecture, row.method) == step and not row.suspicious and not row.offload]
+    accepted = [row.result_id for row in alike if is_same_step(row, run.devices, length or row.sequence_length)]
+    for result in load_evidence(project_root(), measured=()).with_ids(accepted) if accepted else ():
+        peak = result.claims.get("peak_memory_bytes")
+        if peak and peak.value <= memory * (1 + SLACK) and (stated.micro_batch or 1) <= (result.conditions.micro_batch or 1):
+            return f"the accepted result {result.id} of this step needs {peak.printed}"
     return ""
 
 
-def _ran(claim: ClaimText, run: AuditedResult, model: ModelCard, rate: float, fitted: KnownRates, *, slow: bool = False) -> str:
-    """Return the accepted result of the same step that is as fast, or as slow, with its narrow products if it has any; "" without one."""
-    stated, narrow = run.conditions, narrow_format(run.conditions.precision) or ""
-    for row in sorted(_accepted(claim, run, model, fitted), key=lambda each: (each.block_format, abs(math.log(each.tokens_per_s / rate)))):
-        same = row.accelerator == stated.accelerator and (stated.precision is None or row.block_format == narrow)
-        times = rate / row.tokens_per_s if slow else row.tokens_per_s / rate
-        if same and times * (1 + SLACK) >= 1:
-            how = f" with {row.block_format} products" if row.block_format else ""
-            return f"the accepted result {row.result_id} of this step has {significant(row.tokens_per_s)} tokens/s{how}"
-    return ""
+def _ran(rates: Iterable[Rate], rate: float) -> str:
+    """Return the accepted results of the same step, if they are as fast and as slow; "" without any."""
+    ends = [end for each in rates for end in (each.measured_low, each.measured_high) if end]
+    if not ends or not min(ends) <= rate * (1 + SLACK) or rate > max(ends) * (1 + SLACK):
+        return ""
+    return f"accepted results of this step have {' to '.join(dict.fromkeys(map(significant, (min(ends), max(ends)))))} tokens/s"
 
 
 def _fitting(

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tunemark.collector.audit.claim_text import CLAIMS, PAIR, SENTENCE, ClaimText, Stated, pattern_of, words
+from tunemark.collector.audit.claim_text import CLAIMS, PAIR, SENTENCE, ClaimText, Stated, Variants, pattern_of, words
 from tunemark.collector.audit.interval import GB_OR_GIB, Interval
 from tunemark.collector.audit.published_shape import ENUMS
 from tunemark.schema.facts.cards import AcceleratorCard
@@ -46,38 +46,37 @@ def sides_of(claim: ClaimText) -> Sides | None:
         joined = bool(words("against").search(claim.between) or base_first or claim.says("equal_speed"))
         counts = claim.counts if len(claim.counts) == PAIR else (None, None)
         first, second = (Side(cards[0].name, cards[0], count) for cards, count in zip(claim.devices, counts, strict=True))
-        backwards, subject = base_first or bool(words("reached").search(claim.between)), _subject(claim)
+        backwards, changed = base_first or bool(words("reached").search(claim.between)), changes_of(claim)
+        subject = subject_of(claim, changed[0]) if changed and not claim.stated("train_time_s") else None
         if not joined and subject:
-            joined, backwards = True, subject == second.card
+            joined, backwards = True, subject[0] == second.card
         return ((second, first) if backwards else (first, second)) if joined and _speeds(claim, changes_of(claim)) else None
     ways = _ways(claim, base_first=base_first) if len(claim.devices) < PAIR else None
     return ways if ways and ratios(claim, ways) else None
 
 
-def _subject(claim: ClaimText) -> AcceleratorCard | None:
-    """Return the device that alone is named before a change in its part of a sentence: `The H100 node is 2x faster`; None without, or if times compare them."""
-    changes = changes_of(claim) if not claim.stated("train_time_s") else []
-    end = changes[0].place if changes else 0
-    begin = end - len(re.split(r"[.;,] ", claim.text[:end])[-1])
-    named = {cards[0].key: cards[0] for place, _, cards in claim.places if begin <= place < end}
-    return next(iter(named.values())) if len(named) == 1 else None
+def subject_of(claim: ClaimText, figure: Stated) -> Variants | None:
+    """Return the device that a figure is of: the one named alone before it in its part of a sentence, or in the text; None if that is open."""
+    part = figure.place - len(re.split(r"[.;,] ", claim.text[: figure.place])[-1])
+    for begin in (part, 0):
+        if named := {cards[0].key: cards for place, _, cards in claim.places if begin <= place < figure.place}:
+            return next(iter(named.values())) if len(named) == 1 else None
+    return None
 
 
 def of_subject(claim: ClaimText) -> ClaimText:
     """Return a claim of one rate and two devices with the one that the rate is of: the one that it is `on`, or the subject of the text; both if that is open."""
     rates = [each for kind in ("tokens_per_s", "samples_per_s") for each in (*claim.stated(kind), *claim.stated(f"{kind}_each"))]
-    places = [place for cards in claim.devices for place in [each for each in claim.places if cards[0] in each[2]][:1]]
-    if not len(rates) == len(places) - 1 == 1:
+    if not len(rates) == len(claim.devices) - 1 == 1:
         return claim
-    [rate], [(begin, end, _), (start, *_)] = rates, places
-    behind, between = rate.place + len(rate.printed), end <= rate.place < start
-    on_first, on_second = (words("on").search(SENTENCE.split(claim.text[behind:each])[0]) for each in (begin, start))
-    second = (between and on_second) or (claim.says("base_first") and end <= rate.place)
-    first = on_first or (between and any(words(kind).search(claim.text[:begin]) for kind in ("subject", "on_first")))
-    if not (first or second):
+    [rate] = rates
+    behind = rate.place + len(rate.printed)
+    on = [cards for place, _, cards in claim.places if place > behind and words("on").search(SENTENCE.split(claim.text[behind:place])[0])]
+    device = on[0] if on else subject_of(claim, rate)
+    if device not in claim.devices:
         return claim
-    counts = claim.counts[bool(second) :][:1] if len(claim.counts) == PAIR else claim.counts
-    return replace(claim, devices=(claim.devices[bool(second)],), counts=counts)
+    place = claim.devices.index(device)
+    return replace(claim, devices=(device,), counts=claim.counts[place:][:1] if len(claim.counts) == PAIR else claim.counts)
 
 
 def _ways(claim: ClaimText, *, base_first: bool) -> Sides | None:

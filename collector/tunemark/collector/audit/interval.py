@@ -4,8 +4,10 @@ All figures of the audit are positive, so the bounds of a product or quotient ar
 """
 
 import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 from typing import Union
 
 from tunemark.schema.records.published import Claim
@@ -67,6 +69,30 @@ class Interval:
     def __add__(self, other: "Interval") -> "Interval":
         """Add."""
         return Interval(self.value + other.value, self.low + other.low, self.high + other.high)
+
+
+Amounts = Callable[[str], Sequence[tuple[str, Interval]]]
+"""Name of a figure -> the values that it may have, with the words of each reading."""
+
+
+def products_of(factors: Iterable[str], amounts: Amounts) -> Iterator[tuple[str, Interval]]:
+    """Yield the products of factors in words with their values: names of figures or numbers, divided by after `/`, with and without those before `?`, as printed only before `!`."""
+    choices = list[list[tuple[bool, str, Interval | None]]]()
+    for factor in factors:
+        name, divides = factor.strip("/?!"), factor.startswith("/")
+        known = [("", Interval.exact(float(name)))] if re.fullmatch(r"[\d.]+", name) else amounts(name)
+        known = known[:1] if factor.endswith("!") else known
+        optional: list[tuple[bool, str, Interval | None]] = [(divides, "", None)] if factor.endswith("?") else []
+        choices.append([*((divides, meaning, value) for meaning, value in known), *optional])
+    for chosen in product(*choices):
+        result, parts = Interval.exact(1.0), list[str]()
+        for divides, meaning, value in chosen:
+            if value is not None:
+                result = result / value if divides else result * value
+                # A meaning that begins with a number is that number in its unit.
+                amount = "" if meaning[:1].isdigit() else f"{value.value:,.10g} "
+                parts.append(f"{'/' if divides else 'x'} {amount}{meaning if not amount else f'({meaning})' if meaning else ''}".rstrip())
+        yield " ".join(parts).removeprefix("x "), result
 
 
 @lru_cache(maxsize=16_384)

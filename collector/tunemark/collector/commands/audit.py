@@ -182,8 +182,7 @@ def judge(text: str, *, as_json: bool) -> None:
     for remark in dict.fromkeys(f"{card.name}: {card.remarks}\n" for card in compiled):
         tell(remark)
     for finding in judged.findings:
-        # The reason already compares with the predicted rate.
-        if finding.calculation not in judged.reason and finding.rule != "predicted-rate":
+        if finding.calculation not in judged.reason:
             print_finding(finding)
 
 

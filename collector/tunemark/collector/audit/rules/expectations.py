@@ -13,10 +13,10 @@ from typing import Any
 
 from tunemark.collector.audit.bounds import rates_below_peak
 from tunemark.collector.audit.evidence import AuditedResult, Evidence, grouped, label, same_software
-from tunemark.collector.audit.interval import MORE_MEMORY, Interval
+from tunemark.collector.audit.interval import MORE_MEMORY, Interval, products_of
 from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.audit.rule import INCONSISTENT, SUSPICIOUS, Finding, rule
-from tunemark.collector.audit.rules.identities import figures_of, products_of
+from tunemark.collector.audit.rules.identities import figures_of
 from tunemark.collector.audit.token_rates import training_or_wall_time
 from tunemark.collector.store.database import field_at
 from tunemark.schema.physics.architecture import count_parameters

@@ -5,13 +5,13 @@ An identity is a row of `products` in words.toml, or a function that yields equa
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
 from tunemark.collector.audit.bounds import dense_peak, least_flop_per_token
 from tunemark.collector.audit.evidence import AuditedResult, Claimed, Evidence, label, source_of
-from tunemark.collector.audit.interval import ROUGHLY, TIMES_TOLERANCE, Interval
+from tunemark.collector.audit.interval import ROUGHLY, TIMES_TOLERANCE, Interval, products_of
 from tunemark.collector.audit.printed_figures import WORDS
 from tunemark.collector.audit.published_shape import published_shape
 from tunemark.collector.audit.rule import IMPOSSIBLE, INCONSISTENT, SUSPICIOUS, Finding, rule
@@ -81,10 +81,6 @@ class Figures(Claimed):
         return self.others.get(name) or known
 
 
-Amounts = Callable[[str], Sequence[tuple[str, Interval]]]
-"""Name of a figure -> the values that it may have, with the words of each reading."""
-
-
 def products(evidence: Evidence) -> Iterator[Equation]:
     """Yield the products of figures that one record prints."""
     slack = max(evidence.facts.known.practice("clock-slack"), DIVIDED_FIRST)
@@ -100,24 +96,6 @@ def products(evidence: Evidence) -> Iterator[Equation]:
             right, meaning = replace(whole, low=0.0) if limit else whole, f"{limit} {label(total).replace('_', ' ')} {words}".strip()
             about, verdict = tuple(WORDS["settings"].get(total, ())), AuditVerdict(bound[1]) if bound[1:] else INCONSISTENT
             yield Equation(figures.records, names, figures.printed(*names), left, right, meaning, slack, about, verdict=verdict)
-
-
-def products_of(factors: Iterable[str], amounts: Amounts) -> Iterator[tuple[str, Interval]]:
-    """Yield the products of factors in words with their values: names of figures or numbers, divided by after `/`, with and without those before `?`, as printed only before `!`."""
-    choices = list[list[tuple[bool, str, Interval | None]]]()
-    for factor in factors:
-        name, divides = factor.strip("/?!"), factor.startswith("/")
-        known = [("", Interval.exact(float(name)))] if re.fullmatch(r"[\d.]+", name) else amounts(name)
-        known = known[:1] if factor.endswith("!") else known
-        optional: list[tuple[bool, str, Interval | None]] = [(divides, "", None)] if factor.endswith("?") else []
-        choices.append([*((divides, meaning, value) for meaning, value in known), *optional])
-    for chosen in product(*choices):
-        result, parts = Interval.exact(1.0), list[str]()
-        for divides, meaning, value in chosen:
-            if value is not None:
-                result = result / value if divides else result * value
-                parts.append(f"{'/' if divides else 'x'} {value.value:,.10g}{f' ({meaning})' if meaning else ''}")
-        yield " ".join(parts).removeprefix("x "), result
 
 
 def figures_of(evidence: Evidence, result: AuditedResult) -> Figures:
