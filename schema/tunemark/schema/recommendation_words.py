@@ -551,9 +551,7 @@ def _listed(names: list[str], most: int = SHOWN) -> str:
 def startup(question: recommendation.Question, answer: recommendation.Answer) -> str:
     """Return the time that is assumed until training runs, and the terms of the kinds of price in an answer."""
     kinds = {option.offer.kind for option in answer.ranked if option.offer.provider != recommendation.OWN}
-    terms = (
-        "" if not kinds or kinds & set(question.kinds) else " No provider rents this at the kind of price asked for: another one is shown."
-    )
+    terms = "" if not kinds or kinds & set(question.kinds) else " The price book has no such kind of price for this: another one is shown."
     terms += "".join(f" {words}" for kind, words in TERMS.items() if kind in kinds)
     assumed = (
         f"Includes an assumed {estimated_duration(question.startup_s)} of start-up." if question.startup_s else "Start-up is not included."

@@ -236,7 +236,7 @@ def _not_offered(
             alone = ", without a known network between instances" if (count or 0) > max(numbers, default=0) else ""
             have = f" (they have {', '.join(map(str, numbers))}{alone})" if numbers else ""
             kinds = "" if numbers or not others else f" (--kind {' or '.join(others)} has some)"
-            why = f"no offer that the question allows has {f'{count} x ' if count else ''}{card.name}{have}{kinds}"
+            why = f"the price book has no offer of {f'{count} x ' if count else ''}{card.name} that the question allows{have}{kinds}"
         say(f"tunemark: {ui.ACCELERATOR}: {why}; its time is given without a cost")
         rented = sorted({math.ceil(row.accelerator_count) for row in rows if most is None or row.accelerator_count <= most})
         machine = [1] if card.vendor in ISSUING else [1, NODE]
@@ -309,10 +309,10 @@ def _break_even(figures: str, answer: Answer) -> str:
     stated = machine.utilisation * HOURS_PER_YEAR
     rent = f"than renting {words.hardware(rented)} ({words.place(rented)})"
     if hours is None:
-        return f"For such jobs your machine costs more {rent}, however long it is used."
+        return f"At these speeds your machine costs more {rent}, however long it is used; other software or another method may change that."
     if stated < hours:
-        return f"For such jobs your machine costs more {rent}: it costs less from {hours:,.0f} hours of use a year, and you state {stated:,.0f}."
-    return f"For such jobs your machine costs less {rent}, if it is used for {hours:,.0f} hours a year or more."
+        return f"At these speeds your machine costs more {rent}: it costs less from {hours:,.0f} hours of use a year, and you state {stated:,.0f}."
+    return f"At these speeds your machine costs less {rent}, if it is used for {hours:,.0f} hours a year or more."
 
 
 def read_offers(facts: FactBase) -> list[Offer]:
