@@ -14,17 +14,11 @@ from tunemark.schema.vocabulary import FITS, METHODS, PURE_BF16, VENDORS_STACK
 
 WORDS = recommendation.TABLE
 EVIDENCE, KINDS_OF_EVIDENCE, SHARDINGS = (WORDS[name] for name in ("evidence", "kinds_of_evidence", "shardings"))
-AS_LOADED, LIMITS, PICKS, RANKS, ORDER, LATER, NOT_INCLUDED, DIVIDED = (
-    WORDS[name] for name in ("as_loaded", "limits", "picks", "ranks", "order", "later", "not_included", "divided")
+AS_LOADED, LIMITS, PICKS, RANKS, TERMS, ORDER, LATER, NOT_INCLUDED, DIVIDED = (
+    WORDS[name] for name in ("as_loaded", "limits", "picks", "ranks", "terms", "order", "later", "not_included", "divided")
 )
 LISTED = "on_demand"
 """Kind of price that is not named."""
-TERMS = {
-    "spot": "Spot instances can be withdrawn while a job runs.",
-    "reserved": "Reservations are paid for whole days, used or not.",
-    "marketplace": "Prices of a marketplace are those that single hosts ask, and vary from hour to hour.",
-}
-"""Kind of price -> what to know of it."""
 LONG_ROWS = 32_768
 """Tokens of rows that people divide among devices."""
 SHOWN = 6
