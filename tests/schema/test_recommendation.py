@@ -49,10 +49,22 @@ def test_an_option_without_a_rate_is_never_ranked_and_says_why() -> None:
     assert words.unknown(answer) == "No answer for NEW (no accepted result on it)."
 
 
-def test_an_accelerator_that_has_offers_at_other_kinds_of_price_only_is_named() -> None:
-    offers = [*OFFERS, replace(offer("rare", 1.0), kind="spot")]
-    answer = recommend(replace(QUESTION, accelerators=("fast", "rare")), [*RATES, rate("rare", 1_000.0)], offers)
-    assert words.unknown(answer) == "No answer for RARE (offers only at spot prices)."
+def test_an_accelerator_that_is_named_and_has_offers_at_other_kinds_of_price_only_is_shown_with_these() -> None:
+    offers, question = (
+        [*OFFERS, replace(offer("rare", 1.0), kind="spot"), replace(offer("fast", 1.0), kind="spot")],
+        replace(QUESTION, accelerators=("fast", "rare")),
+    )
+    answer = recommend(question, [*RATES, rate("rare", 1_000.0)], offers)
+    assert {(option.offer.accelerator, option.offer.kind) for option in answer.ranked} == {("fast", "on_demand"), ("rare", "spot")}
+
+
+def test_results_are_no_reason_to_take_another_method_on_the_same_hardware() -> None:
+    lora, qlora = (
+        rate("fast", 1_000.0),
+        replace(rate("fast", 990.0), method="qlora", evidence="near", results=1, result_ids=("r",), trust="published"),
+    )
+    answer = recommend(replace(QUESTION, method="any"), [replace(lora, evidence="predicted"), qlora], OFFERS)
+    assert answer.ranked[0].rate.method == "lora"
 
 
 def test_where_no_provider_has_the_kind_of_price_asked_for_another_one_is_shown_and_named() -> None:

@@ -366,7 +366,8 @@ def _unknown_software(level: SoftwareLevel, devices: int, most: int, *, known: b
         return "no accepted result of several devices of this vendor, except with its own software"
     if not known:
         return f"no accepted result with {level} software on these devices{' for this model and method' if level == 'vendor' else ''}"
-    return f"{devices} devices; accepted results with {level} software have at most {most}" if devices > LARGEST_TIMES * most else None
+    far = f"{devices} devices are over twice the {most} that accepted results with {level} software have at most"
+    return far if devices > LARGEST_TIMES * most else None
 
 
 def _where_it_ran(results: Mapping[tuple[str, str, str], Sequence[KnownRate]], rate: Rate) -> str:

@@ -314,7 +314,7 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
     Every offer is combined with one instance, or with several that a fabric joins. Recommended options meet the limits at the pessimistic end of the
     90% interval; the order follows the middle. Of options within the error of comparing them, the one that is `preferred` comes first.
     """
-    rates, offers = list(rates), list(offers)
+    rates = list(rates)
     methods = sorted({rate.method for rate in rates}) if question.method == ANY else [question.method]
     chosen = _offers(question, offers)
     found = list(_found(question, rates, chosen, methods))
@@ -337,7 +337,7 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
         bound = compared(start) * _spread(start, question.startup_s)
         near = [option for option in ranked if compared(option) <= bound and option.rank_low <= start.rank_low]
         # Results of the step are no reason to take what costs more and takes longer.
-        near = [option for option in near if not any(_beats(other, option) for other in near)]
+        near = [option for option in _first_methods(near) if not any(_beats(other, option) for other in near)]
         best = max(near, key=preferred)
         most = ALIKE * compared(best) * longer(best.rate)
         equal = [option for option in near if preferred(option) == preferred(best) and compared(option) * longer(option.rate) <= most]
@@ -357,7 +357,7 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
         tuple(in_order([option for option in priced if option.exceeds], question.objective)),
         tuple(too_large),
         tuple(in_order(unpriced, "fastest")),
-        (*no_data, *_unoffered(question, offers, chosen)),
+        tuple(no_data),
         offers=len(chosen),
         picks=picks if proven is None else picks | {"proven": proven},
     )
@@ -394,29 +394,18 @@ def _found(question: Question, rates: Sequence[Rate], offers: Sequence[Offer], m
 
 
 def _offers(question: Question, offers: Iterable[Offer]) -> list[Offer]:
-    """Return the offers that a question allows. Where no provider has the kinds of price asked for, those of other kinds, which are named beside each."""
-    chosen = [offer for offer in offers if _chosen(question, offer) and _few_enough(question, offer.devices)]
-    return [*question.own, *([offer for offer in chosen if offer.kind in question.kinds] or chosen)]
-
-
-def _chosen(question: Question, offer: Offer) -> bool:
-    """Return True if an offer has a provider and an accelerator of the question."""
-    providers, accelerators = question.providers, question.accelerators
-    return (not providers or offer.provider in providers) and (not accelerators or offer.accelerator in accelerators)
+    """Return the offers that a question allows. Where none, or none of an accelerator that it names, has the kinds of price asked for, those of others."""
+    providers, named = question.providers, question.accelerators
+    chosen = [each for each in offers if (not providers or each.provider in providers) and (not named or each.accelerator in named)]
+    chosen = [each for each in chosen if _few_enough(question, each.devices)]
+    known = {each.accelerator for each in chosen if each.kind in question.kinds}
+    missing = [each for each in chosen if each.accelerator not in known and (named or not known)]
+    return [*question.own, *(each for each in chosen if each.kind in question.kinds), *missing]
 
 
 def _few_enough(question: Question, devices: int) -> bool:
     """Return True if these are at most as many devices as the question allows."""
     return question.most_devices is None or devices <= question.most_devices
-
-
-def _unoffered(question: Question, offers: Sequence[Offer], chosen: Sequence[Offer]) -> Iterator[Without]:
-    """Yield the accelerators asked for that have offers at other kinds of price only."""
-    for key in question.accelerators:
-        others = [offer for offer in offers if offer.accelerator == key and _chosen(question, offer)]
-        if others and all(offer.accelerator != key for offer in chosen):
-            kinds = " and ".join(sorted({offer.kind.replace("_", " ") for offer in others}))
-            yield Without(key, others[0].name, question.method, others[0].devices, f"offers only at {kinds} prices")
 
 
 def _why_missing(rate: Rate, trust: Trust) -> str | None:
@@ -502,6 +491,15 @@ def _beats(option: Option, other: Option) -> bool:
     return _better(option, other) and (
         surely or all(own >= theirs for own, theirs in zip(preferred(option)[:4], preferred(other)[:4], strict=True))
     )
+
+
+def _first_methods(options: Sequence[Option]) -> list[Option]:
+    """Return options without further methods on the same hardware: results are a reason to take other hardware, not another method."""
+    return [
+        option
+        for number, option in enumerate(options)
+        if not any(other.offer is option.offer and other.instances == option.instances for other in options[:number])
+    ]
 
 
 def diverse(options: Sequence[Option]) -> list[Option]:

@@ -458,14 +458,15 @@ def with_software(
     stacks: Iterable[str],
     rates_with: RatesWith,
 ) -> list[str]:
-    """Return the best option with software of each other level, and the best of those with results, unless the best one is cheaper and faster; and that with named software.
+    """Return two options with software of each other level, unless the best one is cheaper and faster, and that one with named software.
 
-    A question about other than plain software has none. `rates` are of all levels.
+    They are the first of: that of its offer, the best, the best with results. Only plain software has other levels. `rates` are of all levels.
     """
     best, lines = answer.best, []
     for level in recommendation.LEVELS[1:] if question.software == "plain" else ():
         other = recommendation.recommend(replace(question, software=level), rates, offers)
-        first = [other.ranked[number] for number in dict.fromkeys([0, other.picks.get("proven", 0)]) if other.ranked]
+        same = [number for number, option in enumerate(other.ranked) if best is not None and option.offer is best.offer][:1]
+        first = [other.ranked[number] for number in list(dict.fromkeys([*same, 0, other.picks.get("proven", 0)]))[:2] if other.ranked]
         first = first or [option for option in other.may_exceed[:1] if best is None]
         parts = [
             f"{offered(question, option)}, {_as_measured(question, option)}{time_and_cost(option)}{f', with {states(option.rate)}' if level == 'vendor' else ''}{f', and it {exceeded(question, option)}' if option.limits else ''}"
@@ -528,9 +529,9 @@ def unknown(answer: recommendation.Answer) -> str:
 
 def not_fitting(question: recommendation.Question, answer: recommendation.Answer) -> str:
     """Return the hardware that the step does not fit on, with what is missing: the largest number of each accelerator, first where other software fits."""
-    answered = {(option.offer.accelerator, option.rate.devices) for option in (*answer.ranked, *answer.may_exceed)}
+    answered = {(option.offer.accelerator, option.rate.devices, option.rate.method) for option in (*answer.ranked, *answer.may_exceed)}
     largest_last = sorted(answer.too_large, key=_leanest)
-    most = {each.name: each for each in largest_last if (each.accelerator, each.devices) not in answered}
+    most = {each.name: each for each in largest_last if (each.accelerator, each.devices, each.method) not in answered}
     names = [
         f"{each.name} {TIMES} {each.devices}{with_method(question, each.method)} ({each.reason.removeprefix(recommendation.NO_ROOM)}{f'; fits with {each.stacks[0]}' if each.stacks else ''})"
         for each in sorted(most.values(), key=lambda each: not each.stacks)
@@ -545,7 +546,7 @@ def _listed(names: list[str], most: int = SHOWN) -> str:
 def startup(question: recommendation.Question, answer: recommendation.Answer) -> str:
     """Return the time that is assumed until training runs, and the terms of the kinds of price in an answer."""
     kinds = {option.offer.kind for option in answer.ranked if option.offer.provider != recommendation.OWN}
-    terms = "" if not kinds or kinds & set(question.kinds) else " The price book has no such kind of price for this: another one is shown."
+    terms = " Where the price book has no such kind of price, another one is shown." if kinds - set(question.kinds) else ""
     terms += "".join(f" {words}" for kind, words in TERMS.items() if kind in kinds)
     assumed = (
         f"Includes an assumed {estimated_duration(question.startup_s)} of start-up." if question.startup_s else "Start-up is not included."

@@ -232,11 +232,9 @@ def _not_offered(
         if not rows:
             why = f"no provider of the price book rents {card.name}"
         else:
-            others = sorted({row.kind.value.replace("_", "-") for row in rows} - {"on-demand"})
             alone = ", without a known network between instances" if (count or 0) > max(numbers, default=0) else ""
             have = f" (they have {', '.join(map(str, numbers))}{alone})" if numbers else ""
-            kinds = "" if numbers or not others else f" (--kind {' or '.join(others)} has some)"
-            why = f"the price book has no offer of {f'{count} x ' if count else ''}{card.name} that the question allows{have}{kinds}"
+            why = f"the price book has no offer of {f'{count} x ' if count else ''}{card.name} that the question allows{have}"
         say(f"tunemark: {ui.ACCELERATOR}: {why}; its time is given without a cost")
         rented = sorted({math.ceil(row.accelerator_count) for row in rows if most is None or row.accelerator_count <= most})
         machine = [1] if card.vendor in ISSUING else [1, NODE]
@@ -375,7 +373,7 @@ def _print(card: ModelCard, question: Question, answer: Answer, others: Iterable
 
 def _print_options(question: Question, title: str, options: Iterable[Option], sign: str) -> None:
     rank, ends = words.RANKS[question.objective], "90% interval"
-    columns = [rank, "hardware", "where", "per hour", "time", ends, "cost", ends, "memory", "micro-batch", "evidence", "limit"]
+    columns = [rank, "hardware", "where", "per hour", "time", ends, "cost", ends, "memory", "tokens/s", "evidence", "limit"]
     rows = [
         (
             words.rank(option),
@@ -387,7 +385,7 @@ def _print_options(question: Question, title: str, options: Iterable[Option], si
             formats.estimated_usd(option.usd),
             words.costs(option),
             option.rate.memory,
-            str(option.rate.micro_batch or ""),
+            formats.significant(option.rate.tokens_per_s or 0.0),
             ui.cited(option.rate),
             ", ".join(dict.fromkeys((*option.exceeds, *option.limits))),
         )

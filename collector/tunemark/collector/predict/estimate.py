@@ -270,7 +270,7 @@ SIZES = 4
 """Largest sizes of models that are named for a method."""
 SAME_SIZE = 1.03
 """Variants of a model differ in size by less. Of models of one size, that with the longest context is named."""
-MODERN_CONTEXT = 8_192
+MODERN_CONTEXT = 32_768
 """Tokens of context that models of today have at least: of the decoders with a card that have less, all but OLMo 2 are of 2024 or before."""
 
 
