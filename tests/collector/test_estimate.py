@@ -69,6 +69,17 @@ def test_without_a_model_the_largest_that_fit_are_named_largest_first(tunemark: 
     assert "--model/-m: missing" in tunemark("estimate").err
 
 
+def test_all_methods_stand_side_by_side_if_any_is_asked_for(tunemark: Tunemark) -> None:
+    asked = ("estimate", "-m", "qwen3-8b", "--method", "any", "-a", "A100 SXM4 80GB")
+    assert re.findall(r"^(LoRA|QLoRA|full fine-tuning) +A100 SXM4 80GB +(fits|no)", tunemark(*asked).out, re.MULTILINE) == [
+        ("LoRA", "fits"),
+        ("QLoRA", "fits"),
+        ("full fine-tuning", "no"),
+    ]
+    answer = json.loads(tunemark(*asked, "--json").out)
+    assert {one["method"] for one in answer["accelerators"]} == {"full", "lora", "qlora"}
+
+
 def test_a_chosen_stack_keeps_what_is_given(tunemark: Tunemark) -> None:
     given = ("estimate", "-m", "llama-3.1-8b", "--method", "full", "--set", "parameters=bf16", "--json")
     shape = json.loads(tunemark(*given, "--stack", "hf").out)["shape"]

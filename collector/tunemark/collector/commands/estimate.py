@@ -33,7 +33,7 @@ from tunemark.schema.physics.memory import MOMENTS
 from tunemark.schema.physics.stacks import STACKS
 from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.plan_search import Asked, division_of
-from tunemark.schema.recommendation import PROVEN, Rate, provider_name
+from tunemark.schema.recommendation import ANY, PROVEN, Rate, provider_name
 from tunemark.schema.recommendation_words import SHOWN, asked_in_words, measured_rates, methods_fit
 from tunemark.schema.records.plan import Compile
 from tunemark.schema.throughput import LEVEL, Range
@@ -59,7 +59,7 @@ ADAPTERS = {"lora_rank", "lora_targets", "lora_dropout", "adapters"}
 @ui.named_as(ui.OPTIONS | OPTIONS_OF_SHAPE)
 def estimate(
     model: Annotated[str | None, ui.Model] = None,
-    method: Annotated[str | None, ui.option("--method", "full, lora or qlora. Default: lora; full for encoders.")] = None,
+    method: Annotated[str | None, ui.option("--method", "full, lora, qlora or any. Default: lora; full for encoders.")] = None,
     sequence_length: ui.Length = None,
     micro_batch: Annotated[str | None, ui.option("--micro-batch", "Rows of a micro-step on a device. Default: the fastest.")] = None,
     *,
@@ -97,6 +97,7 @@ def estimate(
     --------
     - `tunemark estimate -m llama-3.1-8b --method lora --seq 8192`
     - `tunemark estimate -m llama-3.1-8b --method qlora -a L4 --json`
+    - `tunemark estimate -m qwen3-8b --method any -a "RTX 4090"`
     - `tunemark estimate -a "RTX 4090" --method qlora`
     - `tunemark estimate -m llama-3.1-8b --samples 10k -a H100 -a B200`
     - `tunemark estimate -m llama-3.1-70b --devices 16 --set loss=fused`
@@ -106,7 +107,7 @@ def estimate(
     if model is None and not accelerator:
         raise TunemarkError("--model/-m", "", "missing; or give only --accelerator for the largest models that fit on it")
     card, methods = None if model is None else ui.named_model(facts, model), list(TRAINED)
-    if method or card:
+    if (method or card) and method != ANY:
         methods = [ui.training_method(method, methods, card, model or "")]
     _refuse_unused(methods[-1], {"lora_rank": rank, **given}, epochs, usd_per_hour, sized=bool(samples or tokens))
     chosen_stack, level = ui.software_of(stack, software)
@@ -130,12 +131,12 @@ def estimate(
         largest = [each for place in places for name in methods for each in largest_models(facts, place, name, length, search)]
         _answer_largest(largest, as_json)
         return
-    found = list(search(places=places, model=card, method=methods[0]))
+    found = [each for name in methods for each in search(places=places, model=card, method=name)]
     for warning in (warnings := list(filter(None, (cautions(card, length), slow, *remarks)))):
         say(f"tunemark: warning: {warning}")
     shown = shown_plan(found)
     shown_on = [place for place in places if (place[0].key, place[1]) == (shown.accelerator, shown.rate.devices)]
-    on_shown = partial(search, places=shown_on, model=card, method=methods[0])
+    on_shown = partial(search, places=shown_on, model=card, method=Method(shown.rate.method))
     _tell_without_effect(on_shown, shown, asked, given)
     memory, shape = shown.memory, shown.memory.shape
     settled = f"attention {shape.attention}, loss {shape.loss}, optimizer {shape.optimizer}, checkpointing {shape.checkpointing.value}"
@@ -147,11 +148,11 @@ def estimate(
     if as_json:
         print_json(answer)
         return
-    typer.echo(f"{asked_in_words(card, methods[0], size, length)}\n")
+    typer.echo(f"{asked_in_words(card, methods[0] if len(methods) == 1 else ANY, size, length)}\n")
     _print_answer(found, named=bool(accelerator))
     for hint in (*_hints(on_shown, found, shown, asked), *_loops_in_words(loops, shown)):
         tell(hint)
-    assumed, [(on, _), *_] = f"with the plan on {_hardware(shown)} and {answer['assumes']}", shown_on
+    assumed, [(on, _), *_] = f"with the plan for {METHODS[shown.rate.method]} on {_hardware(shown)} and {answer['assumes']}", shown_on
     _print_memory(shown, assumed, by_torch=on.vendor in {"NVIDIA", "AMD"})
 
 
@@ -224,9 +225,7 @@ def _fields_of_step(typed: dict[str, Any], given: Mapping[str, str]) -> dict[str
 
 def _answer_largest(found: Sequence[Estimate], as_json: bool) -> None:  # noqa: FBT001 - as the option
     if as_json:
-        print_json(
-            {"models": [_estimate_json(each) | {"model": each.memory.shape.model.key, "method": each.rate.method} for each in found]}
-        )
+        print_json({"models": [_estimate_json(each) | {"model": each.memory.shape.model.key} for each in found]})
         return
     typer.echo(
         f"The largest models that fit, one of each size, and a larger one that fits with other software, of those with a context of {MODERN_CONTEXT:,} tokens or more{'' if found else ': none'}\n"
@@ -310,11 +309,11 @@ LEVERS: dict[str, dict[str, Any]] = {"--optimizer adamw-8bit": {"optimizer": "ad
 
 
 def _print_answer(every: Sequence[Estimate], *, named: bool, models: bool = False) -> None:
-    """Print speed, time, cost, fit and evidence on each accelerator, the fastest first, or of each model. A plan that does not fit has no speed.
+    """Print speed, time, cost, fit and evidence on each accelerator, the fastest first, by method, or of each model. A plan that does not fit has no speed.
 
     It has a row if its accelerator is named, or if it fits with other software; if nothing fits, the largest accelerators have one.
     """
-    sized, rows = any(each.seconds for each in every), []
+    sized, rows, by_method = any(each.seconds for each in every), [], models or len({each.rate.method for each in every}) > 1
     largest = sorted(every, key=lambda each: -each.memory_bytes)[:SHOWN]
     listed = [each for each in every if named or each.fit != "no" or each.with_stacks] or largest
     found = [
@@ -327,7 +326,8 @@ def _print_answer(every: Sequence[Estimate], *, named: bool, models: bool = Fals
         ledger = each.memory.ledger
         needed = f"{gib(ledger.needed_low)} to {gib(ledger.needed_high)}" if each.fit == "unsure" else gib(ledger.needed)
         row = (
-            *((METHODS[each.rate.method], each.memory.shape.model.name) if models else ()),
+            *(METHODS[each.rate.method],) * by_method,
+            *(each.memory.shape.model.name,) * models,
             _hardware(each),
             "; ".join(filter(None, (each.fit, _with_stacks(each.with_stacks), methods_fit(each.fitting) if each.fitting else ""))),
             f"{needed} of {gib(each.memory_bytes)}",
@@ -338,7 +338,7 @@ def _print_answer(every: Sequence[Estimate], *, named: bool, models: bool = Fals
             _evidence(each),
         )
         rows.append(row)
-    columns = [*(("method", "model") if models else ()), "accelerator", "fits", "needs", "tokens/s", "90% interval", "tuned"]
+    columns = [*("method",) * by_method, *("model",) * models, "accelerator", "fits", "needs", "tokens/s", "90% interval", "tuned"]
     columns += [*(JOB if sized else ()), "plan", "evidence"]
     level = " and ".join(dict.fromkeys(each.rate.software for each in found))
     title = f"Predicted for {level} software, with an interval of {LEVEL:.0%}: training alone, without start, evaluation and saving."
@@ -397,7 +397,7 @@ def _estimate_json(found: Estimate) -> dict[str, Any]:
     own = {field.name: getattr(found, field.name) for field in fields(found) if field.name not in {"memory", "rate", "faster"}}
     memory = {"needed_bytes": needed, "margin_bytes": found.memory_bytes - needed, "needed_interval_bytes": found.memory.needed_interval}
     plan = {"micro_batch": shape.micro_batch, "checkpointing": shape.checkpointing.value, "sharding": division_of(shape)}
-    rate = {"no_data": found.rate.reason, "evidence": found.rate.evidence, "result_ids": found.rate.result_ids}
+    rate = {"method": found.rate.method, "no_data": found.rate.reason, "evidence": found.rate.evidence, "result_ids": found.rate.result_ids}
     own |= {f"{other.software}_tokens_per_s": range_of(other) for other in found.faster}
     ranges = {name: asdict(value) for name, value in own.items() if isinstance(value, Range)}
     return own | ranges | memory | plan | rate
