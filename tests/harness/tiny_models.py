@@ -6,14 +6,21 @@ from tunemark.schema.physics.families import FAMILIES
 
 EXAMPLES = {"granitemoehybrid": "granite-4.0-h-tiny"}
 """Family -> its model with blocks of all kinds, where the first one does not have them."""
+OWN_KEYS = {"gpt2", "gpt_neox", "opt", "biogpt", "bloom", "mpt", "gptj", "gpt_neo"}
 
 
 def tiny_card(family, scale=1, window=8, **sizes):
     """Return the first card of a family, or that with a key, with widths that grow with `scale`; the window is for families that have one."""
     card = FACTS.models.get(EXAMPLES.get(family, family)) or next(card for card in FACTS.models.values() if card.family == family)
-    tiny = {"hidden_size": 64 * scale, "intermediate_size": 160 * scale, "head_dim": 16 * scale, "layers": 2, "attention_heads": 4}
-    # All heads of GPT-2, of GPT-NeoX and of encoders have keys of their own.
-    own = card.family in {"gpt2", "gpt_neox"} or FAMILIES[card.family].encoder
+    tiny = {
+        "hidden_size": 64 * scale,
+        "intermediate_size": (256 if FAMILIES[card.family].alibi else 160) * scale,
+        "head_dim": 16 * scale,
+        "layers": 2,
+        "attention_heads": 4,
+    }
+    # All heads of some older families and of encoders have keys of their own.
+    own = card.family in OWN_KEYS or FAMILIES[card.family].encoder
     tiny |= {"key_value_heads": 4 if own else min(2, card.key_value_heads), "vocabulary": 256}
     if card.sliding_window:
         tiny["sliding_window"] = window

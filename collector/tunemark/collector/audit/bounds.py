@@ -21,14 +21,14 @@ from tunemark.schema.vocabulary import Checkpointing, Dtype, Method
 
 SIXTEEN_BIT = (Dtype.BF16, Dtype.FP16)
 FIRST_LORA_TARGETS: dict[str, tuple[str, ...]] = {
-    "gpt2": ("c_attn",),
     "phi3": ("qkv_proj",),
     "bert": ("query", "value"),
-    "modernbert": ("Wqkv",),
     "deberta-v2": ("query_proj", "value_proj"),
-    "falcon": ("query_key_value",),
-    "gpt_neox": ("query_key_value",),
-} | dict.fromkeys(LATENT, ("kv_b_proj",))
+    **dict.fromkeys(("gpt2", "gpt_bigcode"), ("c_attn",)),
+    **dict.fromkeys(("modernbert", "mpt"), ("Wqkv",)),
+    **dict.fromkeys(("falcon", "gpt_neox", "bloom"), ("query_key_value",)),
+    **dict.fromkeys(LATENT, ("kv_b_proj",)),
+}
 """Projections for queries and values, which the first LoRA recipes adapted, where a family names them differently."""
 
 

@@ -42,10 +42,7 @@ def config_of(card: ModelCard, *, labels: int | None = None, vocabulary: int | N
     named = {theirs: ours for theirs, ours in names if (not derived if theirs == "head_dim" else hasattr(made, theirs))}
     settings: dict[str, Any] = {theirs: getattr(card, ours) for theirs, ours in named.items()}
     settings |= SETTINGS.get(card.family, {}) | SPELLED.get(card.family, {}) | _of_family(card)
-    if vocabulary is not None:
-        settings["vocab_size"] = vocabulary
-    if labels is not None:
-        settings["num_labels"] = labels
+    settings |= {name: value for name, value in {"vocab_size": vocabulary, "num_labels": labels}.items() if value is not None}
     if hasattr(made, "n_group"):
         # Cards hold no groups of experts: a token chooses among all of them.
         settings |= {"n_group": 1, "topk_group": 1}
@@ -81,6 +78,9 @@ def _of_family(card: ModelCard) -> dict[str, Any]:
             # Without blocks that keep a state; widths that fit each other are needed nevertheless.
             return settings | {"mamba_n_heads": 1, "mamba_n_groups": 1, "mamba_d_head": "auto", "mamba_d_state": 1}
         return settings | {"mamba_expand": card.linear_value_heads * card.linear_head_dim // card.hidden_size}
+    if card.family in {"gpt_neo", "gptj"}:
+        kinds = [[["global" if block.mixer == "attention" else "local"], 1] for block in blocks_of(card)]
+        return {"attention_types": kinds} if card.family == "gpt_neo" else {"rotary_dim": card.head_dim // 4}
     if card.family != "gemma4_text":
         return {}
     return {

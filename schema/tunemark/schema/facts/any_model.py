@@ -23,7 +23,7 @@ from tunemark.schema.safe_text import terminal
 TABLE: dict[str, Any] = tomllib.loads(Path(__file__).with_name("any_model.toml").read_text(encoding="utf-8"))
 OTHER_KEYS = (*TABLE["other_keys"], *(key for settings in SETTINGS.values() for key in settings))
 """Further names that say something about a model."""
-WIDE = ("full_attention", "attention")
+WIDE = ("full_attention", "attention", "global")
 """Kinds of layers that attend to all tokens, in newer and in older files."""
 FEED_FORWARD = ("mlp", "moe")
 """Kinds of layers that mix no tokens."""
@@ -126,13 +126,17 @@ def config_fields(content: Any, place: str, within: Limits) -> dict[str, Any]:  
     if not isinstance(content, dict):
         raise TunemarkError(place, None, "is no configuration of a model: it holds no keys")
     part = content | content["text_config"] if isinstance(content.get("text_config"), dict) else content
+    part = part["attn_config"] | part if isinstance(part.get("attn_config"), dict) else part
     kind = str(part.get("model_type"))
     family = TABLE["text_part"].get(kind, kind)
     if family not in FAMILIES:
         why = not_modelled(kind) or "the work of this architecture is not known"
         raise TunemarkError(f"{place}: model_type", kind, f"{why}; known: {', '.join(FAMILIES)}")
-    for key, value in SETTINGS.get(family, {}).items():
-        if (part.get(key) or None) != (value or None):
+    expected: dict[str, Any] = SETTINGS.get(family, {}) | dict.fromkeys(TABLE["unset"])
+    expected |= {key: part.get(other) for key, other in TABLE["repeated"].items() if part.get(key)}
+    for key, value in expected.items():
+        stated = part.get(key, value if family in TABLE["usual"] else None)
+        if (stated or None) != (value or None):
             fix = f"the work of this architecture is not known; only models with {str(value).lower()}"
             raise TunemarkError(f"{place}: {key}", part.get(key), fix)
     part = ADJUSTED[family](part) if family in ADJUSTED else part
@@ -232,7 +236,8 @@ def _completed(fields: Mapping[str, Any], config: Mapping[str, Any], family: str
 
 def _wide_layers(config: Mapping[str, Any], family: str, layers: Any) -> list[int] | None:  # noqa: ANN401 - any JSON value
     """Return the places of the layers that attend to all tokens, where a configuration says so."""
-    kinds, places, every = config.get("layer_types"), config.get("full_attn_idxs"), config.get("global_attn_every_n_layers", 3)
+    kinds, places = config.get("layer_types") or config.get("attention_layers"), config.get("full_attn_idxs")
+    every = config.get("global_attn_every_n_layers", 3)
     if isinstance(kinds, list):
         return [place for place, kind in enumerate(kinds) if kind in WIDE]
     if family == "modernbert" and isinstance(layers, int) and isinstance(every, int) and every > 0:

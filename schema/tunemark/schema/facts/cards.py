@@ -345,10 +345,8 @@ def fields_of(family: str) -> dict[str, str]:
     if family == "modernbert":
         # There, it is the half of the other name.
         return {theirs: ours for theirs, ours in CONFIG_FIELDS.items() if theirs != "sliding_window"}
-    if family not in DENSE_FIRST or family == "llama4_text":
-        return CONFIG_FIELDS
-    # Their `intermediate_size` is that of blocks without experts, and `head_dim` repeats the width of the rotated part in the latent ones.
-    dense = {"intermediate_size": "dense_intermediate_size"}
+    # `intermediate_size` is that of blocks without experts, where there are some; `head_dim` repeats the width of the rotated part in latent ones.
+    dense = {"intermediate_size": "dense_intermediate_size"} if family in DENSE_FIRST and family != "llama4_text" else {}
     return {theirs: ours for theirs, ours in CONFIG_FIELDS.items() if theirs != "head_dim" or family not in LATENT} | dense
 
 

@@ -145,7 +145,7 @@ class _Parts:
         if self.traits.layer_norm:
             # torch's own layer norm keeps its input; its output feeds the trained matrices.
             return per_layer * self.hidden * (2 if self.trained else 1)
-        normed = FP32 if self.traits.norms_scaled_in_fp32 else self.size
+        normed = 0 if self.traits.bare_norms else FP32 if self.traits.norms_scaled_in_fp32 else self.size
         once = FP32 * (2 if self.traits.norms_centred else 1) + (normed if self.trained else 0)
         once = self.size if self.shape.fused_blocks else once
         heads = (self.card.attention_heads + self.block.keys) * self.block.width / self.shape.tensor_parallel
@@ -193,7 +193,7 @@ class _Parts:
         base = self.queries + self.output + FP32 * heads + (self.queries + self.expanded if self.expanded else 2 * self.keys)
         if self.traits.gated_attention:
             base += self.output * (1 + self.trained)
-        if len(NAMES[card.family].attention) == 2 and not self.traits.learned_positions:  # noqa: PLR2004 - a fused layer, and the output
+        if len(NAMES[card.family].attention) == 2 and not (self.traits.learned_positions or self.traits.alibi):  # noqa: PLR2004 - a fused layer, and the output
             # Queries and keys are rotated, and the values are a view of the fused projection, which is therefore kept whole.
             base += self.queries + self.keys
         if self.shape.attention != "eager":
@@ -203,6 +203,8 @@ class _Parts:
         casts = 0 if self.attended == FP32 else self.attended
         capped = self.product if card.family == "gemma2" else 0
         each = self.dropped_out if self.traits.drops_out else FP32 + casts + capped
+        # OPT does not drop scores out, and the softmax of StarCoder is in fp32.
+        each = {"opt": FP32 + casts, "gpt_bigcode": FP32 + casts + MASK}.get(card.family, each)
         return base + heads * self.shape.sequence_length * each
 
     @property
@@ -234,7 +236,9 @@ class _Parts:
     def feed_forward(self) -> float:
         """Gate, activated gate and up, or the single inner width; and the input of the last matrix if that is trained."""
         # GPT-2, Phi and Apertus write their activations in Python, and each intermediate result is kept; so are two masks of Apertus.
-        steps = {"gpt2": 4, "phi": 4, "apertus": 3 + 2 * MASK / self.product + self.trained}.get(self.card.family, 1)
+        ours = {"opt": 1 - self.trained, "apertus": 3 + 2 * MASK / self.product + self.trained}
+        # The ReLU of OPT keeps its result alone.
+        steps = 4 if self.card.family in {"gpt2", "gptj", "gpt_neo", "phi"} else ours.get(self.card.family, 1)
         if self.traits.gated:
             steps = 2 if self.shape.fused_blocks else 3
         masks = 2 * MASK * self.card.hidden_size if self.traits.drops_out else 0

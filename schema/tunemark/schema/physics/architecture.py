@@ -103,7 +103,7 @@ def count_parameters(card: ModelCard) -> ParameterCount:
     """Count the parameters of a model from its card."""
     traits, hidden, linears = FAMILIES[card.family], card.hidden_size, block_linears(card)
     embedding = card.vocabulary * hidden
-    positions = card.context_length * hidden if traits.learned_positions else 0
+    positions = (card.context_length + traits.spare_positions) * hidden if traits.learned_positions else 0
     feed_forward = [linear for linear in linears if linear.part in {"feed_forward", "experts"}]
     per_layer = card.vocabulary * card.layers * (card.per_layer_width or 0)
     return ParameterCount(
@@ -120,9 +120,9 @@ def count_parameters(card: ModelCard) -> ParameterCount:
 
 
 def _vectors(card: ModelCard, traits: Traits) -> int:
-    norm = card.hidden_size * (2 if traits.norm_bias else 1)
-    inward = [linear for linear in block_linears(card) if linear.after_norm]
-    biased = block_linears(card) if traits.linear_bias else inward if traits.query_key_value_bias else ()
+    norm = card.hidden_size * (0 if traits.bare_norms else 2 if traits.norm_bias else 1)
+    inward = [linear.path for linear in block_linears(card) if linear.after_norm and traits.query_key_value_bias]
+    biased = [linear for linear in block_linears(card) if traits.linear_bias or linear.path in (*inward, *traits.biased)]
     biases = sum(linear.outputs * linear.copies * linear.times() for linear in biased)
     others = traits.learned_activation + (card.attention_heads if traits.sinks else 0)
     if traits.router_scaled and card.experts:

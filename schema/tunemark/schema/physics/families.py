@@ -23,6 +23,8 @@ class Traits:
     layer_norm: bool = False
     """Layer norm instead of RMS norm."""
     norm_bias: bool = False
+    bare_norms: bool = False
+    """Norms have no weights."""
     outer_norms: int = 1
     """Norms outside of the blocks: after the last one, of an encoder those of embeddings, positions and head, less one that a block lacks."""
     parallel: bool = False
@@ -38,6 +40,8 @@ class Traits:
     query_key_value_bias: bool = False
     linear_bias: bool = False
     """Every linear layer of a block has a bias."""
+    biased: tuple[str, ...] = ()
+    """The linear layers with a bias, where they are some of a block."""
     sinks: bool = False
     """One learned score per head that a softmax may attend to instead of a token."""
     chunked: bool = False
@@ -62,6 +66,10 @@ class Traits:
     learned_activation: int = 0
     """Numbers that the activation of a feed-forward layer learns."""
     learned_positions: bool = False
+    spare_positions: int = 0
+    """Rows of the table of positions beyond the context."""
+    alibi: bool = False
+    """Scores fall with the distance of tokens; queries and keys are not rotated."""
     relative_positions: int = 0
     """Rows of a table of distances between tokens, which queries and keys are multiplied with as well (disentangled attention)."""
     token_types: int = 0
@@ -100,7 +108,7 @@ def with_tuples(row: dict[str, Any]) -> dict[str, Any]:
 
 
 TABLE: dict[str, Any] = tomllib.loads(Path(__file__).with_name("families.toml").read_text(encoding="utf-8"))
-FAMILIES: dict[str, Traits] = {family: Traits(**row) for families, row in TABLE["traits"].items() for family in families.split()}
+FAMILIES: dict[str, Traits] = {name: Traits(**with_tuples(row)) for names, row in TABLE["traits"].items() for name in names.split()}
 NAMES: dict[str, Names] = {family: Names(**with_tuples(row)) for families, row in TABLE["names"].items() for family in families.split()}
 SETTINGS: dict[str, dict[str, Any]] = TABLE["settings"]
 """Family -> keys and values in transformers of all its models that are known here; another value is another architecture."""
