@@ -55,7 +55,7 @@ def test_rows_padded_to_one_length_count_as_its_slots_and_tf32_multiplies_at_hal
     ("hardware", "instances", "no_price"),
     [
         ("16 x H100", 2, None),
-        ("MI300X", 1, "rented by 8: ask for -a '8 x Instinct MI300X'"),
+        ("MI355X", 1, "rented by 8: ask for -a '8 x Instinct MI355X'"),
         ("DGX Spark", 1, "no on-demand list price; give --usd-per-hour"),
     ],
 )

@@ -126,7 +126,7 @@ def test_the_newest_price_of_each_offer_counts() -> None:
 def test_a_table_of_prices_says_how_they_are_dated_and_ordered(tunemark: Tunemark) -> None:
     said = tunemark("prices", "nvidia-l4")
     assert "known on" in said.out.splitlines()[0]
-    assert "catalog v7" in said.out
+    assert "catalog v8" in said.out
     assert "the price was read on that day and may be older" in said.err
     assert "cheapest accelerator-hour first within each kind: on-demand, spot" in said.err
     assert "in the future" not in said.err
