@@ -49,13 +49,11 @@ def test_an_option_without_a_rate_is_never_ranked_and_says_why() -> None:
     assert words.unknown(answer) == "No answer for NEW (no accepted result on it)."
 
 
-def test_an_accelerator_that_is_named_and_has_offers_at_other_kinds_of_price_only_is_shown_with_these() -> None:
-    offers, question = (
-        [*OFFERS, replace(offer("rare", 1.0), kind="spot"), replace(offer("fast", 1.0), kind="spot")],
-        replace(QUESTION, accelerators=("fast", "rare")),
-    )
-    answer = recommend(question, [*RATES, rate("rare", 1_000.0)], offers)
-    assert {(option.offer.accelerator, option.offer.kind) for option in answer.ranked} == {("fast", "on_demand"), ("rare", "spot")}
+def test_a_price_of_another_kind_is_shown_for_what_is_named_and_not_ranked_beside_those_asked_for() -> None:
+    offers = [*OFFERS, *(replace(offer(name, 1.0), kind="spot") for name in ("rare", "fast"))]
+    answer = recommend(replace(QUESTION, accelerators=("fast", "rare")), [*RATES, rate("rare", 1_000.0)], offers)
+    assert [(option.offer.accelerator, option.offer.kind) for option in answer.ranked] == [("fast", "on_demand")]
+    assert [(option.offer.accelerator, option.limits) for option in answer.may_exceed] == [("rare", ("price",))]
 
 
 def test_results_are_no_reason_to_take_another_method_on_the_same_hardware() -> None:

@@ -319,6 +319,12 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
     chosen = _offers(question, offers)
     found = list(_found(question, rates, chosen, methods))
     options = [each for each in found if isinstance(each, Option)]
+    if any(each.offer.kind in question.kinds for each in options):
+        # Prices of another kind, such as spot ones, are not ranked beside those that were asked for.
+        options = [
+            each if each.offer.kind in {*question.kinds, "owned", "named"} else replace(each, limits=(*each.limits, "price"))
+            for each in options
+        ]
     without = list(dict.fromkeys(each for each in found if isinstance(each, Without)))
     too_large, no_data = ([each for each in without if each.too_large is large] for large in (True, False))
     priced = [option for option in options if option.offer.priced]

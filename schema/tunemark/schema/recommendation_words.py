@@ -4,7 +4,7 @@ The script of the home page writes the same sentences, since it is translated fr
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from tunemark.schema import recommendation
@@ -366,28 +366,28 @@ def with_method(question: recommendation.Question, method: str) -> str:
 def own_hardware(question: recommendation.Question, answer: recommendation.Answer) -> list[str]:
     """Return one line for each of the reader's own machines, except the best option: its place, or the reason why it has none."""
     lines = []
-    for offer in question.own:
+    for number, offer in enumerate(question.own):
+        again = any(each.accelerator == offer.accelerator for each in question.own[:number])
+        caution = f" {offer.caution}" if offer.caution and not again else ""
         name = f"{'Your ' if offer.kind == 'owned' else ''}{offer.name} {TIMES} {offer.devices}"
-        own = [(number, option) for number, option in enumerate(answer.ranked, start=1) if option.offer == offer]
+        own = [(place, option) for place, option in enumerate(answer.ranked, start=1) if option.offer == offer]
         others = [option for option in (*answer.may_exceed, *answer.exceeding) if option.offer == offer]
         place = (offer.accelerator, offer.devices)
         missing = [each for each in (*answer.too_large, *answer.no_data) if (each.accelerator, each.devices) == place]
         unpriced = [option for option in answer.unpriced if option.offer == offer]
         if unpriced:
             time = f"about {estimated_duration(unpriced[0].seconds)} ({times(unpriced[0])})"
-            memory_line = f"{needs(unpriced[0])[0]}{f' {offer.caution}' if offer.caution else ''}"
+            memory_line = f"{needs(unpriced[0])[0]}{caution}"
             said = f"{speed(unpriced[0])} {evidence(unpriced[0])}"
             # What may not fit is said before how long it would take.
             said = f"{memory_line} If it runs: {time}. {said}" if unpriced[0].limits else f"{time}. {said} {memory_line}"
             costs = f" It is ranked if you give its cost per hour or the price of electricity{'' if offer.watts else ', with its power'}."
             lines.append(f"{name}{with_method(question, unpriced[0].rate.method)}: {said}{costs if offer.kind == 'owned' else ''}")
         elif own:
-            number, option = own[0]
-            if number > 1:
-                place_of = f"place {number} of {len(answer.ranked)}{with_method(question, option.rate.method)}"
-                divided = question.method not in {recommendation.ANY, "qlora"} and option.rate.sharding not in {None, "single", "ddp"}
-                hint = " With `--method any`, QLoRA is compared, too: its weights may fit on each device." if divided else ""
-                lines.append(f"{name}: {place_of}, {time_and_cost(option)}. {needs(option)[0]}{hint}")
+            ranked, option = own[0]
+            if ranked > 1:
+                place_of = f"place {ranked} of {len(answer.ranked)}{with_method(question, option.rate.method)}"
+                lines.append(f"{name}: {place_of}, {time_and_cost(option)}. {needs(option)[0]}")
         elif others:
             memory_line = f" {needs(others[0])[0]}" if "memory" in others[0].limits else ""
             lines.append(f"{name}: {exceeded(question, others[0])}, {time_and_cost(others[0])}.{memory_line}")
@@ -399,7 +399,7 @@ def own_hardware(question: recommendation.Question, answer: recommendation.Answe
                 name, why = f"{name}{with_method(question, least.method)}", f"{room}{_reason(least)}{_fitting(least)}"
             elif most is not None and offer.devices > most:
                 why = f"the question allows at most {most} devices"
-            lines.append(f"{name}: {why}.{f' {offer.caution}' if offer.caution else ''}")
+            lines.append(f"{name}: {why}.{caution}")
     return lines
 
 
@@ -460,7 +460,8 @@ def with_software(
 ) -> list[str]:
     """Return two options with software of each other level, unless the best one is cheaper and faster, and that one with named software.
 
-    They are the first of: that of its offer, the best, the best with results. Only plain software has other levels. `rates` are of all levels.
+    They are the first of: that of its offer, the best, the best with results. The reader's own machines, and what has no price, are told besides.
+    Only plain software has other levels. `rates` are of all levels.
     """
     best, lines = answer.best, []
     for level in recommendation.LEVELS[1:] if question.software == "plain" else ():
@@ -473,9 +474,25 @@ def with_software(
             for option in first
             if best is None or option.usd < best.usd or option.seconds < best.seconds
         ]
+        parts = [_alone(question, option) for option in _own_options(question, other) if all(option is not each for each in first)] + parts
         whose = "the vendor's own software, such as NeMo or MaxText" if level == "vendor" else f"{level} software"
         lines += [f"With {whose}: {'; '.join(parts)}."] if parts else []
-    return [*lines, *_by_stack(question, best, stacks, rates_with)] if best is not None and question.software == "plain" else lines
+    mine = [option for option in _own_options(question, answer) if option is not best]
+    told = [*mine, *([best] if best is not None else [])] if question.software == "plain" else []
+    return [*lines, *(line for option in told for line in _by_stack(question, option, stacks, rates_with))]
+
+
+def _own_options(question: recommendation.Question, answer: recommendation.Answer) -> list[recommendation.Option]:
+    """Return the first option on each machine of the reader's own, or without a price."""
+    every = [*answer.unpriced, *answer.ranked, *answer.may_exceed, *answer.exceeding]
+    found = [next((option for option in every if option.offer == offer), None) for offer in question.own]
+    return [option for option in found if option is not None]
+
+
+def _alone(question: recommendation.Question, option: recommendation.Option) -> str:
+    """Return time and cost of an option on a machine of the reader's own, or without a price."""
+    whose, cost = "your " if option.offer.kind == "owned" else "", f" and {estimated_usd(option.usd)}" if option.usd else ""
+    return f"{whose}{hardware(option)}{with_method(question, option.rate.method)}, about {estimated_duration(option.seconds)} ({times(option)}){cost}"
 
 
 def _by_stack(question: recommendation.Question, best: recommendation.Option, stacks: Iterable[str], rates_with: RatesWith) -> list[str]:
@@ -510,11 +527,15 @@ def _ran_otherwise(rate: recommendation.Rate) -> bool:
     return recommendation.longer(rate) > 1 or (rate.measured_low or 0.0) > recommendation.ALIKE * (rate.tokens_per_s or math.inf)
 
 
-def unknown(answer: recommendation.Answer) -> str:
-    """Return the accelerators without a rate by reason. The first six reasons and all others name at most six each."""
+def unknown(answer: recommendation.Answer, counted: Collection[str] = ()) -> str:
+    """Return the accelerators without a rate by reason. The first six reasons and all others name at most six each.
+
+    Of those in `counted` some numbers were asked for: each without a rate is named, if others have one, too.
+    """
     reasons: dict[str, list[str]] = {}
     # Of several numbers of devices, the reason is that of the smallest.
-    answered = {option.offer.accelerator for option in (*answer.ranked, *answer.may_exceed)}
+    options = (*answer.ranked, *answer.may_exceed, *answer.exceeding, *answer.unpriced)
+    answered = {option.offer.accelerator for option in options if option.offer.accelerator not in counted}
     fewest_last = sorted((each for each in answer.no_data if each.accelerator not in answered), key=lambda each: -each.devices)
     for name, reason in {each.name: _reason(each) for each in fewest_last}.items():
         reasons.setdefault(reason, []).append(name)
@@ -546,7 +567,11 @@ def _listed(names: list[str], most: int = SHOWN) -> str:
 def startup(question: recommendation.Question, answer: recommendation.Answer) -> str:
     """Return the time that is assumed until training runs, and the terms of the kinds of price in an answer."""
     kinds = {option.offer.kind for option in answer.ranked if option.offer.provider != recommendation.OWN}
-    terms = " Where the price book has no such kind of price, another one is shown." if kinds - set(question.kinds) else ""
+    terms = (
+        " Where the price book has no such kind of price, another one is shown."
+        if any(kind not in question.kinds for kind in kinds)
+        else ""
+    )
     terms += "".join(f" {words}" for kind, words in TERMS.items() if kind in kinds)
     assumed = (
         f"Includes an assumed {estimated_duration(question.startup_s)} of start-up." if question.startup_s else "Start-up is not included."

@@ -15,7 +15,7 @@ from tunemark.collector.store.database import OLD_PRICE_DAYS, price_rows
 from tunemark.schema import formats
 from tunemark.schema import recommendation_words as words
 from tunemark.schema.errors import TunemarkError, bare, did_you_mean
-from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, current_prices
+from tunemark.schema.facts.cards import TORCH_ON_MACS, AcceleratorCard, ModelCard, current_prices
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.option_rates import LOOPS, cautions, rates_for, rates_on_stack, usual_startup_s
@@ -140,7 +140,9 @@ def recommend(
     not_yours = [each for each in named if each[0].key not in {card.key for (card, _), _ in yours}]
     others = list(_not_offered(facts, not_yours, offered, variants, most_devices))
     own_offers = [*(_own(machine, costs, yours=True) for machine, costs in yours), *(_own(each, None, yours=False) for each in others)]
-    question = replace(question, own=tuple(own_offers))
+    # With a stack, memory is that of the stack.
+    plain = [replace(each, caution=(each.caution or "").replace(TORCH_ON_MACS, "").strip() or None) for each in own_offers]
+    question = replace(question, own=tuple(plain if chosen_stack else own_offers))
     machines = [*(machine for machine, _ in yours), *others]
     cards = facts.accelerators | {card.key: card for card, _ in machines}
     evidence = read_evidence(project_root(), facts, say)
@@ -177,7 +179,7 @@ def recommend(
     mine = {offer.accelerator for offer in question.own}
     large, unknown = (tuple(each for each in missing if each.accelerator in mine) for missing in (answer.too_large, answer.no_data))
     asked_of = answer if named or not mine else replace(answer, too_large=large, no_data=unknown)
-    remarks = [words.not_fitting(question, asked_of), words.unknown(replace(asked_of, ranked=(), may_exceed=()) if counted else asked_of)]
+    remarks = [words.not_fitting(question, asked_of), words.unknown(asked_of, counted)]
     if caution := cautions(card, length, question.tokens):
         typer.echo(f"{caution}\n")
     lines = (stacked, _break_even(owned or "", answer), *with_software)
