@@ -460,7 +460,7 @@ def with_software(
 ) -> list[str]:
     """Return two options with software of each other level, unless the best one is cheaper and faster, and that one with named software.
 
-    They are the first of: that of its offer, the best, the best with results. The reader's own machines, and what has no price, are told besides.
+    They are the first of: that of its offer, the best, the best with results. Before them stand the reader's own machines and those without a price.
     Only plain software has other levels. `rates` are of all levels.
     """
     best, lines = answer.best, []
