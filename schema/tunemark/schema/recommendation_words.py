@@ -241,6 +241,12 @@ def with_stack(
     return f"With {name} it fits on {room}, and its speed is not known." if room else ""
 
 
+def own_lacks_room(question: recommendation.Question, answer: recommendation.Answer) -> bool:
+    """Return True if training fits on a machine of the reader's own with another stack alone, which is then named first."""
+    machines = [(offer.accelerator, offer.devices) for offer in question.own]
+    return any((each.accelerator, each.devices) in machines for each in answer.too_large if each.stacks)
+
+
 def with_room(question: recommendation.Question, answer: recommendation.Answer, offers: Sequence[recommendation.Offer]) -> str:
     """Return the cheapest offers with enough memory whose speed is not known, each with its price by the hour; empty without any."""
     rooms = {(each.accelerator, each.devices): each for each in answer.no_data if each.room}
