@@ -322,7 +322,7 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
     if any(each.offer.kind in question.kinds for each in options):
         # Prices of another kind, such as spot ones, are not ranked beside those that were asked for.
         options = [
-            each if each.offer.kind in {*question.kinds, "owned", "named"} else replace(each, limits=(*each.limits, "price"))
+            each if each.offer.kind in question.kinds or each.offer.provider == OWN else replace(each, limits=(*each.limits, "price"))
             for each in options
         ]
     without = list(dict.fromkeys(each for each in found if isinstance(each, Without)))

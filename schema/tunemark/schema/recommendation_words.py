@@ -208,7 +208,7 @@ def with_stack(
         room = "" if best is not None or answer.may_exceed else with_room(question, answer, offered_all)
         return f"It fits on {room}, and its speed is not known." if room else ""
     machines = {(offer.accelerator, offer.devices): offer for offer in question.own}
-    own = [each for each in fewest_first if each.stacks and (each.accelerator, each.devices) in machines]
+    own = own_without_room(question, answer)
     stack = own[0].stacks[0] if own else stack
     rates = rates_with(stack, question)
     answered = recommendation.recommend(replace(question, software=rates[0].software), rates, offered_all)
@@ -241,10 +241,10 @@ def with_stack(
     return f"With {name} it fits on {room}, and its speed is not known." if room else ""
 
 
-def own_lacks_room(question: recommendation.Question, answer: recommendation.Answer) -> bool:
-    """Return True if training fits on a machine of the reader's own with another stack alone, which is then named first."""
-    machines = [(offer.accelerator, offer.devices) for offer in question.own]
-    return any((each.accelerator, each.devices) in machines for each in answer.too_large if each.stacks)
+def own_without_room(question: recommendation.Question, answer: recommendation.Answer) -> list[recommendation.Without]:
+    """Return the reader's own machines on which training fits with another stack alone, which is then named first: those of the fewest devices first."""
+    machines, small = [(offer.accelerator, offer.devices) for offer in question.own], [each for each in answer.too_large if each.stacks]
+    return sorted((each for each in small if (each.accelerator, each.devices) in machines), key=lambda each: each.devices)
 
 
 def with_room(question: recommendation.Question, answer: recommendation.Answer, offers: Sequence[recommendation.Offer]) -> str:

@@ -53,14 +53,14 @@ def answer_html(
     own = [line.partition(". ") for line in words.own_hardware(question, answer)]
     stacked = [f"<p>{_sentence(with_stack)}</p>"] if with_stack else []
     parts += [f"<p><strong>{escape(first)}{end.strip()}</strong> {_sentence(rest)}</p>" for first, end, rest in own]
-    # What the reader's own machine does with another stack is said first.
-    parts += stacked if words.own_lacks_room(question, answer) else []
+    before, after = (stacked, []) if words.own_without_room(question, answer) else ([], stacked)
+    parts += before
     if answer.best is None:
         results = f' <a href="{escape(model_page)}">The page of this model</a> has all its results, if there are any.' if model_page else ""
         parts.append(f'<p class="tm-headline">{_sentence(words.headline(question, answer))}{results}</p>')
     else:
         parts += _best(question, answer, answer.best)
-    parts += [] if words.own_lacks_room(question, answer) else stacked
+    parts += after
     if answer.best is not None:
         parts.append(_table("Options, best first", answer.ranked[:SHOWN], question))
         if every:

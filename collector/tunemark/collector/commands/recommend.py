@@ -353,7 +353,7 @@ def _print(card: ModelCard, question: Question, answer: Answer, others: Iterable
     typer.echo(f"{words.asked_in_words(card, question.method, question.tokens, question.sequence_length)}\n")
     grounds = words.grounds(answer.best) if answer.best is not None else []
     own, best_by, (stacked, *more) = words.own_hardware(question, answer), words.alternatives(question, answer), others
-    first = [stacked] if words.own_lacks_room(question, answer) else []
+    first = [stacked] if words.own_without_room(question, answer) else []
     ordered = (*own, *first, words.headline(question, answer), *grounds, *([] if first else [stacked]), *more, *best_by)
     for line in filter(None, ordered):
         tell(line.replace("$", sign))
