@@ -57,10 +57,9 @@ class OwnedHardware:
         return (self.purchase - self.resale) / self.years
 
     def hourly_usd(self) -> float:
-        """Return US dollars per hour of use.
+        """Return US dollars per hour of use; the hours of use pay for the idle ones.
 
-        (purchase - resale) / (years x 8,766 x utilisation) + watts / 1,000 x price of a kWh + what an hour costs besides, with
-        8,766 hours in a year (365.25 days). The hours of use pay for the idle hours.
+        (purchase - resale) / (years x 8,766 x utilisation) + watts / 1,000 x price of a kWh + what an hour costs besides.
         """
         return self.capital_usd_per_year / (HOURS_PER_YEAR * self.utilisation) + self.running_usd_per_hour
 

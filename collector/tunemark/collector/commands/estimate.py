@@ -120,8 +120,8 @@ def estimate(
     # A step on a CPU uses the host's memory, which its card does not know.
     every_card = [(card, None) for card in facts.accelerators.values() if card.unit != "cpu" and card.memory_gib and runs_on(card.vendor)]
     named = [*ui.named_accelerators(facts, ui.listed(accelerator)).values()] if accelerator else every_card
-    remarks = [f"{each.name}: {each.remarks}" for each, _ in named if accelerator and each.remarks]
-    size = ui.job_tokens(tokens, samples, length, 1 if epochs is None else epochs)
+    remarks = [f"{each.name}: {remark}" for each, _ in named if accelerator and (remark := each.remarks_on(chosen_stack))]
+    size = ui.job_tokens(tokens, samples, length, 1 if epochs is None else epochs) if {samples, tokens} != {None} else None
     evidence = read_evidence(project_root(), facts, say)
     tell_levels((each for each, _ in named if accelerator and level == "plain"), evidence.results, card)
     asked = Asked(kept, chosen_stack, named=tuple(each.key for each, _ in named) if accelerator else ())

@@ -34,6 +34,8 @@ Model = option("--model", "-m", "A model: name, hub id, config.json, or a size s
 ModelName = Annotated[str, Model]
 Accelerators = Annotated[list[str] | None, option("--accelerator", "-a", "An accelerator, or as in '8 x H100'; repeatable. Default: all.")]
 Length = Annotated[str | None, option("--seq", "Tokens in a row (8k), on average if they vary. Default: 2048.")]
+USUAL_JOB = "10M"
+"""Tokens of a job whose size is not given, as in the field of the home page: some thousand rows of usual length."""
 Tokens = Annotated[str | None, option("--tokens", "Tokens of the data, such as 10M.")]
 Samples = Annotated[str | None, option("--samples", "Full rows instead of --tokens: 10k.")]
 StackName = Annotated[str | None, option("--stack", "Software whose memory and speed count. Default: hf, or megatron.")]
@@ -192,19 +194,21 @@ def row_length(card: ModelCard | None, text: str | None = None) -> int:
     return usual if text is None else read_number("--seq", text, tokens_in_row)
 
 
-def job_tokens(tokens: str | None, samples: str | None, length: int, epochs: int) -> int | None:
-    """Return the tokens of a job over all epochs, with full rows; None without the size of the data."""
+def job_tokens(tokens: str | None, samples: str | None, length: int, epochs: int) -> int:
+    """Return the tokens of a job over all epochs, with full rows; those of a usual job, said so, without the size of the data."""
     if epochs < 1:
         raise TunemarkError("--epochs", epochs, "must be 1 or more")
     if tokens is not None and samples is not None:
         raise TunemarkError("--samples", samples, "give the size of the data with either --tokens or --samples")
-    rows = None if samples is None else read_number("--samples", samples) * length
-    if rows is not None:
+    if samples is not None:
+        rows = read_number("--samples", samples)
         say(
             f"tunemark: --samples: each counts as a row of {length:,} tokens; if yours are shorter, give their average length with --seq, or their --tokens"
         )
-    size = rows if tokens is None else read_number("--tokens", tokens)
-    return None if size is None else size * epochs
+        return rows * length * epochs
+    if tokens is None:
+        say(f"tunemark: --tokens: {USUAL_JOB} are assumed; give the size of your data with --tokens or --samples")
+    return read_number("--tokens", USUAL_JOB if tokens is None else tokens) * epochs
 
 
 def read_number(option: str, text: str, reader: Callable[[str], Read] = whole_number) -> Read:

@@ -15,7 +15,7 @@ from tunemark.collector.store.database import OLD_PRICE_DAYS, price_rows
 from tunemark.schema import formats
 from tunemark.schema import recommendation_words as words
 from tunemark.schema.errors import TunemarkError, bare, did_you_mean
-from tunemark.schema.facts.cards import TORCH_ON_MACS, AcceleratorCard, ModelCard, current_prices
+from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, current_prices
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.option_rates import LOOPS, cautions, rates_for, rates_on_stack, usual_startup_s
@@ -60,7 +60,7 @@ SETTINGS = {"trust": "predicted", "max_memory": "", "start_up": ""}
 @ui.named_as(ui.OPTIONS | OPTIONS_OF_QUESTION)
 def recommend(
     model: ui.ModelName,
-    tokens: ui.Tokens = None,
+    tokens: Annotated[str | None, ui.option("--tokens", f"Tokens of the data. Default: {ui.USUAL_JOB}.")] = None,
     samples: ui.Samples = None,
     method: Annotated[str | None, ui.option("--method", "full, lora, qlora or any. Default: lora; full for encoders.")] = None,
     sequence_length: ui.Length = None,
@@ -94,7 +94,7 @@ def recommend(
 
     Examples
     --------
-    - `tunemark recommend -m llama-3.1-8b --tokens 10M`
+    - `tunemark recommend -m llama-3.1-8b`
     - `tunemark recommend -m qwen3-8b --tokens 100M --deadline 2h --budget 60`
     - `tunemark recommend -m llama-3.1-8b --tokens 10M --own "RTX 4090"`
     - `tunemark recommend -m llama-2-70b --tokens 100M --objective fastest --json`
@@ -105,8 +105,6 @@ def recommend(
     length = ui.row_length(card, sequence_length)
     more = SETTINGS | ui.named_settings(settings, SETTINGS)
     size = ui.job_tokens(tokens, samples, length, epochs)
-    if size is None:
-        raise TunemarkError("--tokens", tokens, "give the size of the data with either --tokens or --samples")
     if owned is not None and (not own or (len(ui.listed(own)) > 1 and not re.fullmatch(r"\s*electricity\s*=[^,]*", owned))):
         fix = "is the cost of one machine; name its accelerator with --own once; only a price of electricity may be that of several"
         raise TunemarkError("--owned", owned, fix)
@@ -139,10 +137,8 @@ def recommend(
     named += [(each, count) for card, count in named for each in variants.get(card.key, ()) if _is_offered(each, count, offered)]
     not_yours = [each for each in named if each[0].key not in {card.key for (card, _), _ in yours}]
     others = list(_not_offered(facts, not_yours, offered, variants, most_devices))
-    own_offers = [*(_own(machine, costs, yours=True) for machine, costs in yours), *(_own(each, None, yours=False) for each in others)]
-    # With a stack, memory is that of the stack.
-    plain = [replace(each, caution=(each.caution or "").replace(TORCH_ON_MACS, "").strip() or None) for each in own_offers]
-    question = replace(question, own=tuple(plain if chosen_stack else own_offers))
+    every = [*((machine, costs, True) for machine, costs in yours), *((each, None, False) for each in others)]
+    question = replace(question, own=tuple(_own(each, costs, chosen_stack, yours=mine) for each, costs, mine in every))
     machines = [*(machine for machine, _ in yours), *others]
     cards = facts.accelerators | {card.key: card for card, _ in machines}
     evidence = read_evidence(project_root(), facts, say)
@@ -279,7 +275,7 @@ def _with_costs(facts: FactBase, names: Sequence[str], owned: str | None) -> lis
     return [(machine, figures[name]) for name, machine in ui.named_accelerators(facts, figures, "--own").items()]
 
 
-def _own(machine: Counted, figures: str | None, *, yours: bool) -> Offer:
+def _own(machine: Counted, figures: str | None, stack: str | None, *, yours: bool) -> Offer:
     """Return a machine of the reader with its cost, or one that is named and not offered, as an offer."""
     card, count = machine
     devices, watts, hourly = count or 1, card.tdp_w, 0.0
@@ -295,7 +291,7 @@ def _own(machine: Counted, figures: str | None, *, yours: bool) -> Offer:
             figures = None
     offer = Offer(card.key, card.name, devices, OWN, card.name, "owned" if yours else "named", hourly, provider_name=OWN)
     stated = "watts" in (figures or "")
-    return replace(offer, watts=watts, watts_stated=stated, caution=card.remarks, priced=figures is not None)
+    return replace(offer, watts=watts, watts_stated=stated, caution=card.remarks_on(stack), priced=figures is not None)
 
 
 def _break_even(figures: str, answer: Answer) -> str:

@@ -103,9 +103,7 @@ class CpuFacts(Frozen):
 
     def memory_bandwidth_gb_s(self) -> float | None:
         """Return channels x transfers per second x 8 bytes, GB/s, or None."""
-        if self.memory_channels is None or self.memory_mt_s is None:
-            return None
-        return self.memory_channels * self.memory_mt_s * 8 / 1_000
+        return self.memory_channels * self.memory_mt_s * 8 / 1_000 if self.memory_channels and self.memory_mt_s else None
 
     def headroom(self) -> float | None:
         """Return the highest clock / the clock of the peak: the factor by which cores can exceed the peak; None if unknown."""
@@ -188,11 +186,14 @@ class AcceleratorCard(Frozen):
 
     @property
     def remarks(self) -> str | None:
-        """What readers of an answer need to know of it besides: the devices of torch in a chip, and the caution."""
-        number, parts = self.devices_per_unit, ""
-        if self.memory_gib is not None and number > 1:
-            parts = f"Each {self.unit} has {number} devices of torch with {self.memory_gib / number:g} GiB each."
-        return " ".join(filter(None, (parts, self.caution, TORCH_ON_MACS if self.vendor == APPLE else ""))) or None
+        """What readers of an answer without a stack need to know of it besides."""
+        return self.remarks_on(None)
+
+    def remarks_on(self, stack: str | None) -> str | None:
+        """Return remarks for readers of an answer for a stack: the devices of torch in a chip, the caution, and whose memory a Mac without a stack has."""
+        each_gib, number = (self.memory_gib or 0) / self.devices_per_unit, self.devices_per_unit
+        parts = f"Each {self.unit} has {number} devices of torch with {each_gib:g} GiB each." if each_gib and number > 1 else ""
+        return " ".join(filter(None, (parts, self.caution, TORCH_ON_MACS if self.vendor == APPLE and not stack else ""))) or None
 
     @property
     def why_no_training(self) -> str | None:
