@@ -357,6 +357,8 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
     named = [each for each in OBJECTIVES if each in {question.objective, "cheapest", "value"} or question.deadline_s is not None]
     pools = {objective: _valued(ranked) if objective == "value" else ranked for objective in named}
     picks: dict[str, int] = {objective: ranked.index(in_order(pool, objective)[0]) for objective, pool in pools.items() if pool}
+    others = methods if question.method == ANY else ()
+    firsts = [(name, next((number for number, option in enumerate(ranked) if option.rate.method == name), None)) for name in others]
     return Answer(
         tuple(ranked),
         tuple(in_order([option for option in priced if option.limits and not option.exceeds], question.objective)),
@@ -365,7 +367,7 @@ def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]
         tuple(in_order(unpriced, "fastest")),
         tuple(no_data),
         offers=len(chosen),
-        picks=picks if proven is None else picks | {"proven": proven},
+        picks=picks | {name: number for name, number in (("proven", proven), *firsts) if number is not None},
     )
 
 

@@ -542,16 +542,15 @@ def unknown(answer: recommendation.Answer, counted: Collection[str] = ()) -> str
     # Of several numbers of devices, the reason is that of the smallest.
     options = (*answer.ranked, *answer.may_exceed, *answer.exceeding, *answer.unpriced)
     answered = {option.offer.accelerator for option in options if option.offer.accelerator not in counted}
-    fewest_last = sorted((each for each in answer.no_data if each.accelerator not in answered), key=lambda each: -each.devices)
-    for name, reason in {each.name: _reason(each) for each in fewest_last}.items():
+    methods, fewest_last = {option.rate.method for option in options}, sorted(answer.no_data, key=lambda each: -each.devices)
+    named = {each.name: _reason(each) for each in fewest_last if each.accelerator not in answered}
+    whole = {METHODS[each.method]: _reason(each) for each in fewest_last if each.accelerator in answered and each.method not in methods}
+    for name, reason in {**named, **whole}.items():
         reasons.setdefault(reason, []).append(name)
     parts = [f"{_listed(names)} ({reason})" for reason, names in list(reasons.items())[:REASONS]]
     others = [name for names in list(reasons.values())[REASONS:] for name in names]
-    return (
-        f"No answer for {'; '.join(parts)}{f'; {_listed(others)} (for other reasons: name one to see its own)' if others else ''}."
-        if parts
-        else ""
-    )
+    more = f"; {_listed(others)} (for other reasons: name one to see its own)" if others else ""
+    return f"No answer for {'; '.join(parts)}{more}." if parts else ""
 
 
 def not_fitting(question: recommendation.Question, answer: recommendation.Answer) -> str:
@@ -573,11 +572,8 @@ def _listed(names: list[str], most: int = SHOWN) -> str:
 def startup(question: recommendation.Question, answer: recommendation.Answer) -> str:
     """Return the time that is assumed until training runs, and the terms of the kinds of price in an answer."""
     kinds = {option.offer.kind for option in answer.ranked if option.offer.provider != recommendation.OWN}
-    terms = (
-        " Where the price book has no such kind of price, another one is shown."
-        if any(kind not in question.kinds for kind in kinds)
-        else ""
-    )
+    unlike = any(kind not in question.kinds for kind in kinds)
+    terms = " Where the price book has no such kind of price, another one is shown." if unlike else ""
     terms += "".join(f" {words}" for kind, words in TERMS.items() if kind in kinds)
     assumed = (
         f"Includes an assumed {estimated_duration(question.startup_s)} of start-up." if question.startup_s else "Start-up is not included."

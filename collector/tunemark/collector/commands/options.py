@@ -202,9 +202,7 @@ def job_tokens(tokens: str | None, samples: str | None, length: int, epochs: int
         raise TunemarkError("--samples", samples, "give the size of the data with either --tokens or --samples")
     if samples is not None:
         rows = read_number("--samples", samples)
-        say(
-            f"tunemark: --samples: each counts as a row of {length:,} tokens; if yours are shorter, give their average length with --seq, or their --tokens"
-        )
+        say(f"tunemark: --samples: each counts as {length:,} tokens; if yours are shorter, give their average length (--seq) or --tokens")
         return rows * length * epochs
     if tokens is None:
         say(f"tunemark: --tokens: {USUAL_JOB} are assumed; give the size of your data with --tokens or --samples")

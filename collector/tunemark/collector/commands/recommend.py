@@ -359,8 +359,9 @@ def _print(card: ModelCard, question: Question, answer: Answer, others: Iterable
         ("Over a limit", answer.exceeding),
     ):
         if options:
-            # Of each named accelerator, the first option is shown.
+            # Of each named accelerator, and of each method, the first option is shown.
             named = [next((each for each in options if each.offer.accelerator == key), None) for key in question.accelerators]
+            named += [next((each for each in options if each.rate.method == method), None) for method in ALL_METHODS]
             listed = [each for each in options if each in options[:SHOWN] or each in named]
             _print_options(question, f"{title}: {len(listed)} of {len(options)}", listed, sign)
     shown = list(filter(None, (words.ORDER if answer.ranked else "", *remarks)))
