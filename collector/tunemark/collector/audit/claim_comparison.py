@@ -59,6 +59,8 @@ ROUNDING, LOOSE_TIME = 0.01, 0.1
 """Shares by which a time of three digits may differ, and by which that of another entry on the same devices may: 15 of 151 of v4.0 to v5.1 differ by more."""
 SLOW_ENTRY = 1.25
 """Times the median time from which an entry is of other settings: 1 of 169 entries of one round and number of devices is slower."""
+READ_AS = {"speed": "as fast", "cost": "as much for a dollar", "memory": "less memory"}
+"""Quantity -> what a number of times is of, in words."""
 PLACES = ("within", "near", "disputed", "outside")
 
 
@@ -91,6 +93,7 @@ def compared(facts: FactBase, claim: ClaimText, sides: Sides, fitted: Evidence) 
     stated = ratios(claim, sides)
     found = []
     for kind, ratio in stated.items():
+        read += "" if OPEN in {ratio.high, 1 / ratio.low} else f", {_ends(ratio)} times {READ_AS[kind]}"
         if kind == "memory":
             found.append(_by_memory(claim, sides, model, cards[0], ratio))
         elif by_times and kind == "speed":

@@ -1,6 +1,5 @@
 """The command `audit`: the findings of the rules, each with its calculation."""
 
-import math
 import os
 import re
 import textwrap
@@ -13,12 +12,12 @@ import typer
 from tunemark.collector.commands import options as ui
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.files import project_root
-from tunemark.schema.formats import counted, significant
+from tunemark.schema.formats import counted
 from tunemark.schema.vocabulary import AuditVerdict
 from tunemark.terminal import AsJson, print_json, print_table, say, tell
 
 if TYPE_CHECKING:
-    from tunemark.collector.audit.claim_text import ClaimText, Stated
+    from tunemark.collector.audit.claim_text import ClaimText
     from tunemark.collector.audit.evidence import Evidence
     from tunemark.collector.audit.rule import Finding
 
@@ -31,8 +30,6 @@ EXAMPLE = (
 )
 WIDTH = 80
 SHOWN_RECORDS = 6
-COARSE = 0.1
-"""Share by which a factor may differ from the printed one before its ends are shown."""
 
 
 def audit(
@@ -175,7 +172,7 @@ def judge(text: str, *, as_json: bool) -> None:
     tell(f"{judged.verdict.capitalize()}: {judged.reason}.")
     if len(claims) > 1:
         tell(f"Of {len(claims)} rows, none is worse than this one: {claim.text}")
-    read = ", ".join(filter(None, (judged.read, *(_as_read(each) for each in claim.figures if each.printed not in left))))
+    read = ", ".join(filter(None, (judged.read, *(each.printed for each in claim.figures if each.printed not in left))))
     unread = "" if claim.models or not claim.devices else " No model was read."
     print_paragraphs(("", f"Read as {read}.{unread}"), *([("", f"Not judged: {', '.join(left)}.")] if left else []))
     compiled = [card for card, *_ in claim.devices if card.vendor not in ISSUING and card.remarks]
@@ -184,12 +181,6 @@ def judge(text: str, *, as_json: bool) -> None:
     for finding in judged.findings:
         if finding.calculation not in judged.reason:
             print_finding(finding)
-
-
-def _as_read(figure: "Stated") -> str:
-    """Return a figure as it is printed; a factor with few digits with the ends that it may be rounded from: `2x faster (1.5 to 2.5)`."""
-    coarse = figure.kind == "speedup" and 0 < figure.value.low < (1 - COARSE) * figure.value.value and figure.value.high < math.inf
-    return f"{figure.printed} ({significant(figure.value.low)} to {significant(figure.value.high)})" if coarse else figure.printed
 
 
 def print_finding(finding: "Finding") -> None:
