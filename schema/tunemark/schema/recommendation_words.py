@@ -317,12 +317,12 @@ def _nothing(question: recommendation.Question, answer: recommendation.Answer) -
         return "No offer to rent can be recommended; times on the hardware that you named are known."
     if not answer.offers:
         return "No offer matches these providers, accelerators and numbers of devices. Hardware without a price has a time as your own."
+    usual = " with the usual software" if any(each.stacks for each in answer.too_large) else ""
     if answer.too_large and not answer.no_data:
-        usual = " with the usual software" if any(each.stacks for each in answer.too_large) else ""
         divided = f" {DIVIDED}" if question.sequence_length >= LONG_ROWS else ""
         return f"Training{usual} does not fit in the memory of any accelerator that the question allows.{divided} {_what_fits(answer)}"
     trusted = "" if question.trust == "predicted" else " at this level of trust; allow predictions to see more"
-    small = "training does not fit on smaller hardware, and there is no similar result for larger" if answer.too_large else ""
+    small = f"training{usual} does not fit on smaller hardware, and no similar result says how fast larger is" if answer.too_large else ""
     return f"No answer: {small or 'there is no similar result for any accelerator that the question allows'}{trusted}.{_instead(answer)}"
 
 

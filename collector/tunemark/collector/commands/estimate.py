@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, fields, replace
 from functools import partial
+from itertools import takewhile
 from typing import Annotated, Any, get_args
 
 import typer
@@ -186,7 +187,7 @@ def _loops_in_words(loops: Mapping[str, tuple[Range, str]], shown: Estimate) -> 
 
 
 def _hints(estimate: Callable[..., Iterator[Estimate]], found: Sequence[Estimate], shown: Estimate, asked: Asked) -> Iterator[str]:
-    """Yield a sentence about the leanest stack that fits; else about each option with which full fine-tuning fits, with that stack if it needs one."""
+    """Yield sentences on the leanest stack that fits, else on options with which full fine-tuning fits, and on the largest micro-batch, unless it was given."""
     if stacks := [each.with_stacks[0] for each in found if each.with_stacks]:
         yield f"`--stack {stacks[0]}` shows the memory with it, and its speed, time and cost where they are known."
     for option, given in LEVERS.items() if not stacks and shown.rate.method == Method.FULL and shown.fit not in FITS else ():
@@ -195,6 +196,11 @@ def _hints(estimate: Callable[..., Iterator[Estimate]], found: Sequence[Estimate
             if each.with_stacks or each.fit in FITS:
                 stack = f"--stack {each.with_stacks[0]} " if each.with_stacks else ""
                 yield f"On {_hardware(shown)} it fits with `{stack}{option}`."
+    sizes = (2**power for power in range(0 if "micro_batch" in asked.given else 32))
+    sized = (next(estimate(asked=replace(asked, given={**asked.given, "micro_batch": rows}))) for rows in sizes)
+    for largest in [*takewhile(lambda each: each.fit in FITS, sized)][-1:]:
+        speed = _with_interval(largest.tokens_per_s, formats.significant)[0] or "unknown"
+        yield f"Largest micro-batch that fits on {_hardware(shown)}, of powers of 2: {largest.plan} ({speed} tokens/s)."
 
 
 def _count(devices: int | None, counted: int | None, shared: int) -> int:
@@ -279,9 +285,8 @@ def _print_memory(shown: Estimate, assumed: str, *, by_torch: bool) -> None:
     typer.echo("")
     title = f"Memory of {shape.micro_batch} x {shape.sequence_length} tokens per device, {assumed}. With rows of varied lengths, what is reserved nears the upper ends."
     print_table(["memory of each device", "predicted", f"90% interval{' over all stacks' if leanest else ''}"], rows, title=title)
-    always = len(MOMENTS)
     lines = [
-        (gib(line.bytes), line.key, "always" if len(line.moments) == always else ", ".join(line.moments), line.formula)
+        (gib(line.bytes), line.key, "always" if len(line.moments) == len(MOMENTS) else ", ".join(line.moments), line.formula)
         for line in ledger.lines
     ]
     typer.echo("")
