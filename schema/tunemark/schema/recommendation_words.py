@@ -351,14 +351,14 @@ def excess(question: recommendation.Question, option: recommendation.Option) -> 
     return max(value / limit for value, limit in limits if limit is not None)
 
 
-def exceeded(question: recommendation.Question, option: recommendation.Option) -> str:
-    """Return the limits that an option exceeds with its whole interval, by its middle, or at the upper end: `may exceed the deadline`."""
+def exceeded(question: recommendation.Question, option: recommendation.Option, kinds: Collection[str] = LIMITS) -> str:
+    """Return those of these limits that an option exceeds with its whole interval, by its middle, or at the upper end: `may exceed the deadline`."""
     least = {
         "deadline": option.seconds_low / (question.deadline_s or math.inf),
         "budget": option.usd_low / (question.budget_usd or math.inf),
     }
     limits: dict[str, list[str]] = {}
-    for name in dict.fromkeys((*option.exceeds, *option.limits)):
+    for name in [each for each in dict.fromkeys((*option.exceeds, *option.limits)) if each in kinds]:
         verb = "exceeds" if least.get(name, 0.0) > 1 else "probably exceeds" if name in option.exceeds else "may exceed"
         limits.setdefault(verb, []).append(LIMITS[name])
     return " and ".join(f"{verb} {' and '.join(names)}" for verb, names in limits.items())
@@ -382,11 +382,13 @@ def own_hardware(question: recommendation.Question, answer: recommendation.Answe
         missing = [each for each in (*answer.too_large, *answer.no_data) if (each.accelerator, each.devices) == place]
         unpriced = [option for option in answer.unpriced if option.offer == offer]
         if unpriced:
-            time = f"about {estimated_duration(unpriced[0].seconds)} ({times(unpriced[0])})"
+            late = exceeded(question, unpriced[0], ("deadline",))
+            in_time = f", which {late}" if late else ", within the deadline" if question.deadline_s is not None else ""
+            time = f"about {estimated_duration(unpriced[0].seconds)} ({times(unpriced[0])}){in_time}"
             memory_line = f"{needs(unpriced[0])[0]}{caution}"
             said = f"{speed(unpriced[0])} {evidence(unpriced[0])}"
             # What may not fit is said before how long it would take.
-            said = f"{memory_line} If it runs: {time}. {said}" if unpriced[0].limits else f"{time}. {said} {memory_line}"
+            said = f"{memory_line} If it runs: {time}. {said}" if "memory" in unpriced[0].limits else f"{time}. {said} {memory_line}"
             costs = f" It is ranked if you give its cost per hour or the price of electricity{'' if offer.watts else ', with its power'}."
             lines.append(f"{name}{with_method(question, unpriced[0].rate.method)}: {said}{costs if offer.kind == 'owned' else ''}")
         elif own:

@@ -366,7 +366,7 @@ BEFORE: tuple[Moment, ...] = ("loss", "backward begins")
 def estimate_memory(shape: TrainingShape) -> MemoryLedger:
     """Return the predicted memory of a training step on one device."""
     outside = CONTEXT + (COLLECTIVES if shape.world_size * shape.tensor_parallel > 1 else 0)
-    library = MemoryLine("matrix library", "framework", WORKSPACE, "workspaces of cuBLAS, 32 + 8 MiB")
+    library = MemoryLine("matrix library", "framework", WORKSPACE, "its workspaces, as those of cuBLAS: 32 + 8 MiB")
     lines = (*state_lines(shape), *_activations(shape), head_line(shape), *_gathered(shape), library)
     # DeepSpeed creates its states before the first step.
     settling = {"optimizer states", "fp32 master weights"} if shape.sharding.startswith("fsdp") else set()
