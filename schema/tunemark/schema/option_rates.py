@@ -188,8 +188,8 @@ def rates_for(
     places = [(cards[key], devices) for key, devices in places_of(question, offers)]
     # Without one, only the usual stack counts: hardware on which another one alone would fit is not an option.
     software = [level for level in LEVELS if stack is None or level == question.software]
-    named = (*question.accelerators, *(offer.accelerator for offer in question.own))
-    return option_rates(model, question.sequence_length, places, evidence, software, plan_search.Asked(stack=stack or "", named=named))
+    asked = plan_search.Asked(question.given, stack or "", named=(*question.accelerators, *(offer.accelerator for offer in question.own)))
+    return option_rates(model, question.sequence_length, places, evidence, software, asked)
 
 
 def rates_on_stack(
@@ -226,9 +226,8 @@ class Plans:
             card.architecture == plan_search.WITHOUT_FSDP,
         )
         if alike not in self.made:
-            step = plan_search.with_software(
-                plan_search.step_on(card, self.model, method, self.length, devices, self.asked), card, level, self.asked
-            )
+            step = plan_search.step_on(card, self.model, method, self.length, devices, self.asked)
+            step = plan_search.with_software(step, card, level, self.asked)
             config = plan_search.combination_on(card, step, level, self.asked)
             candidates = plan_search.plans_with_work(self.effects, config, self.asked)
             self.made[alike] = candidates, None if candidates else plan_search.without_stack(config, self.asked)

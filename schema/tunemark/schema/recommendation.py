@@ -170,6 +170,8 @@ class Question:
     """Assumed time before training starts, billed."""
     own: tuple[Offer, ...] = ()
     """The reader's own machines, with the cost of an hour of use."""
+    given: dict[str, Any] = field(default_factory=dict)
+    """Fields of the step that keep their value, such as the rank of adapters."""
 
     def __post_init__(self) -> None:
         """Refuse sizes and limits that are not above zero."""

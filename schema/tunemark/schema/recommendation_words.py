@@ -134,9 +134,7 @@ def configuration(option: recommendation.Option) -> str:
         METHODS.get(rate.method, rate.method),
         states(rate),
         f"micro-batch of {rate.micro_batch} {TIMES} {rate.sequence_length:,} tokens",
-        {"none": "no gradient checkpointing", "full": "full gradient checkpointing"}.get(
-            rate.checkpointing or "", f"{rate.checkpointing} gradient checkpointing"
-        ),
+        f"{'no' if rate.checkpointing == 'none' else rate.checkpointing} gradient checkpointing",
     ]
     return ", ".join([*parts, *([SHARDINGS.get(rate.sharding, rate.sharding)] if rate.sharding and rate.sharding != "single" else [])])
 

@@ -1,15 +1,13 @@
 """The command `estimate`: the memory of a training step, the accelerators it fits on, and the predicted time and cost of a job."""
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, fields, replace
 from functools import partial
 from itertools import takewhile
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import typer
-from pydantic import TypeAdapter, ValidationError
 
 from tunemark.collector.commands import options as ui
 from tunemark.collector.predict.estimate import (
@@ -25,39 +23,22 @@ from tunemark.collector.predict.estimate import (
 )
 from tunemark.collector.store.database import columns_of
 from tunemark.schema import formats
-from tunemark.schema.errors import TunemarkError, must_be
+from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.files import project_root
 from tunemark.schema.formats import gib
 from tunemark.schema.option_rates import TRAINED, cautions
 from tunemark.schema.physics.memory import MOMENTS
 from tunemark.schema.physics.stacks import STACKS
-from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.plan_search import Asked, division_of
 from tunemark.schema.recommendation import ANY, PROVEN, Rate, provider_name
 from tunemark.schema.recommendation_words import SHOWN, asked_in_words, measured_rates, methods_fit
-from tunemark.schema.records.plan import Compile
 from tunemark.schema.throughput import LEVEL, Range
-from tunemark.schema.vocabulary import FITS, METHODS, Checkpointing, Dtype, Method
+from tunemark.schema.vocabulary import FITS, METHODS, Dtype, Method
 from tunemark.terminal import AsJson, print_json, print_table, say, tell
 
-SETTINGS = {
-    name: name
-    for name in (
-        *("attention", "loss", "reentrant", "activation_offload", "optimizer_in_backward", "gradient_accumulation", "parameters"),
-        *("activations", "autocast", "adapters", "block_format", "tensor_parallel", "offload"),
-    )
-}
-SETTINGS |= {"compile": "compiled", "lora.target_modules": "lora_targets", "lora.dropout": "lora_dropout"}
-SETTINGS |= {"quantisation.double": "double_quantisation", "optimizer.master_weights": "master_weights"}
-"""What `--set` sets, by its name in `tunemark run` -> field of the shape of a step."""
-OPTIONS_OF_SHAPE = {"world_size": "--devices", "lora_rank": "--rank", "optimizer": "--optimizer", "sharding": "--sharding"}
-OPTIONS_OF_SHAPE |= {field: f"--set {name}" for name, field in SETTINGS.items()}
-FORMATS = {"parameters", "activations", "autocast", "adapters", "block_format"}
-ADAPTERS = {"lora_rank", "lora_targets", "lora_dropout", "adapters"}
 
-
-@ui.named_as(ui.OPTIONS | OPTIONS_OF_SHAPE)
+@ui.named_as(ui.OPTIONS | ui.OPTIONS_OF_SHAPE)
 def estimate(
     model: Annotated[str | None, ui.Model] = None,
     method: Annotated[str | None, ui.option("--method", "full, lora, qlora or any. Default: lora; full for encoders.")] = None,
@@ -65,12 +46,12 @@ def estimate(
     micro_batch: Annotated[str | None, ui.option("--micro-batch", "Rows of a micro-step on a device. Default: the fastest.")] = None,
     *,
     accelerator: ui.Accelerators = None,
-    devices: Annotated[int | None, ui.option("--devices", "Data-parallel devices. Default: 1, or as in -a '8 x H100'.")] = None,
+    devices: Annotated[str | None, ui.option("--devices", "Data-parallel devices. Default: 1, or as in -a '8 x H100'.")] = None,
     sharding: Annotated[str | None, ui.option("--sharding", "ddp, zero1 to zero3, fsdp1, fsdp2 or fsdp-grad-op.")] = None,
     checkpointing: Annotated[
         str | None, ui.option("--checkpointing", "none, selective or full. Default: the stack's, or the fastest.")
     ] = None,
-    rank: Annotated[int | None, ui.option("--rank", "Rank of the adapters. Default: 16.")] = None,
+    rank: Annotated[str | None, ui.option("--rank", "Rank of the adapters. Default: 16.")] = None,
     optimizer: Annotated[
         str | None,
         ui.option("--optimizer", "Default: the stack's; adamw (unfused), adamw-fused, [paged-]adamw-8bit, paged-adamw, sgd or adafactor."),
@@ -104,16 +85,16 @@ def estimate(
     - `tunemark estimate -m llama-3.1-70b --devices 16 --set loss=fused`
     """
     facts = FactBase.of_project()
-    given = {SETTINGS[name]: text for name, text in ui.named_settings(settings, SETTINGS).items()}
+    given = {ui.STEP_SETTINGS[name]: text for name, text in ui.named_settings(settings, ui.STEP_SETTINGS).items()}
+    typed = {"micro_batch": micro_batch, "checkpointing": checkpointing, "sharding": sharding, "lora_rank": rank, "optimizer": optimizer}
     if model is None and not accelerator:
         raise TunemarkError("--model/-m", "", "missing; or give only --accelerator for the largest models that fit on it")
     card, methods = None if model is None else ui.named_model(facts, model), list(TRAINED)
     if (method or card) and method != ANY:
         methods = [ui.training_method(method, methods, card, model or "")]
-    _refuse_unused(methods[-1], {"lora_rank": rank, **given}, epochs, usd_per_hour, sized=bool(samples or tokens))
+    _refuse_unused(epochs, usd_per_hour, sized=bool(samples or tokens))
     chosen_stack, level = ui.software_of(stack, software)
-    typed = {"micro_batch": micro_batch, "checkpointing": checkpointing, "sharding": sharding, "lora_rank": rank, "optimizer": optimizer}
-    kept = _fields_of_step(typed, given)
+    kept = ui.fields_of_step({name: text for name, text in typed.items() if text is not None} | given, methods[-1])
     length = ui.row_length(card, sequence_length)
     in_fp32 = kept.get("parameters") is Dtype.FP32 and not kept.get("autocast")
     slow = "weights in fp32 also multiply in fp32: --set autocast=bf16 is mixed precision" if in_fp32 else ""
@@ -126,7 +107,8 @@ def estimate(
     evidence = read_evidence(project_root(), facts, say)
     tell_levels((each for each, _ in named if accelerator and level == "plain"), evidence.results, card)
     asked = Asked(kept, chosen_stack, named=tuple(each.key for each, _ in named) if accelerator else ())
-    places = [(each, _count(devices, count, kept.get("tensor_parallel", 1))) for each, count in named]
+    each_has = None if devices is None else ui.read_number("--devices", devices)
+    places = [(each, _count(each_has, count, kept.get("tensor_parallel", 1))) for each, count in named]
     search = partial(estimates, facts, evidence, length=length, level=level, asked=asked, tokens=size, usd_per_hour=usd_per_hour)
     if card is None:
         largest = [each for place in places for name in methods for each in largest_models(facts, place, name, length, search)]
@@ -165,7 +147,7 @@ def _tell_without_effect(estimate: Callable[..., Iterator[Estimate]], shown: Est
         others = replace(asked, given=plan | {field: value for field, value in asked.given.items() if field != name})
         if next(estimate(asked=others)).tokens_per_s == shown.tokens_per_s is not None:
             any_loop = f"which is that of any {shown.rate.software} loop; compiled and fused ones are tuned: --software tuned"
-            say(f"tunemark: {OPTIONS_OF_SHAPE[name]}: no effect on the rate of this plan, {any_loop}")
+            say(f"tunemark: {ui.OPTIONS_OF_SHAPE[name]}: no effect on the rate of this plan, {any_loop}")
 
 
 def _speed_by_stack(estimate: Callable[..., Iterator[Estimate]], shown: Estimate, asked: Asked) -> dict[str, tuple[Range, str]]:
@@ -213,22 +195,6 @@ def _count(devices: int | None, counted: int | None, shared: int) -> int:
     return count
 
 
-def _fields_of_step(typed: dict[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
-    """Return the fields of a step that options give, `given` those of `--set`."""
-    fields_of_step = typed | {
-        "micro_batch": typed["micro_batch"] and ui.read_number("--micro-batch", typed["micro_batch"]),
-        "checkpointing": typed["checkpointing"] and ui.chosen("--checkpointing", typed["checkpointing"], Checkpointing),
-        "optimizer": typed["optimizer"] and re.sub("-(?:torch|bnb|hf|32bit)(?=-|$)", "", typed["optimizer"].lower().replace("_", "-")),
-        "activations": given.get("parameters") and _property("parameters", given["parameters"]),
-        **{name: _property(name, text) for name, text in given.items()},
-    }
-    kept = {name: value for name, value in fields_of_step.items() if value is not None}
-    if kept.get("autocast") in {Dtype.BF16, Dtype.FP16} and not {"parameters", "activations"} & kept.keys():
-        # Products in 16 bits are the default, with weights in the format that the software has for it.
-        kept.pop("autocast", None)
-    return kept
-
-
 def _answer_largest(found: Sequence[Estimate], as_json: bool) -> None:  # noqa: FBT001 - as the option
     if as_json:
         print_json({"models": [_estimate_json(each) | {"model": each.memory.shape.model.key} for each in found]})
@@ -240,30 +206,8 @@ def _answer_largest(found: Sequence[Estimate], as_json: bool) -> None:  # noqa: 
         _print_answer(found, named=True, models=True)
 
 
-def _property(name: str, text: str) -> Any:  # noqa: ANN401 - of the type of the field
-    option, default = OPTIONS_OF_SHAPE[name], TrainingShape.__dataclass_fields__[name].default
-    if name in FORMATS:
-        return ui.chosen(option, text, Dtype if name == "block_format" else (Dtype.BF16, Dtype.FP16, Dtype.FP32))
-    if name == "compiled":
-        return ui.chosen(option, text, get_args(Compile)) != "none"
-    if isinstance(default, bool | int | float):
-        try:
-            return TypeAdapter(type(default)).validate_python(text)
-        except ValidationError as error:
-            raise TunemarkError(option, text, must_be(error.errors()[0]["msg"])) from error
-    return tuple(word.strip() for word in text.split(",")) if isinstance(default, tuple) else text
-
-
-def _refuse_unused(method: Method, given: Mapping[str, object], epochs: int | None, usd_per_hour: float | None, *, sized: bool) -> None:
-    """Raise TunemarkError for an option that was given but has no effect on this job."""
-    for name, value in given.items():
-        if name in ADAPTERS and value is not None and method is Method.FULL:
-            fix = "has no effect here: full fine-tuning has no adapters; use it with --method lora or qlora"
-            raise TunemarkError(OPTIONS_OF_SHAPE[name], value, fix)
-        if name == "block_format" and method is Method.QLORA:
-            raise TunemarkError(
-                "--set block_format", value, "has no effect here: the frozen weights of QLoRA are in 4 bits; use it with full or lora"
-            )
+def _refuse_unused(epochs: int | None, usd_per_hour: float | None, *, sized: bool) -> None:
+    """Raise TunemarkError for an option that was given but has no effect without the size of the data."""
     for name, number in (("--epochs", epochs), ("--usd-per-hour", usd_per_hour)):
         if number is not None and not sized:
             raise TunemarkError(name, number, "has no effect here: give the size of the data too, with --samples or --tokens")

@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_args
 
 import typer
+from pydantic import TypeAdapter, ValidationError
 
-from tunemark.schema.errors import TunemarkError, bare, did_you_mean
+from tunemark.schema.errors import TunemarkError, bare, did_you_mean, must_be
 from tunemark.schema.facts.any_model import any_model
 from tunemark.schema.facts.cards import APPLE, USUAL_LENGTH, AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
@@ -18,8 +19,10 @@ from tunemark.schema.files import project_root
 from tunemark.schema.formats import tokens_in_row, whole_number
 from tunemark.schema.physics.families import FAMILIES
 from tunemark.schema.physics.stacks import STACKS
+from tunemark.schema.physics.training_shape import TrainingShape
 from tunemark.schema.recommendation import LEVELS, Rate
-from tunemark.schema.vocabulary import Method, PriceKind, SoftwareLevel
+from tunemark.schema.records.plan import Compile
+from tunemark.schema.vocabulary import Checkpointing, Dtype, Method, PriceKind, SoftwareLevel
 from tunemark.terminal import say
 
 
@@ -222,3 +225,54 @@ def cited(rate: Rate) -> str:
     more = f" and {rate.results - 2} more" if rate.results > 2 else ""  # noqa: PLR2004 - two are named
     kind = f"{rate.usual_software} software, {rate.evidence}" if rate.usual_software else rate.evidence
     return f"{kind}: {', '.join(rate.result_ids[:2])}{more}" if rate.result_ids else kind
+
+
+# Settings of a training step that `estimate` and `recommend` keep
+
+SAME_NAME = ("attention", "loss", "reentrant", "activation_offload", "optimizer_in_backward", "gradient_accumulation", "parameters")
+STEP_SETTINGS = {name: name for name in (*SAME_NAME, "activations", "autocast", "adapters", "block_format", "tensor_parallel", "offload")}
+STEP_SETTINGS |= {"compile": "compiled", "lora.target_modules": "lora_targets", "lora.dropout": "lora_dropout"}
+STEP_SETTINGS |= {"quantisation.double": "double_quantisation", "optimizer.master_weights": "master_weights"}
+"""What `--set` sets, by its name in `tunemark run` -> field of the shape of a step."""
+STEP_OPTIONS = {"rank": "lora_rank"} | {name: name for name in ("micro_batch", "checkpointing", "sharding", "optimizer")}
+"""The same of those that `estimate` has options for."""
+OPTIONS_OF_SHAPE = {"world_size": "--devices"} | {field: f"--{name.replace('_', '-')}" for name, field in STEP_OPTIONS.items()}
+OPTIONS_OF_SHAPE |= {field: f"--set {name}" for name, field in STEP_SETTINGS.items()}
+FORMATS = dict.fromkeys(("parameters", "activations", "autocast", "adapters"), (Dtype.BF16, Dtype.FP16, Dtype.FP32))
+CHOICES: dict[str, Iterable[str]] = FORMATS | {"block_format": Dtype, "checkpointing": Checkpointing}
+OF_ADAPTERS = Method.FULL, "full fine-tuning has no adapters; use it with --method lora or qlora"
+WITHOUT_EFFECT = dict.fromkeys(("lora_rank", "lora_targets", "lora_dropout", "adapters"), OF_ADAPTERS)
+WITHOUT_EFFECT["block_format"] = Method.QLORA, "the frozen weights of QLoRA are in 4 bits; use it with full or lora"
+"""Field -> the method with which it does nothing, and why."""
+
+
+def fields_of_step(texts: Mapping[str, str], method: str) -> dict[str, Any]:
+    """Return the fields of a step that texts give, by name. Raises TunemarkError for a value that is not one, or that has no effect with the method."""
+    for name in texts:
+        if name in WITHOUT_EFFECT and WITHOUT_EFFECT[name][0] == method:
+            raise TunemarkError(OPTIONS_OF_SHAPE[name], texts[name], f"has no effect here: {WITHOUT_EFFECT[name][1]}")
+    kept = {name: _value(name, text) for name, text in texts.items()}
+    if "parameters" in kept:
+        kept = {"activations": kept["parameters"]} | kept
+    if kept.get("autocast") in {Dtype.BF16, Dtype.FP16} and not {"parameters", "activations"} & kept.keys():
+        # Products in 16 bits are the default, with weights in the format that the software has for it.
+        kept.pop("autocast", None)
+    return kept
+
+
+def _value(name: str, text: str) -> Any:  # noqa: ANN401 - of the type of the field
+    option, default = OPTIONS_OF_SHAPE[name], TrainingShape.__dataclass_fields__[name].default
+    if name in CHOICES:
+        return chosen(option, text, CHOICES[name])
+    if name == "compiled":
+        return chosen(option, text, get_args(Compile)) != "none"
+    if name == "optimizer":
+        return re.sub("-(?:torch|bnb|hf|32bit)(?=-|$)", "", text.lower().replace("_", "-"))
+    if name in {"micro_batch", "lora_rank"}:
+        return read_number(option, text)
+    if isinstance(default, bool | int | float):
+        try:
+            return TypeAdapter(type(default)).validate_python(text)
+        except ValidationError as error:
+            raise TunemarkError(option, text, must_be(error.errors()[0]["msg"])) from error
+    return tuple(word.strip() for word in text.split(",")) if isinstance(default, tuple) else text

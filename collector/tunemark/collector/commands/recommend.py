@@ -55,9 +55,11 @@ OPTIONS_OF_QUESTION = {
 }
 """Fields of the question and the options that set them."""
 SETTINGS = {"trust": "predicted", "max_memory": "", "start_up": ""}
+STEP = {name: field for name, field in (ui.STEP_OPTIONS | ui.STEP_SETTINGS).items() if name != "tensor_parallel"}
+OPTIONS_OF_STEP = {option: f"--set {name}" for name, field in STEP.items() for option in (field, ui.OPTIONS_OF_SHAPE[field])}
 
 
-@ui.named_as(ui.OPTIONS | OPTIONS_OF_QUESTION)
+@ui.named_as(ui.OPTIONS | OPTIONS_OF_QUESTION | OPTIONS_OF_STEP)
 def recommend(
     model: ui.ModelName,
     tokens: Annotated[str | None, ui.option("--tokens", f"Tokens of the data. Default: {ui.USUAL_JOB}.")] = None,
@@ -86,9 +88,9 @@ def recommend(
     Each rate is a prediction for the plan that is shown, by a model of all accepted results, with a 90% interval. Recommended
     options meet the limits at the pessimistic end of the interval. If nothing similar was measured, the answer is "no data".
 
-    Settings are trust=published for options with results of their own, max_memory=24 (GiB of one accelerator) and start_up=20min, which is
-    billed (default: 5min, or what the weights in 16 bits take at 1 GB/s). FIGURES are those of the whole machine, with all of its accelerators: `usd_per_hour=0.20` or 0, `electricity=0.30` for a kWh at
-    their board power (`electricity=0.30,watts=60` where that is not known, as of Macs), both, or `purchase=2000,years=3,utilisation=0.5,watts=450,electricity=0.30`.
+    Settings are trust=published for options with results of their own, max_memory=24 (GiB of one accelerator), start_up=20min, which is billed (default: 5min, or what the
+    weights in 16 bits take at 1 GB/s), and those of a step, such as rank=64. FIGURES are those of the whole machine: `usd_per_hour=0.20` or 0, `electricity=0.30` for a kWh at
+    its board power (`electricity=0.30,watts=60` where that is not known, as of Macs), both, or `purchase=2000,years=3,utilisation=0.5,watts=450,electricity=0.30`.
 
     Exit codes: 0 answered, even if nothing can be recommended; 2 unknown value.
 
@@ -103,7 +105,7 @@ def recommend(
     card, (money, rate) = ui.named_model(facts, model), _currency(currency)
     chosen_stack, level = ui.software_of(stack, software)
     length = ui.row_length(card, sequence_length)
-    more = SETTINGS | ui.named_settings(settings, SETTINGS)
+    more = SETTINGS | ui.named_settings(settings, SETTINGS | STEP)
     size = ui.job_tokens(tokens, samples, length, epochs)
     if owned is not None and (not own or (len(ui.listed(own)) > 1 and not re.fullmatch(r"\s*electricity\s*=[^,]*", owned))):
         fix = "is the cost of one machine; name its accelerator with --own once; only a price of electricity may be that of several"
@@ -133,6 +135,8 @@ def recommend(
         if re.fullmatch(r"0+(\.0+)?\s*[a-z]*", given)
         else ui.read_number("--set start_up", given, formats.seconds_of),
     )
+    step = {field: more[name] for name, field in STEP.items() if name in more}
+    question = replace(question, given=ui.fields_of_step(step, question.method))
     offered = places_of(question, offers)
     named += [(each, count) for card, count in named for each in variants.get(card.key, ()) if _is_offered(each, count, offered)]
     not_yours = [each for each in named if each[0].key not in {card.key for (card, _), _ in yours}]

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from tunemark.collector.gate.cross_file_checks import CONFIRMED_BY, FileProblems, Verdict, accept, committed_files
-from tunemark.collector.gate.derive import derived_problems, outdated_facts
+from tunemark.collector.gate.derive import ORIGINAL, derived_problems, outdated_facts
 from tunemark.collector.gate.fact_checks import Neighbours
 from tunemark.collector.gate.fact_files import document_problems, fact_problems
 from tunemark.collector.gate.published_checks import fact_record_problems
@@ -50,7 +50,9 @@ def judge_bytes(content: bytes, path: Path, facts: FactBase) -> Verdict:
     try:
         record = read_record(content)
     except InvalidRecord as error:
-        return Verdict(tuple(error.problems))
+        # Bounds say what a field must be, and not what to do about a record that was not written by hand.
+        bounds = [each for each in error.problems if each.fix.startswith("must be") and b'"tunemark.submission/' in content]
+        return Verdict(tuple(replace(each, fix=f"{each.fix}; {ORIGINAL}") if each in bounds else each for each in error.problems))
     except (ValueError, TypeError, RecursionError) as error:
         # Infinite numbers written as 1e999 and the like get past the JSON parser.
         return Verdict((Problem("file", "", f"cannot be read as a record: {error}"),))
@@ -77,9 +79,7 @@ def judge_bytes(content: bytes, path: Path, facts: FactBase) -> Verdict:
 
 def _submission_problems(record: Submission, derived: Derived, content: bytes, path: Path, facts: FactBase) -> Iterator[Problem]:
     if content not in {canonical_json(record), canonical_json(record.model_dump(mode="json", by_alias=True, exclude=LATER_FIELDS))}:
-        fix = (
-            "its bytes are not those that `tunemark run` writes (sorted keys, indent 1, one newline at the end); restore the original file"
-        )
+        fix = "its bytes are not as `tunemark run` writes them (sorted keys, indent 1, one newline at the end); restore the original file"
         yield Problem("file", "", fix)
     parts, expected = path.absolute().parts, (record.plan.workload, submission_name(record, content_id(content)))
     if SUBMISSIONS in parts[:-1]:

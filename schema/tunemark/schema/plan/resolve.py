@@ -391,7 +391,8 @@ def apply_overrides(card: WorkloadCard, assignments: tuple[str, ...]) -> tuple[W
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
         if not equals:
-            raise TunemarkError("--set", assignment, "give field=value, such as batch.micro_batch=16")
+            fields = f"; fields: {', '.join(_settings(content))}" if assignment == "?" else ""
+            raise TunemarkError("--set", assignment, f"give field=value, such as batch.micro_batch=16{fields}")
         alias = ALIASES.get(name, name)
         # Devices are chosen with options of their own, so those aliases are only for messages and series.
         if name not in _settings(content) and not alias.startswith("devices."):
