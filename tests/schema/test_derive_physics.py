@@ -89,6 +89,7 @@ def test_mafu_is_against_the_better_of_both_probes() -> None:
     [
         ({"plan.reasons": {}}, "mfu", "not in the catalogue"),
         ({}, "mafu", "the matrix rate was not probed"),
+        ({"probe": {**PROBE, "before_flop_per_s": 1.0, "after_flop_per_s": 1.0}}, "mafu", "training was faster than the probe"),
         ({}, "energy_per_step_j", "energy was not measured"),
         ({"utilisation": {**UTILISATION, "energy": {"source": "none", "reason": "the driver tells no power"}}}, "energy_per_step_j", "tells no power"),
         ({"plan.data.tokenizer": "word-level"}, "model_flop_per_s", "vocabulary"),

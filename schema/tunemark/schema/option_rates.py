@@ -152,8 +152,7 @@ def unmeasured(results: Sequence[KnownRate], model: ModelCard, method: Method, c
 
 def _kernels(model: ModelCard) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
     """Return the package for the blocks of a model that do not attend, the vendors, and the architectures without it; see `KERNELS`."""
-    mixers = [mixer for mixer, _ in special_mixers(model) if mixer in KERNELS]
-    return KERNELS[mixers[0]] if mixers else ("", (), ())
+    return next((KERNELS[mixer] for mixer, _ in special_mixers(model) if mixer in KERNELS), ("", (), ()))
 
 
 def unsupported(model: ModelCard, card: AcceleratorCard, method: Method) -> str | None:
@@ -335,9 +334,7 @@ def cautions(model: ModelCard, length: int, tokens: float = 0.0) -> str:
         each_token = f"transformers multiplies each token with all {model.experts} experts of {model.name}"
         said.append(f"{each_token}: software that does not, which counts as tuned, is several times as fast.")
     if TEXT_PART in model.name:
-        said.append(
-            f"The text part of {model.name.split(',')[0]} is counted: the tokens of images, and the part that reads them, come on top."
-        )
+        said.append(f"The text part of {model.name.split(',')[0]} is counted: tokens of images, and the part that reads them, come on top.")
     each = tokens / count_parameters(model).total
     if each >= PRE_TRAINING:
         said.append(f"{each:,.0f} tokens for each parameter are pre-training, not fine-tuning.")

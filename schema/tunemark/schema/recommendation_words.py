@@ -575,10 +575,8 @@ def startup(question: recommendation.Question, answer: recommendation.Answer) ->
     unlike = any(kind not in question.kinds for kind in kinds)
     terms = " Where the price book has no such kind of price, another one is shown." if unlike else ""
     terms += "".join(f" {words}" for kind, words in TERMS.items() if kind in kinds)
-    assumed = (
-        f"Includes an assumed {estimated_duration(question.startup_s)} of start-up." if question.startup_s else "Start-up is not included."
-    )
-    return f"{assumed}{terms}"
+    assumed = f"Includes an assumed {estimated_duration(question.startup_s)} of start-up."
+    return f"{assumed if question.startup_s else 'Start-up is not included.'}{terms}"
 
 
 def tokens_in_words(tokens: float) -> str:

@@ -33,6 +33,7 @@ from tunemark.schema import formats
 from tunemark.schema.errors import Exit, TunemarkError, must_be
 from tunemark.schema.facts.cards import APPLE, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
+from tunemark.schema.facts.names import product_of
 from tunemark.schema.files import project_root, usable_cores, write_atomically
 from tunemark.schema.physics.memory import CONTEXT, SHARDED, estimate_memory, state_lines
 from tunemark.schema.physics.training_shape import TrainingShape, shape_of_plan, shape_problem
@@ -219,15 +220,14 @@ def machine_with(facts: FactBase, accelerator: str, devices: int, nodes: int) ->
         raise TunemarkError("--accelerator", card.key, fix if known else "is a CPU; plan on the CPU itself, without this option")
     # What drivers report there; of a Mac it is the memory of the host.
     memory = (card.device_bytes if card.vendor == APPLE else card.usable_bytes) or None
-    names = {*PACKAGES, *(need.package for need in vendor.needs.values())}
     return detect().model_copy(
         update={
             "backend": vendor.backend,
             "family": vendor.family,
             "backend_reason": f"{card.name} was requested",
-            "devices": (DeviceFacts(name=card.name, memory_bytes=memory),) * (devices // nodes),
+            "devices": (DeviceFacts(name=facts.accelerators[product_of(card)].name, memory_bytes=memory),) * (devices // nodes),
             "memory_bytes": None,
-            "packages": dict.fromkeys(names, "to be installed"),
+            "packages": dict.fromkeys({*PACKAGES, *(need.package for need in vendor.needs.values())}, "to be installed"),
         }
     )
 

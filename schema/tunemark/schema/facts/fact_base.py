@@ -179,7 +179,7 @@ class FactBase:
             fix = f"not a known accelerator; another model of it is {sharing[0]!r}"
         elif 1 < len(sharing) <= MOST_SHARING:
             fix = f"may be {' or '.join(sharing)}; give one of them"
-        raise TunemarkError(option, name, fix if words else "give the name of an accelerator, such as 'RTX 4090'")
+        raise TunemarkError(option, name, fix if words else "give the name of an accelerator, such as 'RTX 4090' or 'M4 Pro 24GB'")
 
     def counted(self, name: str, option: str = "accelerator") -> tuple[int | None, str]:
         """Return the number of devices in a name such as `8 x H100` or `H100:8`, None without one, and the name of the accelerator."""

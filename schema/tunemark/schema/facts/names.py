@@ -157,6 +157,8 @@ def suggest_accelerator(name: str, cards: Mapping[str, AcceleratorCard], instanc
     """Return a sentence that suggests accelerators and instances, or corrects the memory size in a known name."""
     if re.search(r"\b(cpu|ryzen|xeon|epyc|threadripper|core (i\d|ultra))\b", name, re.IGNORECASE):
         return "predictions are for accelerators, not for CPUs: `tunemark run smoke-lora` measures one"
+    if re.search(r"\b(i?mac|macbook|mac ?mini)\b", name, re.IGNORECASE):
+        return "name the chip of the Mac and its memory, such as 'M4 Pro 24GB'"
     if instances and AWS.fullmatch(name.strip().lower()):
         return suggest_instance(name, instances)
     known = (card for card in cards.values() if bare(MEMORY.sub("", name.lower())) in map(bare, (card.key, card.name, *card.aliases)))

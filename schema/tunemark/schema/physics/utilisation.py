@@ -220,6 +220,8 @@ def physics(submission: Submission, derived: Derived, model: ModelCard | None, a
         ("mafu", ledger.model_flops, probed_flop_per_s(submission)),
     ):
         figures[name] = Known(flops / (step_s * rate.value), f"{UTILISATION[name]}: {rate.reason}") if rate.value is not None else rate
+    if (figures["mafu"].value or 0.0) > 1:
+        figures["mafu"] = Known(None, "training was faster than the probe, which was disturbed, or is slow in this format")
     return Physics(ledger, None, figures | energy)
 
 
