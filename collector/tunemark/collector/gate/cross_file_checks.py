@@ -27,7 +27,7 @@ SAME_VALUES = 0.45
 """Share of the step times, to the nanosecond, that a copy in another order has in common."""
 SAME_MARKS, MOST_LIKELY = 3, 5
 """Times of phases, rates of the probe and other readings with many digits that a copy has in common."""
-LARGE = 1e6
+LARGE = 1e6  # Smaller values have digits beyond the third decimal place, larger ones below the thousands.
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,7 +178,7 @@ RELATIONS = [
 LINES = ("GeForce", "RTX", "Radeon")
 """Lines of graphics cards. A line keeps its ratios over generations: GeForce halves products with fp32 sums, server cards do not."""
 PRINTED_MEMORY = re.compile(r"(?i)(?<![\d.])(\d+(?:\.\d+)?)\s?-?g(?:i)?b\b")
-KEPT_BY_DRIVER = 1.01
+KEPT_BY_DRIVER = 1.01  # Factor of a rounded size in a name over that on a card.
 
 
 def accelerator_problems(card: AcceleratorCard, beside: Neighbours) -> Iterator[Problem]:

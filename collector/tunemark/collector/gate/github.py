@@ -16,8 +16,8 @@ from tunemark.schema.safe_text import markdown, shortened, workflow_data, workfl
 LARGEST_REPORT_BYTES = 512 * 1024
 LARGEST_COMMENT = 60_000
 """Characters; GitHub refuses more than 65,536."""
-LONGEST_TEXT = 300
-MOST_ROWS = 50
+LONGEST_TEXT = 300  # Characters: a choice, three lines of a comment.
+MOST_ROWS = 50  # A choice: a comment of 50 rows is still read.
 MARK = "<!-- tunemark: result of the check -->"
 """First line of the comment, by which the next one replaces it."""
 VERDICTS = {

@@ -23,7 +23,7 @@ from tunemark.schema.vocabulary import BEFORE_AMPERE, Method
 
 ROUNDING = 5e-6
 """Relative rounding of a printed figure: the importers of logs print six significant digits."""
-WHOLE_BYTE = 1.0
+WHOLE_BYTE = 1.0  # Bytes that are derived from printed GiB are rounded to whole ones.
 AHEAD = 2
 """Betas and versions installed from a repository come before a release: FlashAttention 4, where 2 is the newest released."""
 MOST_DEVICES, LONGEST_ROW = 1_000_000, 2**24

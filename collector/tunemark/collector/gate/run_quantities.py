@@ -40,7 +40,7 @@ from tunemark.schema.vocabulary import (
 
 FIRST_RUN = datetime(2026, 11, 20, tzinfo=UTC)
 """The day of the first commit: no harness existed before."""
-TICK_S = 1e-6
+TICK_S = 1e-6  # Times in one microsecond count as equal: clocks tick more often.
 SAME_LOSS = 1e-5
 """Relative difference of the ratios of two series of losses below which one repeats the other: 0 of 10 real series of losses doubted."""
 OUT_OF_MEMORY = re.compile(
