@@ -37,7 +37,7 @@ TABLES = (
 )
 QUERIES = {"results": "from results_with_costs"}
 """The rows of a table; by default those of the table or view of the database with its name."""
-DESCRIBED_BY = {"results": ("results", "result_rows", "costs", "results_with_costs")}
+DESCRIBED_BY = {"results": ("results", "result_rows", "costs", "results_with_costs"), "costs": ("prices", "costs")}
 """Tables and views with comments on the columns of a table; by default its own. The last one counts."""
 COMPARABLE = "(select result_id, nearness, peer, peer_small as conditions, rate, tokens_per_s, samples_per_s from comparable_results)"
 DETAILS = {"claims": "claims", "readings": "readings", "findings": "record_findings", "facts": "result_facts", "comparable": COMPARABLE}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tunemark.schema.errors import Exit, TunemarkError
-from tunemark.schema.facts.cards import AcceleratorCard, ModelCard, PriceBasis, PriceRow
+from tunemark.schema.facts.cards import FRACTION_TOLERANCE, OVERSIZED, AcceleratorCard, ModelCard, PriceBasis, PriceRow
 from tunemark.schema.facts.fact_base import FactBase
 from tunemark.schema.facts.workloads import WorkloadCard
 from tunemark.schema.files import refuse_unwritable, replacing
@@ -108,7 +108,8 @@ CLOSED: dict[str, Any] = {
 @cache
 def sql_script() -> str:
     """Return views.sql with the columns of each record in place of FIELDS, but for those that have a line of their own, and their meanings."""
-    script = SQL_FILE.read_text(encoding="utf-8").replace("OLD_PRICE_DAYS", str(OLD_PRICE_DAYS))
+    constants = {"OLD_PRICE_DAYS": OLD_PRICE_DAYS, "FRACTION_TOLERANCE": FRACTION_TOLERANCE, "OVERSIZED": OVERSIZED}
+    script = re.sub("|".join(constants), lambda name: str(constants[name[0]]), SQL_FILE.read_text(encoding="utf-8"))
     return re.sub(r"create table (\w+) \(\n    FIELDS,\n(.*?\n\));\n", _with_fields, script, flags=re.DOTALL)
 
 

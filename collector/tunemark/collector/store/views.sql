@@ -947,29 +947,40 @@ where effective_on <= day
 qualify row_number() over (partition by provider, instance, region, kind order by effective_on desc, price) = 1;
 comment on view current_prices is 'The newest price in force on `collection.as_of` for each instance, region and kind.';
 
+create view cost_hours as
+select
+    result_id,
+    accelerator,
+    instance,
+    coalesce(nodes, 1) as instances,
+    coalesce(accelerator_units, accelerator_count) / instances as units,
+    1e3 / 3600 / samples_per_s as hours_per_1k_samples,
+    1e3 / 3600 / samples_per_s_high as hours_per_1k_samples_low,
+    1e3 / 3600 / nullif(samples_per_s_low, 0) as hours_per_1k_samples_high,
+    1e6 / 3600 / samples_per_s as hours_per_1m_samples,
+    1e6 / 3600 / tokens_per_s as hours_per_1m_tokens,
+    1e6 / 3600 / tokens_per_s_high as hours_per_1m_tokens_low,
+    1e6 / 3600 / nullif(tokens_per_s_low, 0) as hours_per_1m_tokens_high,
+    epoch_time_s / 3600 as hours_per_epoch,
+    train_time_s / 3600 as hours_per_training,
+    wall_s / 3600 as hours_per_run
+from result_rows;
+comment on view cost_hours is 'Hours for which the instances of each result are rented, for each figure of cost. A cost is the hours multiplied by the hourly price.';
+comment on column cost_hours.units is 'Accelerators that each instance needs; a fraction for a part of a CPU.';
+
 create view costs as
 select
-    r.result_id,
+    h.result_id,
     p.* exclude (accelerator, notes, vcpus, memory_gib, dated) replace (instances * p.usd_per_hour as usd_per_hour) rename (source as price_source),
-    coalesce(r.instance = p.instance, false) as same_instance,
-    p.accelerator_count > 2 * units * 1.001 as oversized,
+    coalesce(h.instance = p.instance, false) as same_instance,
+    p.accelerator_count > OVERSIZED * units * (1 + FRACTION_TOLERANCE) as oversized,
     instances,
-    usd_per_s / r.samples_per_s * 1e3 as usd_per_1k_samples,
-    usd_per_s / r.samples_per_s_high * 1e3 as usd_per_1k_samples_low,
-    usd_per_s / nullif(r.samples_per_s_low, 0) * 1e3 as usd_per_1k_samples_high,
-    usd_per_s / r.samples_per_s * 1e6 as usd_per_1m_samples,
-    usd_per_s / r.tokens_per_s * 1e6 as usd_per_1m_tokens,
-    usd_per_s / r.tokens_per_s_high * 1e6 as usd_per_1m_tokens_low,
-    usd_per_s / nullif(r.tokens_per_s_low, 0) * 1e6 as usd_per_1m_tokens_high,
-    usd_per_s * r.epoch_time_s as usd_per_epoch,
-    usd_per_s * r.train_time_s as usd_per_training,
-    usd_per_s * r.wall_s as usd_per_run
-from (select *, coalesce(nodes, 1) as instances, coalesce(accelerator_units, accelerator_count) / coalesce(nodes, 1) as units from result_rows) r
+    columns('hours_(per_.*)') * instances * p.usd_per_hour as 'usd_\1'
+from cost_hours h
 join current_prices p
-    on p.accelerator = r.accelerator
-    and p.accelerator_count >= units * 0.999
-    and (instances = 1 or p.fabric is not null)
-cross join lateral (select instances * p.usd_per_hour / 3600 as usd_per_s);
+    on p.accelerator = h.accelerator
+    and p.accelerator_count >= units * (1 - FRACTION_TOLERANCE)
+    and (instances = 1 or p.fabric is not null);
 comment on view costs is 'Cost of each result on each offer that can hold it, in whole instances. A result on one machine needs one instance with enough accelerators. A result on several machines needs an instance per machine, with enough accelerators for its share and a training fabric.';
 comment on column costs.same_instance is 'True if the result names this instance.';
 comment on column costs.oversized is 'True if the instance has more than twice the accelerators that are needed.';
@@ -981,9 +992,9 @@ create view first_offers as
 select * from costs
 qualify row_number() over (
     partition by result_id, kind
-    order by oversized, kind = 'on_demand' and provider_rank is null, usd_per_hour, accelerator_count, provider, instance, coalesce(region, '')
+    order by kind = 'on_demand' and provider_rank is null, oversized, usd_per_hour, accelerator_count, provider, instance, coalesce(region, '')
 ) = 1;
-comment on view first_offers is 'The cheapest offer per result and kind of price. Oversized instances come last, and on-demand prices of providers that are not part of the price basis.';
+comment on view first_offers is 'The cheapest offer per result and kind of price. On-demand prices of providers that are not part of the price basis come last, and before them oversized instances.';
 
 create view basis_costs as
 select * from first_offers
@@ -1070,17 +1081,12 @@ comment on column results.source_title is 'Title of the source.';
 comment on column results.failed is 'True if the run did not finish.';
 comment on column results.ambiguous is 'True if a figure has several readings.';
 
-comment on column results_with_costs.price is 'Price that the cost columns use, a key of `prices`; null if no offer fits.';
 comment on column results_with_costs.price_provider is 'Provider of that offer.';
 comment on column results_with_costs.price_instance is 'Instance of that offer.';
 comment on column results_with_costs.price_region is 'Region of that offer.';
 comment on column results_with_costs.price_kind is 'Kind of price; the default basis is the cheapest on-demand list price.';
 comment on column results_with_costs.price_effective_on is 'Day on which the price is known to apply.';
 comment on column results_with_costs.price_instances is 'Number of instances that the result needs.';
-comment on column results_with_costs.usd_per_hour is 'Hourly price of all instances of the result, or of the whole instance in `prices`.';
-comment on column results_with_costs.usd_per_1k_samples is 'Cost of 1,000 samples.';
-comment on column results_with_costs.usd_per_1m_tokens is 'Cost of a million tokens.';
-comment on column results_with_costs.usd_per_epoch is 'Cost of one pass over the data.';
 
 comment on column accelerators.name is 'Display name.';
 comment on column accelerators.vendor is 'Vendor.';
@@ -1119,16 +1125,7 @@ comment on column sources.url is 'Address of the source.';
 comment on column current_prices.dated is 'Day of the price, with its age on `collection.as_of` if that is above OLD_PRICE_DAYS days.';
 comment on column costs.result_id is 'Key of the result.';
 comment on column costs.price is 'Price that the cost columns use, a key of `prices`; null if no offer fits.';
-comment on column costs.provider is 'Company that rents out the instance.';
-comment on column costs.provider_rank is 'Place of the provider in the list of the default price basis, from 1; null if it is not part of it.';
-comment on column costs.instance is 'Instance of a cloud provider.';
-comment on column costs.region is 'Region of the provider; null if the price has none.';
-comment on column costs.kind is 'Kind of price: on_demand | spot | reserved | marketplace.';
-comment on column costs.effective_on is 'Day on which the price is known to apply.';
-comment on column costs.dated_by is 'provider: date of a price list; catalog: version of a catalogue; inferred: from price lists around it.';
 comment on column costs.price_source is 'Source of the price.';
-comment on column costs.accelerator_count is 'Accelerators in the instance; a fraction if the provider sells one.';
-comment on column costs.fabric is 'Network for training between several instances; null if none is known.';
 comment on column costs.instances is 'Number of instances that the result needs.';
 comment on column costs.usd_per_hour is 'Hourly price of all instances of the result, or of the whole instance in `prices`.';
 comment on column costs.usd_per_1k_samples is 'Cost of 1,000 samples.';

@@ -3,25 +3,15 @@
   // Costs on a basis: selection, multiplication and division ------------------------------------------
   const { byParts, decoded, el, fixed, reader, significant, small, unknownNames, usd, visit } = globalThis.tunemarkCommon;
   const { HOURS_PER_YEAR, OwnedHardware } = globalThis.tunemark.owned_hardware, { OVERSIZED, cheapest_offer, current_prices } = globalThis.tunemark.cards;
-  const HOUR = 3600, DEFAULT_KIND = "on_demand", OWN = "own";
-  const RATES = {
-    usd_per_1k_samples: ["samples_per_s", 1e3], usd_per_1m_tokens: ["tokens_per_s", 1e6],
-  };
-  const TIMES = { usd_per_epoch: "epoch_time_s", usd_per_training: "train_time_s", usd_per_run: "wall_s" };
-  const FIGURES = [...Object.keys(RATES), ...Object.keys(TIMES)], SPEED = "samples_per_s_per_usd_hour";
+  const OWN = "own", SPEED = "samples_per_s_per_usd_hour";
 
-  const choose = (offers, basis, devices, nodes = 1) => {
-    const ofProvider = ({ provider, rank }) => (basis.provider ? provider === basis.provider : rank !== null || basis.kind !== DEFAULT_KIND);
-    return cheapest_offer(offers.filter((offer) => offer.kind === basis.kind && ofProvider(offer) && (nodes === 1 || offer.fabric)), devices / nodes);
-  };
+  const choose = (offers, { kind, provider }, units, instances = 1) => cheapest_offer(
+    offers.filter((offer) => offer.kind === kind && (provider ? offer.provider === provider : offer.listed) && (instances === 1 || offer.fabric)), units);
 
+  // The view `cost_hours` has the hours of rent for each figure.
   const figures = (result, hourly) => {
-    const perSecond = hourly / HOUR, found = {};
-    for (const [name, [rate, units]] of Object.entries(RATES))
-      for (const [ending, speed] of [["", result[rate]], ["_low", result[`${rate}_high`]], ["_high", result[`${rate}_low`]]])
-        found[name + ending] = speed ? (perSecond / speed) * units : null;
-    for (const [name, time] of Object.entries(TIMES)) found[name] = result[time] === null ? null : perSecond * result[time];
-    found[SPEED] = result.samples_per_s === null ? null : result.samples_per_s / hourly;
+    const found = { [SPEED]: result.samples_per_s && result.samples_per_s / hourly };
+    for (const [name, hours] of Object.entries(result)) if (name.startsWith("hours_per")) found[name.replace("hours", "usd")] = hours && hours * hourly;
     return found;
   };
 
@@ -44,13 +34,11 @@
     for (const offer of current_prices(prices, basis.day)) offers.set(offer.accelerator, [...(offers.get(offer.accelerator) ?? []), offer]);
     const rows = [], chosen = new Map();
     for (const result of results) {
-      const { accelerator, units, nodes } = result, place = [accelerator, units, nodes].join();
-      if (!chosen.has(place)) chosen.set(place, basis.kind === OWN ? null : choose(offers.get(accelerator) ?? [], basis, units, nodes));
+      const { accelerator, units, instances } = result, place = [accelerator, units, instances].join();
+      if (!chosen.has(place)) chosen.set(place, basis.kind === OWN ? null : choose(offers.get(accelerator) ?? [], basis, units, instances));
       const offer = chosen.get(place);
-      const hourly = basis.kind === OWN ? (basis.own[accelerator] ?? 0) * units : nodes * (offer?.usd_per_hour ?? 0);
-      if (!hourly) continue;
-      const costs = figures(result, hourly);
-      if (FIGURES.some((name) => costs[name] !== null)) rows.push({ ...result, ...costs, offer, usd_per_hour: hourly });
+      const hourly = instances * (basis.kind === OWN ? (basis.own[accelerator] ?? 0) * units : offer?.usd_per_hour ?? 0);
+      if (hourly) rows.push({ ...result, ...figures(result, hourly), offer, usd_per_hour: hourly });
     }
     return inOrder(rows);
   };
@@ -104,9 +92,9 @@
     return el("td", { class: name === leading ? "tm-num tm-cost-first" : "tm-num", "data-head": amount === null ? "" : head }, amount === null ? NONE : show(amount),
       low === null || high === null || amount === null ? null : small(`${show(low)} to ${show(high)}`));
   };
-  const offerCell = ({ offer, accelerator, nodes }, data) => {
+  const offerCell = ({ offer, accelerator, instances }, data) => {
     if (!offer) return el("td", { "data-head": "Offer" }, "own price");
-    const count = nodes > 1 ? `${nodes} × ` : "";
+    const count = instances > 1 ? `${instances} × ` : "";
     return el("td", { "data-head": "Offer" }, el("a", { href: `accelerators/${encodeURIComponent(accelerator)}.html#prices` }, `${count}${data.providers[offer.provider]} ${offer.instance}`),
       small([offer.region, offer.effective_on].filter(Boolean).join(", ")));
   };
@@ -114,7 +102,7 @@
     const leading = state.sort && row[state.sort] !== null ? state.sort : LEADING.find((name) => row[name] !== null);
     const length = row.sequence_length === null ? "" : `, ${counted(row.sequence_length, "token")}`;
     return el("tr", {},
-      el("th", { scope: "row" }, el("a", { href: `results/${encodeURIComponent(row.result_id)}.html` }, `${data.accelerators[row.accelerator]} × ${row.devices ?? row.units}`), small(row.result_id)),
+      el("th", { scope: "row" }, el("a", { href: `results/${encodeURIComponent(row.result_id)}.html` }, `${data.accelerators[row.accelerator]} × ${row.devices}`), small(row.result_id)),
       el("td", { "data-head": "Model" }, row.model_name ?? NONE, small(`${data.methods[row.method] ?? row.method}${length}`)),
       ...COLUMNS.map((column) => figureCell(row, column, leading)),
       offerCell(row, data),
@@ -208,7 +196,7 @@
     const data = await load(), accelerator = value("hardware"), hourly = machine.hourly_usd();
     const current = current_prices(data.prices, data.as_of).filter((offer) => offer.accelerator === accelerator && offer.accelerator_count <= OVERSIZED * devices);
     const offers = [...new Set(current.map((offer) => offer.provider))]
-      .map((provider) => choose(current, { kind: DEFAULT_KIND, provider }, devices))
+      .map((provider) => choose(current, { kind: "on_demand", provider }, devices))
       .filter(Boolean)
       .sort((a, b) => byParts([a.usd_per_hour, a.provider], [b.usd_per_hour, b.provider]));
     const share = `${Number(value("utilisation"))}% of the year`;
