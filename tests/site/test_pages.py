@@ -92,10 +92,13 @@ def test_a_run_of_a_study_links_to_its_neighbours(shown: Shown, listed: list[dic
 
 def test_prices_older_than_thirty_days_are_marked_and_the_age_of_each_source_is_listed(shown: Shown, catalogue: Catalogue) -> None:
     (row,) = catalogue.database.rows(
-        "select instance, effective_on, known_on_mark from listed_prices where newest order by effective_on limit 1"
+        "select effective_on, known_on_mark, dated from listed_prices where newest order by effective_on limit 1"
     )
     assert re.fullmatch(r"\d+ days old", row["known_on_mark"])
-    assert f"{row['effective_on']} {row['known_on_mark']}" in text(shown(f"accelerators/{H100}"))
+    for page in (f"accelerators/{H100}", "cost", f"results/{ENTRY}"):
+        assert f"{row['effective_on']} {row['known_on_mark']}" in text(shown(page)).replace("\N{NON-BREAKING HYPHEN}", "-"), page
+    assert row["dated"] == f"{row['effective_on']}, {row['known_on_mark']}"
+    assert row["dated"] in text(shown("cost").partition('id="costs"')[2])
     assert row_of(shown("guide/provenance"), "cards of NVIDIA")[1] == "accelerators"
 
 

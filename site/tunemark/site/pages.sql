@@ -54,7 +54,7 @@ select
     case when peak_memory_bytes is null then reading['peak_memory_bytes'] else r.peak_memory_method end as peak_memory_bytes_small,
     case when reading['peak_memory_bytes'] is not null then 'ambiguous' end as peak_memory_bytes_mark,
     case when price_instances * billed_count > coalesce(accelerator_units, r.accelerator_count) * 1.001 then 'bills ' || whole(price_instances * billed_count) || ' devices' end as billed,
-    concat_ws('; ', nullif(offer(price_instances, price_provider, price_instance, price_kind, cast(price_effective_on as varchar)), ''), billed) as offer,
+    concat_ws('; ', nullif(offer(price_instances, price_provider, price_instance, price_kind, dated), ''), billed) as offer,
     case when usd_per_1k_samples is not null then offer end as usd_per_1k_samples_small,
     case when usd_per_1m_tokens is not null then offer end as usd_per_1m_tokens_small,
     trust_label(trust, source) as trust_shown,
@@ -79,7 +79,7 @@ left join (select result_id, reason from throughput_refused) u using (result_id)
 left join (select result_id, value as narrow_printed from result_facts where topic = 'conditions' and name = 'precision' and regexp_matches(value, '(?i)(fp|float)[48]')) using (result_id)
 left join (select result_id, block_format from known_rates) using (result_id)
 left join overrides using (result_id)
-left join (select price, accelerator_count as billed_count from prices) using (price)
+left join (select price, accelerator_count as billed_count, dated from current_prices) using (price)
 left join (select record_id as result_id, printed as model_printed from labels where label = 'model') using (result_id)
 left join (select distinct result_id, true as pretraining from result_facts where topic = 'settings' and name = 'task' and value = 'pre-training steps') using (result_id)
 left join (select result_id, effective as quantisation from effective where setting = 'quantisation') using (result_id)
@@ -156,6 +156,7 @@ select
     words(p.kind) as kind_shown,
     cast(p.effective_on as varchar) as known_on,
     nullif(c.dated[13:], '') as known_on_mark,
+    concat_ws(', ', known_on, known_on_mark, case when p.dated_by = 'catalog' then 'undated catalogue' end) as dated,
     case p.dated_by
         when 'provider' then 'day of the price list'
         when 'catalog' then 'day on which a catalogue without dates was read'

@@ -12,7 +12,7 @@ from tunemark.schema.option_rates import TRAINED, Evidence, Plans, no_training, 
 from tunemark.schema.physics.stacks import USUAL_STACK
 from tunemark.schema.plan_search import Asked
 from tunemark.schema.recommendation import ANY, Offer, Option, Question, Rate, offers_of, places_of, recommend
-from tunemark.schema.recommendation_words import UNDATED, hardware, place
+from tunemark.schema.recommendation_words import hardware, place
 from tunemark.schema.throughput import architecture_of
 from tunemark.schema.vocabulary import Checkpointing, Dtype, PriceKind
 from tunemark.site.page import Row
@@ -29,7 +29,7 @@ ACCELERATORS = """
         columns('peak_(.*)_tf?l?ops') as '\\1'
     from accelerators where unit <> 'cpu' order by vendor, name, accelerator
 """
-OFFERS = "select *, concat_ws(', ', known_on, known_on_mark, case when dated_by = 'catalog' then $undated end) as dated from listed_prices where newest order by accelerator, provider, accelerator_count, instance, kind, region, effective_on desc, price"
+OFFERS = "from listed_prices where newest order by accelerator, provider, accelerator_count, instance, kind, region"
 DERIVED = ("usable_bytes", "why_no_training", "remarks")
 """Properties of a card that the script reads."""
 USUAL = Asked(stack=USUAL_STACK["plain"])
@@ -76,7 +76,7 @@ def models(read: Read) -> dict[str, ModelCard]:
 
 def offers(read: Read) -> list[Offer]:
     """Return all offers in force."""
-    return offers_of(read(OFFERS, undated=UNDATED), accelerators(read))
+    return offers_of(read(OFFERS), accelerators(read))
 
 
 def columnar(rows: list[Row]) -> dict[str, object]:

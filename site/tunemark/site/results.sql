@@ -316,9 +316,9 @@ create temp table result_offers as
 select
     c.*, coalesce(case when instances > 1 then whole(instances) || chr(160) || '×' || chr(160) end, '') || c.instance as instance_shown,
     concat_ws(', ', provider(c.provider), c.region, case when c.price = r.price then 'default basis' end, case when c.instance = r.instance then 'used for this run' end) as instance_small,
-    cast(c.effective_on as varchar) as dated, replace(dated, '-', '‑') as dated_shown, if(c.dated_by = 'inferred', 'inferred', '') as dated_small, 'accelerators/' || r.accelerator || '#prices' as dated_href,
+    cast(c.effective_on as varchar) as dated, replace(dated, '-', '‑') as dated_shown, if(c.dated_by = 'inferred', 'inferred', '') as dated_small, known_on_mark as dated_mark, 'accelerators/' || r.accelerator || '#prices' as dated_href,
     count(*) over (partition by result_id) as number
-from costs c join listed_results r using (result_id) where not r.last
+from costs c join listed_results r using (result_id) join (select price, known_on_mark from listed_prices) p on p.price = c.price where not r.last
 qualify row_number() over (
     partition by result_id order by c.price is distinct from r.price, c.instance is distinct from r.instance, c.usd_per_hour, c.provider, c.instance, c.kind, c.region, c.price
 ) <= 12

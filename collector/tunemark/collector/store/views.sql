@@ -947,38 +947,38 @@ where effective_on <= day
 qualify row_number() over (partition by provider, instance, region, kind order by effective_on desc, price) = 1;
 comment on view current_prices is 'The newest price in force on `collection.as_of` for each instance, region and kind.';
 
-create view cost_hours as
+create view cost_seconds as
 select
     result_id,
     accelerator,
     instance,
     coalesce(nodes, 1) as instances,
     coalesce(accelerator_units, accelerator_count) / instances as units,
-    1e3 / 3600 / samples_per_s as hours_per_1k_samples,
-    1e3 / 3600 / samples_per_s_high as hours_per_1k_samples_low,
-    1e3 / 3600 / nullif(samples_per_s_low, 0) as hours_per_1k_samples_high,
-    1e6 / 3600 / samples_per_s as hours_per_1m_samples,
-    1e6 / 3600 / tokens_per_s as hours_per_1m_tokens,
-    1e6 / 3600 / tokens_per_s_high as hours_per_1m_tokens_low,
-    1e6 / 3600 / nullif(tokens_per_s_low, 0) as hours_per_1m_tokens_high,
-    epoch_time_s / 3600 as hours_per_epoch,
-    train_time_s / 3600 as hours_per_training,
-    wall_s / 3600 as hours_per_run
+    1e3 / samples_per_s as seconds_per_1k_samples,
+    1e3 / samples_per_s_high as seconds_per_1k_samples_low,
+    1e3 / nullif(samples_per_s_low, 0) as seconds_per_1k_samples_high,
+    1e6 / samples_per_s as seconds_per_1m_samples,
+    1e6 / tokens_per_s as seconds_per_1m_tokens,
+    1e6 / tokens_per_s_high as seconds_per_1m_tokens_low,
+    1e6 / nullif(tokens_per_s_low, 0) as seconds_per_1m_tokens_high,
+    epoch_time_s as seconds_per_epoch,
+    train_time_s as seconds_per_training,
+    wall_s as seconds_per_run
 from result_rows;
-comment on view cost_hours is 'Hours for which the instances of each result are rented, for each figure of cost. A cost is the hours multiplied by the hourly price.';
-comment on column cost_hours.units is 'Accelerators that each instance needs; a fraction for a part of a CPU.';
+comment on view cost_seconds is 'Seconds for which the instances of each result are rented, for each figure of cost. A cost is this time multiplied by the price.';
+comment on column cost_seconds.units is 'Accelerators that each instance needs; a fraction for a part of a CPU.';
 
 create view costs as
 select
-    h.result_id,
+    s.result_id,
     p.* exclude (accelerator, notes, vcpus, memory_gib, dated) replace (instances * p.usd_per_hour as usd_per_hour) rename (source as price_source),
-    coalesce(h.instance = p.instance, false) as same_instance,
+    coalesce(s.instance = p.instance, false) as same_instance,
     p.accelerator_count > OVERSIZED * units * (1 + FRACTION_TOLERANCE) as oversized,
     instances,
-    columns('hours_(per_.*)') * instances * p.usd_per_hour as 'usd_\1'
-from cost_hours h
+    columns('seconds_(per_.*)') * instances * p.usd_per_hour / 3600 as 'usd_\1'
+from cost_seconds s
 join current_prices p
-    on p.accelerator = h.accelerator
+    on p.accelerator = s.accelerator
     and p.accelerator_count >= units * (1 - FRACTION_TOLERANCE)
     and (instances = 1 or p.fabric is not null);
 comment on view costs is 'Cost of each result on each offer that can hold it, in whole instances. A result on one machine needs one instance with enough accelerators. A result on several machines needs an instance per machine, with enough accelerators for its share and a training fabric.';

@@ -8,10 +8,10 @@
   const choose = (offers, { kind, provider }, units, instances = 1) => cheapest_offer(
     offers.filter((offer) => offer.kind === kind && (provider ? offer.provider === provider : offer.listed) && (instances === 1 || offer.fabric)), units);
 
-  // The view `cost_hours` has the hours of rent for each figure.
+  // The view `cost_seconds` has the time of rent for each figure.
   const figures = (result, hourly) => {
-    const found = { [SPEED]: result.samples_per_s && result.samples_per_s / hourly };
-    for (const [name, hours] of Object.entries(result)) if (name.startsWith("hours_per")) found[name.replace("hours", "usd")] = hours && hours * hourly;
+    const found = { [SPEED]: result.seconds_per_1k_samples && 1e3 / result.seconds_per_1k_samples / hourly };
+    for (const [name, seconds] of Object.entries(result)) if (name.startsWith("seconds_per")) found[name.replace("seconds", "usd")] = seconds && (seconds / 3600) * hourly;
     return found;
   };
 
@@ -96,7 +96,7 @@
     if (!offer) return el("td", { "data-head": "Offer" }, "own price");
     const count = instances > 1 ? `${instances} × ` : "";
     return el("td", { "data-head": "Offer" }, el("a", { href: `accelerators/${encodeURIComponent(accelerator)}.html#prices` }, `${count}${data.providers[offer.provider]} ${offer.instance}`),
-      small([offer.region, offer.effective_on].filter(Boolean).join(", ")));
+      small([offer.region, offer.dated].filter(Boolean).join(", ")));
   };
   const tableRow = (row, data) => {
     const leading = state.sort && row[state.sort] !== null ? state.sort : LEADING.find((name) => row[name] !== null);
@@ -206,7 +206,7 @@
       const line = (offer) => {
         const hours = machine.break_even_hours_per_year(offer.usd_per_hour), owns = hourly < offer.usd_per_hour;
         return el("tr", {},
-          el("th", { scope: "row" }, `${data.providers[offer.provider]} ${offer.instance}`, small([`${offer.accelerator_count} per instance`, offer.region, offer.effective_on].filter(Boolean).join(", "))),
+          el("th", { scope: "row" }, `${data.providers[offer.provider]} ${offer.instance}`, small([`${offer.accelerator_count} per instance`, offer.region, offer.dated].filter(Boolean).join(", "))),
           el("td", { class: "tm-num", "data-head": "Rent per hour" }, usd(offer.usd_per_hour)),
           el("td", { class: "tm-num", "data-head": "Break-even hours per year" }, hours === null ? NONE : fixed(Math.ceil(hours), 0)),
           el("td", { class: "tm-num", "data-head": "Share of the year" }, hours === null ? NONE : `${significant((hours / HOURS_PER_YEAR) * 100)}%`),

@@ -145,7 +145,7 @@ with shown_figures as (
         peak_bf16_tflops, peak_fp16_tflops, peak_tf32_tflops, peak_fp32_tflops, peak_fp8_tflops, peak_int8_tops, tdp_w, interconnect_gb_s, launch_year, p.each_usd as usd_per_hour, coalesce(p.offer, '') as offer,
         list_transform(unverified, lambda field: case when starts_with(field, 'peak_tflops.') then 'peak_' || field[13:] || case field[13:] when 'int8' then '_tops' else '_tflops' end else field end) as unverified
     from listed_accelerators left join (
-        select accelerator, each_usd, 'on demand, ' || provider(provider) || ' ' || instance || ', ' || effective_on as offer from listed_prices
+        select accelerator, each_usd, 'on demand, ' || provider(provider) || ' ' || instance || ', ' || dated as offer from listed_prices
         where newest and kind = 'on_demand' and provider_rank is not null
         qualify row_number() over (partition by accelerator order by each_usd, accelerator_count, price) = 1
     ) p using (accelerator)

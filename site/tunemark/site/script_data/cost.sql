@@ -1,15 +1,15 @@
--- What cost.js computes costs from on the price basis that a reader chooses: all prices, and the results with their hours of rent.
+-- What cost.js computes costs from on the price basis that a reader chooses: all prices, and the results with their times.
 -- The rule by which an offer is chosen is translated from Python (script.py). See definitions#cost.
 with rated as (
     select
-        coalesce(accelerator_count, units * instances) as devices, model_name, method, sequence_length, trust, trust_shown as trust_label, samples_per_s,
-        h.* exclude (instance, hours_per_1m_samples)
-    from listed_results r join cost_hours h using (result_id)
-    where not last and h.accelerator is not null and units > 0 and coalesce(hours_per_1k_samples, hours_per_1m_tokens, hours_per_epoch, hours_per_training, hours_per_run) is not null
+        coalesce(accelerator_count, units * instances) as devices, model_name, method, sequence_length, trust, trust_shown as trust_label,
+        s.* exclude (instance, seconds_per_1m_samples)
+    from listed_results r join cost_seconds s using (result_id)
+    where not last and s.accelerator is not null and units > 0 and coalesce(seconds_per_1k_samples, seconds_per_1m_tokens, seconds_per_epoch, seconds_per_training, seconds_per_run) is not null
     order by result_id
 ), offered as (
     select
-        accelerator, provider, provider_rank is not null or kind <> 'on_demand' as listed, instance, region, kind, accelerator_count, usd_per_hour, effective_on || if(dated_by = 'catalog', ', undated catalogue', '') as effective_on, fabric is not null as fabric
+        accelerator, provider, provider_rank is not null or kind <> 'on_demand' as listed, instance, region, kind, accelerator_count, usd_per_hour, effective_on, dated, fabric is not null as fabric
     from listed_prices order by price desc
 )
 select
