@@ -141,6 +141,16 @@ def test_the_filter_keeps_rows_with_all_words(browser: Browser, address: str) ->
         assert kept
         assert all("padding" in text and "tokens" in text for text in kept)
         assert visit.page.locator(".tm-filter output").inner_text().startswith(f"{len(kept)} of ")
+        visit.page.go_back()
+        visit.page.wait_for_selector(".tm-filter output:has-text(' rows')")
+        assert (visit.page.url, visit.page.get_by_label("Filter the rows").input_value()) == (f"{address}guide/index.html", "")
+
+
+@pytest.mark.parametrize("path", ["models/index.html", "accelerators/index.html", "studies/index.html", RESULT])
+def test_a_page_that_takes_no_parameters_names_those_of_its_address(browser: Browser, address: str, path: str) -> None:
+    with Visit(browser, address, f"{path}?zzz=1&text=a") as visit:
+        assert visit.page.inner_text("h1 + [role=status]") == 'The address has "zzz", which this page does not know.'
+        assert visit.complaints == []
 
 
 def test_the_index_of_the_search_is_loaded_when_the_reader_goes_to_the_search_which_finds_a_model(browser: Browser, address: str) -> None:

@@ -43,9 +43,9 @@ def test_another_basis_changes_the_table_and_stays_in_the_address(browser: Brows
 
 
 def test_what_the_address_asks_for_and_the_page_does_not_have_is_named(browser: Browser, address: str) -> None:
-    with Visit(browser, address, "cost.html?model=Llama+9&accelerator=h1000&bar=1&h=x") as visit:
+    with Visit(browser, address, "cost.html?model=Llama+9&accelerator=h1000&sort=-zzz&bar=1&h=x") as visit:
         visit.page.wait_for_selector('text=The address asks for model "Llama 9", which is not in the list.')
-        assert re.match(r'The address has "bar", which .*accelerator "h1000"', visit.page.inner_text("#tm-cost-status"))
+        assert re.match(r'The address has "bar", which .*accelerator "h1000".*sort "-zzz"', visit.page.inner_text("#tm-cost-status"))
 
 
 def test_hostile_names_are_shown_as_text(browser: Browser, address: str) -> None:

@@ -112,6 +112,9 @@ def test_unknown_values_of_the_address_are_named(browser: Browser, address: str)
     with opened(browser, address, "?accelerator=H1000&model=Llama+3.1+8B&bar=1") as page:
         assert shown(page) == ["900-001", "900-002", "900-004"]
         assert page.get_by_text('no result has: accelerator "H1000". The address has "bar", which this page does not').is_visible()
+    with opened(browser, address, "?sort=-zzz&columns=yyy") as page:
+        assert page.get_by_text('no result has: column "zzz", column "yyy".').is_visible()
+        assert page.locator(".tm-explorer-table th").count() > 2
 
 
 def test_a_facet_matches_exactly_and_a_count_is_the_number_of_rows_that_a_choice_would_show(explorer: Page) -> None:

@@ -102,16 +102,16 @@ def _tags(head: Head, url: str) -> Iterable[str]:
     for name, value in properties.items():
         yield f'<meta property="{name}" content="{value}">'
     yield '<meta name="twitter:card" content="summary_large_image">'
-    yield f"<script>{_search_later()}</script>"
+    yield f"<script>{_head_script()}</script>"
     if head.data is not None:
         yield f'<script type="application/ld+json">{script_json(head.data)}</script>'
 
 
 @cache
-def _search_later() -> str:
-    """Return the script that loads the index of the search when a reader goes to the search, without comments."""
-    text = resources.files("tunemark.site").joinpath("assets", "search_later.js").read_text(encoding="utf-8")
-    return "\n".join(line.strip() for line in text.splitlines() if not line.startswith("//"))
+def _head_script() -> str:
+    """Return the script in the head of each page, without comments."""
+    text = resources.files("tunemark.site").joinpath("assets", "head.js").read_text(encoding="utf-8")
+    return "\n".join(line for line in map(str.strip, text.splitlines()) if not line.startswith("//"))
 
 
 def not_found(text: str) -> str:

@@ -28,21 +28,6 @@ globalThis.tunemarkCommon = (() => {
     };
   };
 
-  // Show a query in the address. Back leads to the one before, unless the same field is changed again.
-  let changed = null;
-  const visit = (query, field) => {
-    const address = `${location.pathname}${query ? `?${query}` : ""}${location.hash}`;
-    if (address !== `${location.pathname}${location.search}${location.hash}`) history[field === changed ? "replaceState" : "pushState"](null, "", address);
-    changed = field;
-  };
-  addEventListener("popstate", () => { changed = null; });
-
-  // Names in the address that a page does not know, as a sentence. Those of the theme's search and of tables (tables.js) are not meant for the page.
-  const unknownNames = (isKnown) => {
-    const names = [...new Set(new URLSearchParams(location.search).keys())].filter((name) => !/^(q|h|utm_.*|text\d*)$/.test(name) && !isKnown(name));
-    return names.length ? `The address has ${names.map((name) => `"${name}"`).join(", ")}, which this page does not know. ` : "";
-  };
-
   // An element with attributes, `text` in it and children, so that nothing in the data is markup.
   const el = (tag, attributes = {}, ...children) => {
     const made = document.createElement(tag);
@@ -55,5 +40,5 @@ globalThis.tunemarkCommon = (() => {
   };
 
   const small = (text, name = null) => (text ? el("small", { class: name }, text) : null);
-  return { ...globalThis.tunemark.formats, byParts: cmp, decoded, el, fixed, reader, small, unknownNames, visit, whole: round };
+  return { ...globalThis.tunemark.formats, ...globalThis.tunemarkAddress, byParts: cmp, decoded, el, fixed, reader, small, whole: round };
 })();

@@ -234,14 +234,11 @@
   const restore = () => {
     state.strange = unknownNames((name) => name === "sort" || forms.some((each) => each.elements.namedItem(name)));
     for (const [name, text] of new URLSearchParams(location.search)) {
-      const found = forms.map((each) => each.elements.namedItem(name)).find(Boolean);
-      if (found instanceof HTMLSelectElement && ![...found.options].some((each) => each.value === text)) {
-        state.strange += `The address asks for ${name} "${text}", which is not in the list. `;
-        continue;
-      }
-      if (found) found.value = text;
-      const key = text.replace(/^-/, "");
-      if (name === "sort" && COLUMNS.some(([column]) => column === key)) [state.sort, state.descending] = [key, text.startsWith("-")];
+      const found = forms.map((each) => each.elements.namedItem(name)).find(Boolean), key = text.replace(/^-/, "");
+      const listed = name === "sort" ? COLUMNS.map(([column]) => column) : found instanceof HTMLSelectElement ? [...found.options].map((each) => each.value) : null;
+      if (listed && !listed.includes(name === "sort" ? key : text)) state.strange += `The address asks for ${name} "${text}", which is not in the list. `;
+      else if (name === "sort") [state.sort, state.descending] = [key, text.startsWith("-")];
+      else if (found) found.value = text;
     }
   };
 

@@ -177,9 +177,12 @@
     }
     const [, minus, key] = /^(-?)(.*)$/.exec(parameters.get("sort") ?? "");
     if (table.byKey.has(key)) state.sort = { key, direction: minus ? -1 : 1 };
+    else if (key) state.strange.push(`column "${key}"`);
     state.names = unknownNames((name) => ["sort", "columns"].includes(name) || table.fields.some(({ facet, key: known }) => facet && known === name));
-    const columns = parameters.get("columns");
-    if (columns !== null) state.columns = new Set(columns.split(",").filter((name) => table.byKey.has(name)));
+    const columns = parameters.get("columns")?.split(",").filter(Boolean) ?? null;
+    const unknown = columns?.filter((name) => !table.byKey.has(name)) ?? [];
+    state.strange.push(...unknown.map((name) => `column "${name}"`));
+    if (columns && !(columns.length && columns.length === unknown.length)) state.columns = new Set(columns.filter((name) => table.byKey.has(name)));
     return state;
   };
 

@@ -63,16 +63,20 @@
     };
     // The words stay in the address, for links and for Back.
     const name = `text${number || ""}`;
-    input.value = new URLSearchParams(location.search).get(name) ?? "";
+    const read = () => {
+      input.value = new URLSearchParams(location.search).get(name) ?? "";
+      show();
+    };
     input.addEventListener("input", () => {
       const query = new URLSearchParams(location.search);
       if (input.value) query.set(name, input.value);
       else query.delete(name);
       show();
-      history.replaceState(null, "", `${location.pathname}${query.size ? `?${query}` : ""}${location.hash}`);
+      globalThis.tunemarkAddress.visit(query.toString(), name);
     });
+    addEventListener("popstate", read);
     bar.append(input, count);
-    show();
+    read();
     box.prepend(bar);
   };
 
@@ -86,4 +90,8 @@
     makeSortable(table);
     makeFilterable(box, table, number);
   });
+
+  // A page with a form of its own, or an explorer, names what it does not know itself.
+  const unknown = document.querySelector("article form, .tm-explorer, #tm-compare") ? "" : globalThis.tunemarkAddress?.unknownNames(() => false);
+  if (unknown) document.querySelector("h1").after(Object.assign(document.createElement("p"), { className: "tm-quiet", role: "status", textContent: unknown }));
 })();
