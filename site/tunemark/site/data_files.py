@@ -214,9 +214,7 @@ def creator(url: str) -> Row:
 
 def dataset(database: Database, url: str) -> dict[str, Any]:
     """Return the description of the data as a schema.org Dataset, for a site at this address."""
-    (counts,) = database.rows(
-        "select cast(max(as_of) as varchar) as day, (select count(*) from results) as results, (select count(*) from prices) as prices from collection"
-    )
+    (counts,) = database.rows("select results, prices, (select cast(max(as_of) as varchar) from collection) as day from totals")
     described = {
         "@context": "https://schema.org/",
         "@type": "Dataset",
