@@ -110,6 +110,8 @@ def test_the_script_and_the_database_have_the_same_offers_and_costs(browser: Bro
 def test_the_data_has_all_dated_prices_and_no_impossible_result(built: Path, listed: list[dict[str, Any]]) -> None:
     data = json.loads((built / "site" / "data/cost.json").read_text(encoding="utf-8"))
     assert data["as_of"] == AS_OF
+    # Days are compared as text: with a remark, a price of this day would not be in force.
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\d", day) for day in data["prices"]["columns"]["effective_on"]["values"])
     found = set(data["results"]["columns"]["result_id"])
     assert found
     assert not found & {row["result_id"] for row in listed if row["last"]}
