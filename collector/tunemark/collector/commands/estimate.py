@@ -92,7 +92,9 @@ def estimate(
     card, methods = None if model is None else ui.named_model(facts, model), list(TRAINED)
     if (method or card) and method != ANY:
         methods = [ui.training_method(method, methods, card, model or "")]
-    _refuse_unused(epochs, usd_per_hour, sized=bool(samples or tokens))
+    for name, number in {"--epochs": epochs, "--usd-per-hour": usd_per_hour}.items():
+        if number is not None and not (samples or tokens):
+            raise TunemarkError(name, number, "has no effect here: give the size of the data too, with --samples or --tokens")
     chosen_stack, level = ui.software_of(stack, software)
     kept = ui.fields_of_step({name: text for name, text in typed.items() if text is not None} | given, methods[-1])
     length = ui.row_length(card, sequence_length)
@@ -204,13 +206,6 @@ def _answer_largest(found: Sequence[Estimate], as_json: bool) -> None:  # noqa: 
     )
     if found:
         _print_answer(found, named=True, models=True)
-
-
-def _refuse_unused(epochs: int | None, usd_per_hour: float | None, *, sized: bool) -> None:
-    """Raise TunemarkError for an option that was given but has no effect without the size of the data."""
-    for name, number in (("--epochs", epochs), ("--usd-per-hour", usd_per_hour)):
-        if number is not None and not sized:
-            raise TunemarkError(name, number, "has no effect here: give the size of the data too, with --samples or --tokens")
 
 
 # Tables for readers ---------------------------------------------------------------------------------
