@@ -56,7 +56,7 @@ def test_rows_padded_to_one_length_count_as_its_slots_and_tf32_multiplies_at_hal
     [
         ("16 x H100", 2, None),
         ("MI355X", 1, "rented by 8: ask for -a '8 x Instinct MI355X'"),
-        ("DGX Spark", 1, "no on-demand list price; give --usd-per-hour"),
+        ("DGX Spark", 1, "the price book has no on-demand price; give --usd-per-hour"),
     ],
 )
 def test_a_cost_is_that_of_whole_instances_or_says_why_there_is_none(

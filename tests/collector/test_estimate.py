@@ -27,13 +27,15 @@ def test_each_line_has_its_formula_and_each_accelerator_its_margin(tunemark: Tun
     assert done.code == 0
     assert "8,030,261,248 x 2 bytes" in done.out
     assert "needed: a device must have it" in done.out
-    large, small = (line for line in done.out.splitlines() if "micro-batch 2, checkpointing full" in line)
+    large, small = (line for line in done.out.splitlines() if re.match("A100.+micro-batch 2, checkpointing full|GeForce RTX 4090 ", line))
     assert re.search(r"RTX 4090 +no +47\.9 GiB of 23\.6 GiB ", small)
     assert re.search(r"A100 .+ fits +47\.9 GiB of 79\.1 GiB +[\d,]+ +[\d,]+ to [\d,]+ ", large), (
         "without the size of the data there is a rate"
     )
     assert done.out.index("A100") < done.out.index("needed: a device must have it"), "the answer stands before the memory"
     assert "each device lacks 24.3 GiB" in done.out
+    longest = re.search(r"Longest rows that fit on A100 .+, of powers of 2: ([\d,]+) tokens, micro-batch 2, checkpointing full ", done.out)
+    assert longest[1] == "8,192", "the next one, of 16,384, needs twice the activations and logits"
 
 
 def test_all_accelerators_are_judged_when_none_is_named_smallest_first(tunemark: Tunemark) -> None:

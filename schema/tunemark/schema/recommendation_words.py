@@ -232,7 +232,8 @@ def with_stack(
             each for each in others if compared(each) * (1.0 if each.offer.accelerator in asked_for else recommendation.ALIKE) < least
         ]
         if better:
-            surely = "Surely cheaper: with" if best and better[0].rate.seen and better[0].usd_high < best.usd_low else "With"
+            proven = "Surely cheaper" if better[0].rate.evidence in recommendation.PROVEN else "Cheaper by prediction"
+            surely = f"{proven}: with" if best and better[0].rate.seen and better[0].usd_high < best.usd_low else "With"
             caution = f" {better[0].offer.caution}" if better[0].offer.caution else ""
             return f"{surely} {name}: {offered(question, better[0])}, {time_and_cost(better[0])}, with {states(better[0].rate)}.{caution}"
     room = "" if best else with_room(question, answered, offered_all)

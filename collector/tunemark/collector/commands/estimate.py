@@ -171,7 +171,7 @@ def _loops_in_words(loops: Mapping[str, tuple[Range, str]], shown: Estimate) -> 
 
 
 def _hints(estimate: Callable[..., Iterator[Estimate]], found: Sequence[Estimate], shown: Estimate, asked: Asked) -> Iterator[str]:
-    """Yield sentences on the leanest stack that fits, else on options with which full fine-tuning fits, and on the largest micro-batch, unless it was given."""
+    """Yield sentences on the leanest stack that fits, else on options with which full fine-tuning fits, on the largest micro-batch, unless it was given, and on the longest rows, of 512 tokens or more."""
     if stacks := [each.with_stacks[0] for each in found if each.with_stacks]:
         yield f"`--stack {stacks[0]}` shows the memory with it, and its speed, time and cost where they are known."
     for option, given in LEVERS.items() if not stacks and shown.rate.method == Method.FULL and shown.fit not in FITS else ():
@@ -182,9 +182,12 @@ def _hints(estimate: Callable[..., Iterator[Estimate]], found: Sequence[Estimate
                 yield f"On {_hardware(shown)} it fits with `{stack}{option}`."
     sizes = (2**power for power in range(0 if "micro_batch" in asked.given else 32))
     sized = (next(estimate(asked=replace(asked, given={**asked.given, "micro_batch": rows}))) for rows in sizes)
-    for largest in [*takewhile(lambda each: each.fit in FITS, sized)][-1:]:
-        speed = _with_interval(largest.tokens_per_s, formats.significant)[0] or "unknown"
-        yield f"Largest micro-batch that fits on {_hardware(shown)}, of powers of 2: {largest.plan} ({speed} tokens/s)."
+    longer = (next(estimate(length=2**power)) for power in range(9, shown.memory.shape.model.context_length.bit_length()))
+    for name, tries in (("Largest micro-batch that fits", sized), ("Longest rows that fit", longer)):
+        for most in [*takewhile(lambda each: each.fit in FITS, tries)][-1:]:
+            length = f"{most.memory.shape.sequence_length:,} tokens, " if tries is longer else ""
+            speed = _with_interval(most.tokens_per_s, formats.significant)[0] or "unknown"
+            yield f"{name} on {_hardware(shown)}, of powers of 2: {length}{most.plan} ({speed} tokens/s)."
 
 
 def _count(devices: int | None, counted: int | None, shared: int) -> int:

@@ -80,7 +80,7 @@ def read_evidence(root: Path, facts: FactBase, tell: Callable[[str], None] = lam
 
 # Throughput ----------------------------------------------------------------------------------------
 
-NO_PRICE = "no on-demand list price; give --usd-per-hour"
+NO_PRICE = "the price book has no on-demand price; give --usd-per-hour"
 
 
 def tell_levels(cards: Iterable[AcceleratorCard], results: Sequence[KnownRate], model: ModelCard | None) -> None:

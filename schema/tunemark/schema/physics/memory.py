@@ -164,7 +164,7 @@ sizes, segments of 2 and 20 MiB, best fit, splits), applied to the tensors of 9 
 
 
 MXFP4 = "; the hub's experts are in MXFP4, which is not trainable (transformers 5.23)"
-WHOLE_EXPERTS = "; bitsandbytes does not quantise the experts of transformers 5 (its issue 1849), Unsloth and axolotl do"
+WHOLE_EXPERTS = "; bitsandbytes does not quantise the experts of transformers 5 (its issue 1849), and peft casts them to fp32 on one device; Unsloth and axolotl quantise them"
 NF4_BLOCK = 64
 """Weights per scale (Dettmers et al. 2023, QLoRA, section 3)."""
 FP4_BLOCK = 16
