@@ -23,7 +23,7 @@ from tunemark.site.page import Page
 from tunemark.site.pages import FOLDER, STUDY_DEFAULTS, runner
 from tunemark.site.records import Catalogue
 from tunemark.site.render import markdown
-from tunemark.site.sql_page import LEAST, OPEN_FINDINGS, Runner, page_files
+from tunemark.site.sql_page import LEAST, OPEN_SENTENCES, Runner, page_files
 from tunemark.site.text import escape
 
 AS_OF = date(2026, 11, 22)
@@ -166,11 +166,22 @@ def test_the_index_lists_studies_before_series(shown: dict[str, Page]) -> None:
     assert all(text.index(escape(page.title)) < text.index("Series of runs") for path, page in shown.items() if path != "studies/index")
 
 
-def test_a_study_begins_with_its_main_point_and_chart_and_shows_five_findings(made: dict[str, str]) -> None:
+def test_a_study_begins_with_its_main_point_and_chart_and_shows_five_sentences(made: dict[str, str]) -> None:
     assert re.search(r"^# \d+ of \d+ speeds in a published GPU guide are impossible$", made["guide-recomputed"], re.MULTILINE)
     for key, page in made.items():
         assert "<figure" not in page or page.index("<figure") < page.index("## Findings"), key
-        assert page.partition("further finding")[0].count('class="tm-study-finding"') <= OPEN_FINDINGS, key
+        shown = [text for text, _ in findings({key: page.partition("further finding")[0]})[key]]
+        assert 0 < sum(len(re.findall(r"[.?!](?=\s|$)", text)) for text in shown) <= OPEN_SENTENCES, (key, shown)
+
+
+def test_a_long_first_finding_is_cut_after_five_sentences_and_the_next_is_folded_whole(documents: Path, tmp_path: Path) -> None:
+    long, short = " ".join(f"Sentence {number}." for number in range(1, 8)), "Another finding."
+    calls = "".join(f"{{% call finding(steps) %}}{text}{{% endcall %}}\n" for text in (long, short))
+    head = "title = 'Long'\nquestion = 'How long?'\n[queries]\nsteps = \"from results where source = '002'\"\n"
+    (tmp_path / "long.md.j2").write_text(f"+++\n{head}+++\n{calls}", encoding="utf-8")
+    shown, _, folded = written(documents, tmp_path)["long"].partition("2 further findings")
+    texts = [[text for text, _ in findings({"": part})[""]] for part in (shown, folded)]
+    assert texts == [[long.partition(" Sentence 6")[0]], ["Sentence 6. Sentence 7.", short]]
 
 
 def test_a_whole_instance_is_never_compared_with_one_device_without_its_size(made: dict[str, str]) -> None:

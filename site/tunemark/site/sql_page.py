@@ -36,7 +36,7 @@ A file `<name>.md.j2` begins with its description in TOML between two lines `+++
 - `{% call(row) each_finding(rows) %}` writes one for each row, `{% call(key, rows) each_finding(rows | groupby("key")) %}` one for each group.
 - `{% call main_point(rows) %}` gives a study its title: the main point with its figure. Without its rows the study keeps its `title`.
   A title about several values gives `values | spread(format)`: the median with the full range.
-- Five findings are shown and the others folded below them.
+- Findings are shown up to five sentences, and the others folded below them. Only a first finding that alone is longer is cut.
 - `chart(kind, caption, rows, ...)` draws rows with columns `x`, `y`, `series`, `label`; see `charts.row_chart`.
 - Values are escaped. A page of the layout study_findings.md.j2 is not made without findings.
 """
@@ -66,8 +66,9 @@ PLAIN, STUDY = "plain.md.j2", "study_findings.md.j2"
 """Layouts of a page without one, and of studies."""
 LEAST = 2
 """A finding needs this number of results."""
-OPEN_FINDINGS = 5
-"""Findings that are not folded: as many as a reader takes in beside the chart."""
+OPEN_SENTENCES = 5
+"""Sentences of findings that are not folded: as many as a reader takes in beside the chart."""
+SENTENCE_END = re.compile(r"(?<=[.?!]) ")
 FURTHER = "<!-- further findings -->"
 """Place of the others."""
 MOST_RESULTS = 200
@@ -199,7 +200,8 @@ class Writer:
     page: Page
     macros: Any
     """The macros of macros.html.j2, as attributes."""
-    findings: list[str] = field(default_factory=list)
+    findings: list[int] = field(default_factory=list)
+    """The number of sentences of each finding."""
     cited: dict[str, None] = field(default_factory=dict)
     drawings: list[charts.Chart] = field(default_factory=list)
     title: str = ""
@@ -211,11 +213,6 @@ class Writer:
         """Return the functions by their names in templates."""
         names = ("sql", "table", "results_table", "facts", "finding", "each_finding", "main_point", "chart")
         return {name: getattr(self, name) for name in names}
-
-    @property
-    def citations(self) -> tuple[str, ...]:
-        """The ids of all cited results."""
-        return tuple(self.cited)
 
     def sql(self, query: str, **parameters: object) -> list[Row]:
         """Return the rows of a query."""
@@ -264,14 +261,15 @@ class Writer:
         cited = tuple(sorted(set(_results(rows))))
         if len(cited) < LEAST:
             return Markup()
-        text = Markup(" ".join(caller().split()))  # noqa: S704 - white space alone is changed
-        self.findings.append(text)
         self.cited |= dict.fromkeys(cited)
-        shown = Markup(self.macros.finding(text, cited, self.runner.titles))  # noqa: S704 - the macro escapes
-        if len(self.findings) <= OPEN_FINDINGS:
-            return shown
-        self.further.append(shown)
-        return Markup(FURTHER) if len(self.further) == 1 else Markup()  # noqa: S704 - our own words
+        sentences = SENTENCE_END.split(" ".join(caller().split()))
+        self.findings.append(len(sentences))
+        # Only the first finding is cut: without it a reader would see none.
+        room = OPEN_SENTENCES if len(self.findings) == 1 or sum(self.findings) <= OPEN_SENTENCES else 0
+        parts = [Markup(" ".join(part)) for part in (sentences[:room], sentences[room:])]  # noqa: S704 - the template has escaped its values
+        shown, folded = (Markup(self.macros.finding(part, cited, self.runner.titles)) if part else part for part in parts)  # noqa: S704 - the macro escapes
+        self.further += [folded] if folded else []
+        return shown + Markup(FURTHER if folded and len(self.further) == 1 else "")  # noqa: S704 - our own words
 
     def each_finding(self, rows: Iterable[Any], *others: Row | Sequence[Row], caller: Callable[..., Markup]) -> Markup:
         """Return a finding for each row, or for each group of rows by `groupby`."""
