@@ -170,6 +170,7 @@ def test_a_study_begins_with_its_main_point_and_chart_and_shows_five_sentences(m
     assert re.search(r"^# \d+ of \d+ speeds in a published GPU guide are impossible$", made["guide-recomputed"], re.MULTILINE)
     for key, page in made.items():
         assert "<figure" not in page or page.index("<figure") < page.index("## Findings"), key
+        assert "<table" not in page.partition("## Findings")[0], key
         shown = [text for text, _ in findings({key: page.partition("further finding")[0]})[key]]
         assert 0 < sum(len(re.findall(r"[.?!](?=\s|$)", text)) for text in shown) <= OPEN_SENTENCES, (key, shown)
 
