@@ -185,6 +185,20 @@ def test_a_long_first_finding_is_cut_after_five_sentences_and_the_next_is_folded
     assert texts == [[long.partition(" Sentence 6")[0]], ["Sentence 6. Sentence 7.", short]]
 
 
+@pytest.mark.parametrize(
+    ("key", "title"),
+    [
+        (
+            "trainium",
+            rf"Per device at the prices of AWS, BERT base \(uncased\) trains faster than on Trainium: .+ on A100 SXM4 80GB for 1\.21{X} the cost",
+        ),
+        ("training-cost", r"10 epochs of Llama 2 7B with LoRA on A100 SXM4 80GB cost \$[\d.]+ at .+ per accelerator in use"),
+    ],
+)
+def test_a_title_with_costs_names_what_is_compared(shown: dict[str, Page], key: str, title: str) -> None:
+    assert re.fullmatch(title, shown[f"studies/{key}"].title)
+
+
 def test_a_whole_instance_is_never_compared_with_one_device_without_its_size(made: dict[str, str]) -> None:
     sentence = next(text for text, _ in findings(made)["trainium"] if "alone the order is reversed" in text)
     assert re.search(rf"per device, an epoch on .+ costs 1\.21{X} that on Trainium.+ has 8 devices and is rented whole", sentence)
