@@ -154,7 +154,7 @@ LETTER, LINE = 6.2, 14.0
 LABELS, LETTERS = {"labelLimit": 140, "labelExpr": "split(datum.label, '|')"}, 20
 """Labels of bars and ranges: a line break where the text has a bar, and at most this number of letters in a line."""
 NAMES = 0.35
-"""Room for names left of the points, as a share of a logarithmic axis: a name on a phone."""
+"""Room for names left of points or right of lines, as a share of a logarithmic axis: a name on a phone."""
 BAND = 34
 """Height of a label's band of bars or ranges in pixels."""
 TIP = alt.Description("tip:N")
@@ -183,11 +183,11 @@ def row_chart(
     if kind in {"points", "lines"}:
         least, most = (pick(row["x"] for row in rows) for pick in (min, max))
         ends = [{"x": end, "y": end} for end in (least, most)]
-        beside = least * (least / most) ** NAMES if scale == "log" and kind == "points" and any(row.get("name") for row in rows) else None
         named = _apart([row for row in rows if row.get("name")], rows, log=scale == "log")
-        lowest, lines = min((row["y"] for row in named), default=0), {row.get("line") for row in named}
-        data = {"rows": rows, "named": [row | {"below": row["y"] == lowest} for row in named]}
-        data |= {"marked": [row for row in rows if row.get("line") in lines]}
+        room = (most / least) ** NAMES if scale == "log" and named else 1.0
+        beside = {} if room == 1.0 else {"domainMax": most * room} if kind == "lines" else {"domainMin": least / room}
+        lines = {row.get("line") for row in named}
+        data = {"rows": rows, "named": named, "marked": [row for row in rows if row.get("line") in lines]}
         data |= ({} if rule is None else {"rule": [{"x": rule}]}) | ({"diagonal": ends} if diagonal else {})
         drawing = _over(
             x, y, series, scale, lines=kind == "lines", named=bool(named), beside=beside, rule=rule is not None, diagonal=diagonal
@@ -210,12 +210,12 @@ def _tip(row: Row, x: str, y: str) -> str:
 
 
 def _over(
-    x: str, y: str, series: str, scale: str, *, lines: bool, named: bool, beside: float | None, rule: bool, diagonal: bool
+    x: str, y: str, series: str, scale: str, *, lines: bool, named: bool, beside: dict[str, float], rule: bool, diagonal: bool
 ) -> alt.LayerChart:
     # Speed-ups of many families overlap: their lines are thin. Lines are over lengths, batches and device counts, which are powers of two.
     options, doubled = {"type": scale, "nice": False, "padding": 12}, {"base": 2} if scale == "log" and lines else {}
     axis = alt.Scale(**options, **(doubled if diagonal else {}))
-    across = alt.Scale(**options, **doubled, **({} if beside is None else {"domainMin": beside}))
+    across = alt.Scale(**options, **doubled, **beside)
     size, opacity = (POINT / 2, 0.4) if diagonal else (POINT, 0.8)
     points = alt.Chart(of("rows"))
     dots = {"size": size, "opacity": opacity}
@@ -230,11 +230,8 @@ def _over(
         description=TIP,
         **(second if series else {}),
     )
-    # Points are named because no other is better in both, so none is below to the left. Lines with a name are thick.
-    place: dict[str, Any] = {"align": "right", "dx": -5, "dy": 11}
-    if lines:
-        lowest = {"align": "'center' : 'right'", "dx": "-30 : -6", "dy": "15 : -8"}
-        place = {key: alt.ExprRef(f"datum.below ? {values}") for key, values in lowest.items()}
+    # Points are named because no other is better in both, so none is below to the left. Lines with a name, which is at their end, are thick.
+    place: dict[str, Any] = {"align": "left", "dx": 7, "dy": 4} if lines else {"align": "right", "dx": -5, "dy": 11}
     text = alt.Chart(of("named")).mark_text(fontSize=11, color=INK, **place)
     layers = [encoded]
     if named and lines:
