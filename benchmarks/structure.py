@@ -44,14 +44,14 @@ BUDGETS = (
     # What is left has no second copy and no dead code: less would be fewer device families, studies or settings.
     Budget("harness", "harness", PYTHON, 8_408, 7_000),
     Budget("of it the core", " ".join(f"harness/tunemark/harness/{name}" for name in CORE), PYTHON, 6_201, 6_371),
-    Budget("collector", "collector", PYTHON, 15_234, 12_000),
+    Budget("collector", "collector", PYTHON, 15_233, 12_000),
     Budget("of it the gate", "collector/tunemark/collector/gate", PYTHON, 2_989, 3_400),
-    Budget("site", "site", PYTHON, 4_116, 4_600),
-    Budget("site, scripts and styles", "site", (".js", ".css"), 2_600, 2_600),
-    Budget("site, templates", "site", (".j2",), 4_000, 4_000),
-    Budget("collector and site, SQL", "collector site", (".sql",), 2_237, 2_600),
+    Budget("site", "site", PYTHON, 4_109, 4_600),
+    Budget("site, scripts and styles", "site", (".js", ".css"), 2_597, 2_600),
+    Budget("site, templates", "site", (".j2",), 3_998, 4_000),
+    Budget("collector and site, SQL", "collector site", (".sql",), 2_234, 2_600),
     # Raised by 60 on 2026-12-01 for the rows of 18 families.
-    Budget("rooms, tables of rules", " ".join(ROOMS), (".toml", ".txt"), 4_124, 4_124),
+    Budget("rooms, tables of rules", " ".join(ROOMS), (".toml", ".txt"), 4_123, 4_124),
     Budget("tests", "tests", PYTHON, 16_000, 16_000),
     Budget("benchmarks", "benchmarks", PYTHON, 4_000, 4_000),
 )
