@@ -178,6 +178,12 @@ def test_weights_are_read_by_each_product_and_updated_by_the_optimizer_of_full_f
     assert accumulated == sharded == lora + (2 + 1) * 2 * 6_476_005_376
 
 
+def test_sharding_exchanges_experts_that_qlora_does_not_quantise_in_16_bits() -> None:
+    lora, qlora = (shape_of("mixtral-8x7b", method, sharding="fsdp2", world_size=4) for method in (Method.LORA, Method.QLORA))
+    whole, packed, kept = (work_of_weights(each)["exchange"] for each in (lora, qlora, replace(qlora, fused_experts=True)))
+    assert packed < 0.3 * whole < 0.95 * whole < kept < whole
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     chip=st.sampled_from(sorted(FACTS.accelerators)),

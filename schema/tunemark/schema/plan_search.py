@@ -117,7 +117,7 @@ def plans_with_work(effects: Effects, config: Combination, asked: Asked) -> list
     fixed = tuple(asked.given)
     of_tokens: dict[Checkpointing, dict[Term, float]] = {}
     factors = [(term, factor_of(effects, config, term)) for term in TERMS]
-    stack = STACKS[asked.stack] if asked.stack else None
+    usual, stack = asked.stack or USUAL_STACK[config.level], STACKS[asked.stack] if asked.stack else None
     recomputes = "none" if not stack or "checkpointing" in fixed or config.shape.activation_offload else stack.checkpoints
     for shape in plans_of(config, fixed):
         runs = stack is None or stack.runs(shape, config.accelerator.vendor)
@@ -127,11 +127,13 @@ def plans_with_work(effects: Effects, config: Combination, asked: Asked) -> list
             shape = replace(shape, checkpointing=Checkpointing.SELECTIVE)  # noqa: PLW2901 - the plan as this stack has it
         if shape.checkpointing not in of_tokens:
             of_tokens[shape.checkpointing] = work_of_tokens(shape)
-        work = of_tokens[shape.checkpointing] | work_of_weights(shape)
+        # Experts move as the stack stores them.
+        stored = replace(shape, fused_experts=on_stack(shape, usual).fused_experts) if shape.model.experts else shape
+        work = of_tokens[shape.checkpointing] | work_of_weights(stored)
         slower = math.exp(effects.mean_of("slope: devices per row doubled") * math.log2(shape.tensor_parallel))
         weighted = tuple(factor * work[term] for term, factor in factors)
         host = host_seconds(combination_on(config.accelerator, shape, config.level, asked))
-        plans.append(Candidate(shape, weighted, slower, host, asked.stack or USUAL_STACK[config.level], fixed))
+        plans.append(Candidate(shape, weighted, slower, host, usual, fixed))
     return plans
 
 

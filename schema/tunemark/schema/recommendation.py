@@ -307,7 +307,7 @@ def places_of(question: Question, offers: Iterable[Offer]) -> list[tuple[str, in
     """Return the accelerators and device counts of the offers that a question allows, for which it needs rates."""
     chosen = _offers(question, offers)
     found = [(offer.accelerator, offer.devices * nodes) for offer in chosen for nodes in (NODES if offer.fabric else NODES[:1])]
-    return sorted({(accelerator, devices) for accelerator, devices in found if _few_enough(question, devices)})
+    return sorted({(accelerator, devices) for accelerator, devices in found if devices <= (question.most_devices or math.inf)})
 
 
 def recommend(question: Question, rates: Iterable[Rate], offers: Iterable[Offer]) -> Answer:
@@ -386,7 +386,7 @@ def _found(question: Question, rates: Sequence[Rate], offers: Sequence[Offer], m
         for instances in NODES if offer.fabric and not quick else NODES[:1]:
             place = (method, offer.accelerator, offer.devices * instances)
             known = table.get(place)
-            if known is None or not _few_enough(question, known.devices):
+            if known is None or known.devices > (question.most_devices or math.inf):
                 continue
             missing = _why_missing(known, question.trust)
             if missing is None:
@@ -407,15 +407,10 @@ def _offers(question: Question, offers: Iterable[Offer]) -> list[Offer]:
     """Return the offers that a question allows. Where none, or none of an accelerator that it names, has the kinds of price asked for, those of others."""
     providers, named = question.providers, question.accelerators
     chosen = [each for each in offers if (not providers or each.provider in providers) and (not named or each.accelerator in named)]
-    chosen = [each for each in chosen if _few_enough(question, each.devices)]
+    chosen = [each for each in chosen if each.devices <= (question.most_devices or math.inf)]
     known = {each.accelerator for each in chosen if each.kind in question.kinds}
     missing = [each for each in chosen if each.accelerator not in known and (named or not known)]
     return [*question.own, *(each for each in chosen if each.kind in question.kinds), *missing]
-
-
-def _few_enough(question: Question, devices: int) -> bool:
-    """Return True if these are at most as many devices as the question allows."""
-    return question.most_devices is None or devices <= question.most_devices
 
 
 def _why_missing(rate: Rate, trust: Trust) -> str | None:

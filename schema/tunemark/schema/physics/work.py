@@ -111,18 +111,21 @@ def work_of_tokens(shape: TrainingShape) -> dict[Term, float]:
 
 def work_of_weights(shape: TrainingShape) -> dict[Term, float]:
     """Return the bytes that the weights move per token, by class of work."""
-    model, quantised, uses = shape.model, shape.method is Method.QLORA, _passes(shape) - 1
-    count = float(sum(linear.weights * linear.times() for linear in architecture.block_linears(model)))
+    model, uses = shape.model, _passes(shape) - 1
+    parts = [(linear.part, float(linear.weights * linear.times())) for linear in architecture.block_linears(model)]
+    count, quantised = sum(weights for _, weights in parts), shape.method is Method.QLORA
+    packed = sum(weights for part, weights in parts if shape.packs_experts or part != "experts") if quantised else 0.0
+    whole = count - packed
     # Weights are read in the forward and backward pass and in recomputation. Each time, bitsandbytes expands a 4-bit layer.
-    expanded = count * (BYTES[Dtype.NF4] + BYTES[shape.activations]) * uses if quantised else 0.0
+    expanded = packed * (BYTES[Dtype.NF4] + BYTES[shape.activations]) * uses
     # Sharding gathers weights for each use, or updated ones once (DDP: gradients), and scatters gradients in 16 bits. A device has its own part.
     once = shape.method is Method.FULL or shape.sharding == "fsdp-grad-op"
     gathers = uses if shape.sharding in {"zero3", "fsdp1", "fsdp2"} else int(once)
-    exchanged = count * ((BYTES[Dtype.NF4] if quantised else 2.0) * gathers + 2.0 * (shape.method is Method.FULL))
+    exchanged = (packed * BYTES[Dtype.NF4] + whole * 2.0) * gathers + count * 2.0 * (shape.method is Method.FULL)
     others = 1.0 if shape.offload else 1 - 1 / shape.world_size
     # Each product reads its weights. Full fine-tuning also adds up their gradients (one read, one write), and AdamW reads weight, gradient
     # and two moments and writes all but the gradient, of the device's own shard.
-    weights = 0.0 if quantised else count * BYTES[shape.packed or shape.activations] * uses
+    weights = whole * BYTES[shape.activations if quantised else shape.packed or shape.activations] * uses
     if shape.method is Method.FULL:
         shards = 1 if shape.sharding in {"single", "ddp"} else shape.world_size
         weights += count * BYTES[shape.parameters] * (2 + 7 / (shape.gradient_accumulation * shards))
