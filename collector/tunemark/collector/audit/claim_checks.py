@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from itertools import product
+from itertools import chain, product
 from typing import Any
 
 from tunemark.collector.audit.bounds import SIXTEEN_BIT, adam_bytes, flop_conventions
@@ -23,7 +23,7 @@ from tunemark.collector.audit.rules.identities import Equation, number
 from tunemark.schema.errors import TunemarkError
 from tunemark.schema.facts.cards import APPLE, AcceleratorCard, ModelCard
 from tunemark.schema.facts.fact_base import FactBase
-from tunemark.schema.formats import GB, GIB, SIZES, usd
+from tunemark.schema.formats import GB, GIB, SIZES, counted, usd
 from tunemark.schema.physics.architecture import count_parameters
 from tunemark.schema.physics.training_shape import ALL_LINEAR, TrainingShape
 from tunemark.schema.quantities import QUANTITIES
@@ -81,7 +81,8 @@ def findings_of_text(facts: FactBase, claim: ClaimText) -> tuple[list[Finding], 
         if (alone or not row.get("catalogue"))
         and (each.holds() if row.get("confirms") else _off(way, each.right) < (GB_OR_GIB if row.get("catalogue") else SLACK))
     )
-    return sorted(found, key=lambda each: WORST_FIRST[each.verdict]), next(kept, "")
+    share = (f"{printed} is {ratio.value / limit:.0%} of linear scaling" for printed, ratio, limit in scaled(claim) if limit > 1)
+    return sorted(found, key=lambda each: WORST_FIRST[each.verdict]), next(chain(kept, share), "")
 
 
 def _calculation(equation: Equation, ending: str) -> str:
@@ -221,7 +222,8 @@ def _with_peaks(claim: ClaimText) -> ClaimText:
             for peak, by, n in product(known, times, numbers)
             if each.value.widened(share).overlaps(Interval.exact(peak * by * n))
         ]
-        if not each.kind.startswith("flop_per_s") or not near or words("achieved").search(claim.text[: each.place]):
+        achieved = words("achieved").search(claim.text[: each.place]) and "dense" not in each.printed
+        if achieved or not near or not each.kind.startswith("flop_per_s"):
             figures.append(each)
         elif any(peak in formats and (by == 1 or claim.formats) for peak, by in near):
             figures.append(replace(each, kind="peak_flop_per_s"))
@@ -233,14 +235,13 @@ def _of_devices(facts: FactBase, claim: ClaimText) -> dict[str, list[Way]]:
     usual, every, says = _peaks(claim), _peaks(claim, Dtype.FP8), claim.says
     best = max(max(card.peak_tflops.values(), default=0.0) for card in facts.accelerators.values())
     every_peak = [(name, peak * (2 if says("sparse") else 1)) for peak, name in sorted(every.items())]
-    counted = claim.counts or claim.other_counts or not says("many", "machine")
+    numbered = claim.counts or claim.other_counts or not says("many", "machine")
     of_chips = [each for kind in ("bandwidth", "device_memory") for each in claim.stated(kind)]
     both = len(claim.devices) == PAIR and any(words("of_both").search(claim.text[: each.place]) for each in of_chips)
     alone = len(claim.devices) == 1 and not claim.models
     one = of_chips and not says("comparison")
     chips = claim.devices[0] if both or (one and alone) else (one and subject_of(claim, of_chips[0])) or ()
     boards = len(claim.stated("bandwidth")) == len(claim.devices) == len(claim.stated("power_w")) == 1
-    nameless = len(claim.models) < PAIR
     largest = max((card.memory_gib or math.inf for card in claim.cards), default=math.inf)
 
     def listed(cards: Iterable[AcceleratorCard], kind: str, unit: str, by: float = 1.0) -> list[tuple[str, float]]:
@@ -252,13 +253,11 @@ def _of_devices(facts: FactBase, claim: ClaimText) -> dict[str, list[Way]]:
         "wide_peak": [(name, peak) for name, peak in every_peak if peak in usual][-1:],
         "highest_peak": every_peak[-1:],
         "fastest_peak": every_peak[-1:] or [(f"{best:g} TFLOP/s of the fastest device", best * 1e12)],
-        "devices_at_most": [(f"{max(claim.numbers)} device{'s' if max(claim.numbers) > 1 else ''}", float(max(claim.numbers)))]
-        if counted
-        else [],
+        "devices_at_most": [(counted(max(claim.numbers), "device"), float(max(claim.numbers)))] if numbered else [],
         "bandwidth_of_device": listed(chips, "memory_bandwidth_gb_s", "GB/s", GB),
         "memory_of_device": listed(chips, "memory_gib", "GB", GB),
         "power_of_board": listed(claim.cards, "tdp_w", "W") if boards else [],
-        "nameless_memory": [(f"{claim.memory_gib:g} GiB", claim.memory_gib * GIB)] if claim.memory_gib and nameless else [],
+        "nameless_memory": [(f"{claim.memory_gib:g} GiB", claim.memory_gib * GIB)] if claim.memory_gib and len(claim.models) < PAIR else [],
         "all": [("100% of the peak", 1.0)],
         "attainable": [(f"{ATTAINABLE:.0%} of the peak, as large matrix products alone", ATTAINABLE)],
     }
@@ -321,12 +320,12 @@ def _flop_of_token(claim: ClaimText) -> Iterator[Way]:
         # Some leave out the embedding, and some the head too.
         fewest *= 1 - (count.head + count.embedding) / count.total if model.experts is None else 1.0
         usual, whole = flop_conventions(model, method, min(lengths or [model.usual_length]))
-        counted = f"{fewest / 1e9:.4g} to {most * RECOMPUTED / 1e9:.4g}, by what is counted"
+        ends = f"{fewest / 1e9:.4g} to {most * RECOMPUTED / 1e9:.4g}, by what is counted"
         for flop in (usual, whole, fewest, most * RECOMPUTED):
             how = "recomputation included, which MFU leaves out; " if flop > most else ""
             amount = Interval(flop, fewest, most * RECOMPUTED)
             amount = amount.widened(ROUNDED / 2) * (claim.sized / count.total) if claim.sized else amount
-            yield f"{flop / 1e9:.2f} GFLOP ({how}{counted})", amount
+            yield f"{flop / 1e9:.2f} GFLOP ({how}{ends})", amount
 
 
 def _adapter_weights(claim: ClaimText, model: ModelCard) -> list[Way]:
@@ -417,8 +416,8 @@ def _ratios(kind: str, change: str, first: Stated, second: Stated) -> Iterator[t
     yield from ((words, ratio), more) if kind == "speedup" else (more, less) if kind == "gained" else (less, *of_time)
 
 
-def orders(claim: ClaimText) -> Iterator[Finding]:
-    """Yield more than n times the rate on n times the devices."""
+def scaled(claim: ClaimText) -> Iterator[tuple[str, Interval, float]]:
+    """Yield what a text says of more devices: how it is printed, the factor between the rates, and the most that it can be."""
     if numbers := claim.growing:
         times = numbers[-1] / numbers[0]
         # The rate of each device does not grow with their number.
@@ -426,11 +425,17 @@ def orders(claim: ClaimText) -> Iterator[Finding]:
             f"{kind}{each}": 1.0 if each else times for kind in ("tokens_per_s", "samples_per_s", "steps_per_s") for each in ("", "_each")
         }
         series = [(claim.stated(kind), most[kind]) for kind in most if len(claim.stated(kind)) == len(numbers)]
-        ratios = [(f"{b.printed} / {a.printed}", b.value / a.value, most) for (a, *_, b), most in series]
-        for printed, ratio, limit in (*ratios, *((each.printed, each.value, times) for each in claim.stated("speedup"))):
-            if ratio.low > limit * SUPERLINEAR:
-                why = f"{printed} = {ratio.low:.3g} times the rate with {times:g} times the devices: n devices do at most n times the work of one"
-                yield replace(_finding(SUSPICIOUS, printed, why, "tokens_per_s"), rule="scaling")
+        yield from ((f"{b.printed} / {a.printed}", b.value / a.value, most) for (a, *_, b), most in series)
+        yield from ((each.printed, each.value, times) for each in claim.stated("speedup"))
+
+
+def orders(claim: ClaimText) -> Iterator[Finding]:
+    """Yield more than n times the rate on n times the devices."""
+    for printed, ratio, limit in scaled(claim):
+        if ratio.low > limit * SUPERLINEAR:
+            n = claim.growing[-1] / claim.growing[0]
+            why = f"{printed} = {ratio.low:.3g} times the rate with {n:g} times the devices: n devices do at most n times the work of one"
+            yield replace(_finding(SUSPICIOUS, printed, why, "tokens_per_s"), rule="scaling")
 
 
 # What needs no calculation ---------------------------------------------------------------------------

@@ -139,8 +139,8 @@ class ClaimText:
     def growing(self) -> tuple[int, ...]:
         """The numbers of devices if they and the rates grow in the text; else none."""
         every, rates = [*self.counts, *self.other_counts], [each.value for each in self.values("tokens_per_s")]
-        alone = max(len(self.models), len(self.methods)) < PAIR <= len(every)
-        return tuple(every) if alone and every == sorted(every) and rates == sorted(rates) else ()
+        alone = max(len(self.models), len(self.methods), len(self.devices)) < PAIR <= len(every)
+        return tuple(sorted(every)) if alone and (not rates or (every == sorted(every) and rates == sorted(rates))) else ()
 
     @property
     def cards(self) -> list[AcceleratorCard]:

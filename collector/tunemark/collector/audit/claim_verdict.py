@@ -115,7 +115,8 @@ def _verdict(facts: FactBase, claim: ClaimText, known: Callable[[], KnownRates])
             best = best if fit.verdict == NOT_JUDGED else fit
     else:
         best = min((_best_reading(facts, each, known) for each in _of_each(claim)), key=lambda each: _place(each.verdict))
-        best = replace(best, left=() if list(changes(claim)) else tuple(each.printed for each in changes_of(claim)))
+        judged = claim.text if list(changes(claim)) else " ".join((kept, *(each.claim for each in own)))
+        best = replace(best, left=tuple(each.printed for each in changes_of(claim) if each.printed not in judged))
     worst_first = sorted((*own, *best.findings), key=lambda each: WORST_FIRST[each.verdict])
     # Of each figure, the worst.
     of_claim = {each.claim: each for each in reversed(worst_first)}

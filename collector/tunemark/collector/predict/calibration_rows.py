@@ -4,7 +4,7 @@ A figure that a document leaves ambiguous is filled in if the audit excludes eve
 the predictor agree. Each derived figure carries its calculation as a fact of the topic `derived`.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -91,7 +91,10 @@ class Calibration:
 def calibrate(evidence: Evidence, findings: Collection[Finding]) -> Calibration:
     """Return the calibration rows of the evidence."""
     by_subject = grouped(findings, lambda finding: finding.records[0])
-    documents = (*_published(evidence, by_subject, excluded_readings(findings)), *_converted(evidence, by_subject))
+    # A term has one meaning throughout a document.
+    of_document = grouped(findings, lambda finding: source_of(finding.records[0]))
+    excluded = {document: frozenset(reading for each in group for reading in each.excluded) for document, group in of_document.items()}
+    documents = (*_published(evidence, by_subject, excluded), *_converted(evidence, by_subject))
     outcomes = (*documents, *(run.calibration for run in evidence.results if run.calibration is not None))
     by_result = {result: row for result, row in outcomes if isinstance(row, Observed)}
     refused = {result: row.reason for result, row in outcomes if isinstance(row, Missing)}
@@ -147,12 +150,6 @@ def rate_of(run: AuditedResult, excluded: Collection[str]) -> TokenRate | Missin
     if rates or samples_per_s(run) is not None or "step_time_s" in run.claims:
         return Missing("its rate counts rows, and the tokens in them are not known")
     return None
-
-
-def excluded_readings(findings: Iterable[Finding]) -> dict[str, frozenset[str]]:
-    """Return the readings of a step that the audit excludes, by document: a term has one meaning throughout a document."""
-    of_document = grouped(findings, lambda finding: source_of(finding.records[0]))
-    return {document: frozenset(reading for finding in group for reading in finding.excluded) for document, group in of_document.items()}
 
 
 def shape_as_run(shape: TrainingShape, run: AuditedResult, facts: FactBase, level: SoftwareLevel) -> TrainingShape:

@@ -366,17 +366,14 @@ def batches(evidence: Evidence) -> Iterator[Finding]:
     ]
     for results in grouped(unscoped, lambda result: (result.source, result.section)).values():
         first = results[0]
-        if any((known := rows_by_rate(row)) and _agrees(known, row) for row in results):
+        # A reading of the batch that gives the rows of a step settles it.
+        settled = [(known, reading) for row in results if (known := rows_by_rate(row)) for reading in batch_readings(row).values()]
+        if any(reading.widened(TIMES_TOLERANCE).overlaps(known) for known, reading in settled):
             continue
         printed = first.labels.get("batch_size", "")
         rows = int(printed) if printed.isdigit() else first.conditions.micro_batch or 0
         readings = {"per device": f"{rows * first.devices} rows in a micro-step", "global": f"{rows} rows in a micro-step"}
         yield open_to(results, f"batch {rows} on {first.devices} devices", readings, conditions=("micro_batch", "global_batch"))
-
-
-def _agrees(rows: Interval, result: AuditedResult) -> bool:
-    """Return True if a reading of the batch gives the rows of a step."""
-    return any(reading.widened(TIMES_TOLERANCE).overlaps(rows) for reading in batch_readings(result).values())
 
 
 def lengths(evidence: Evidence) -> Iterator[Finding]:
