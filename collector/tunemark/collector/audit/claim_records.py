@@ -68,7 +68,7 @@ def readings(claim: ClaimText) -> Iterator[PublishedResult]:
 
 def _needs_several(claim: ClaimText) -> bool:
     """Return True if a text gives a time, a cost or a rate on a device that the weights do not fit in: it trains on several."""
-    timed = {each.kind for each in claim.figures} & {"train_time_s", "cost_usd", *CLAIMS["kinds"]["rates"]}
+    timed = {each.kind for each in claim.figures} & {"train_time_s", "cost_usd", "mfu", *CLAIMS["kinds"]["rates"]}
     sizes = [weight_bytes(model, method)[0] for model in claim.models for method in claim.possible_methods]
     return bool(timed and sizes and claim.cards) and min(sizes) > max(card.usable_bytes or math.inf for card in claim.cards)
 

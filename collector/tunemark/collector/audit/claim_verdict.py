@@ -449,9 +449,10 @@ def _fitting(
     if memory:
         also = f", and with {others[0]} it fits" if others and fit not in FITS else ""
         return Judged(f"by the memory model, a step of usual settings needs {needed}{also}", PLAUSIBLE)
-    small = replace(plan, shape=replace(plan.shape, micro_batch=1, checkpointing=Checkpointing.FULL))
-    if claim.says("least_device") and small.fit_on(card.usable_bytes // MUCH_LESS) in FITS:
-        return Judged(f"a step of usual settings needs {gib(small.needed_bytes)} at least, so less than {usable} is enough", SUSPICIOUS)
+    fewer = max(1, plan.shape.world_size // MUCH_LESS)
+    small = replace(plan, shape=replace(plan.shape, micro_batch=1, checkpointing=Checkpointing.FULL, world_size=fewer))
+    if claim.says("least_device") and small.fit_on(card.usable_bytes * plan.shape.world_size // MUCH_LESS // fewer) in FITS:
+        return Judged(f"a step of usual settings needs {gib(small.needed_bytes)} at least on {fewer} of them; less is enough", SUSPICIOUS)
     if fit == "no" and not others:
         if claim.says("tuned"):
             return None
