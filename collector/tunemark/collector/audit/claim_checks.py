@@ -304,9 +304,9 @@ def _of_models(claim: ClaimText) -> dict[str, list[Way]]:
     optimizers = claim.said("optimizer") or (["any optimizer"] if claim.says("states") else [])
     if optimizers and claim.methods == (Method.FULL,) and len(claim.devices) < PAIR:
         wide = adam_bytes(mixed=claim.says("mixed"), wide_states=claim.says("wide_states"))
-        # Of several, it is the one with the smallest states.
-        least, optimizer = min((4 if "adam" not in one or "paged" in one else 6 if "8" in one else wide, one) for one in optimizers)
-        ways["bytes_of_training"] = [(f"{least} bytes of weights, gradients and states of {optimizer}", Interval.exact(float(least)))]
+        sizes = {"paged": 2, "8": 4, "adam": wide, "": 4 if claim.says("states") else 2}
+        least, optimizer = min((next(size for word, size in sizes.items() if word in one), one) for one in optimizers)
+        ways["bytes_of_training"] = [(f"{least} bytes of weights and states of {optimizer}", Interval.exact(float(least)))]
     return ways
 
 
