@@ -357,13 +357,13 @@ def _by_memory(claim: ClaimText, sides: Sides, model: ModelCard, card: Accelerat
         return "no memory of the same step is predicted for both ways", ""
     likely = Interval(statistics.median(found), min(found) * (1 - GB_OR_GIB), max(found) * (1 + GB_OR_GIB))
     in_rows = " to ".join(dict.fromkeys(f"{each:,}" for each in (lengths[0], lengths[-1])))
-    reason = (
-        f"{sides[1].name} usually needs {significant(likely.value)} times the memory of {sides[0].name}, {_ends(likely)} by the memory "
-        f"model, with {in_rows} tokens in a row"
-    )
-    if stated.overlaps(likely) or not stated.overlaps(Interval(likely.value, likely.low / FAR, likely.high * FAR)):
-        return reason, "within" if stated.overlaps(likely) else "outside"
-    return f"{reason}; with unusual settings the claim stays open", "near"
+    times = f"{significant(likely.value)} times the memory of {sides[0].name}, {_ends(likely)} by the memory model"
+    reason = f"{sides[1].name} usually needs {times}, with {in_rows} tokens in a row"
+    if stated.overlaps(likely):
+        place = placed(stated, likely)
+        return f"{reason}{_stays_open(place, stated, likely)}", place
+    near = stated.overlaps(Interval(likely.value, likely.low / FAR, likely.high * FAR))
+    return (f"{reason}; with unusual settings the claim stays open", "near") if near else (reason, "outside")
 
 
 def against_model(claim: ClaimText, run: AuditedResult, model: ModelCard, card: AcceleratorCard) -> tuple[str, str]:

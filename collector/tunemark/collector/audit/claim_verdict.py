@@ -40,8 +40,6 @@ from tunemark.schema.throughput import Range, architecture_of
 from tunemark.schema.vocabulary import FITS, AuditVerdict, Checkpointing, Dtype, Method, SoftwareLevel
 
 NOT_JUDGED, PLAUSIBLE = "not judged", "plausible"
-NOTHING = len(AuditVerdict)
-"""Place of these verdicts, which the audit does not have: behind the mildest."""
 DIVIDED = ("tokens_per_s", "tokens_per_s_each")
 """Kinds of figures of which a text states one for each of several devices, methods or models."""
 SLOW = 5
@@ -112,7 +110,7 @@ def _verdict(facts: FactBase, claim: ClaimText, known: Callable[[], KnownRates])
         if list(ratios(claim, sides)) == ["memory"] and (claim.memory_gib or claim.devices):
             # It also says that the step fits there.
             fit = _best_reading(facts, of_subject(claim), known)
-            best = best if fit.verdict == NOT_JUDGED else fit
+            best = best if fit.verdict == NOT_JUDGED or _place(best.verdict) < _place(fit.verdict) else fit
     else:
         best = min((_best_reading(facts, each, known) for each in _of_each(claim)), key=lambda each: _place(each.verdict))
         judged = claim.text if list(changes(claim)) else " ".join((kept, *(each.claim for each in own)))
@@ -187,8 +185,8 @@ def _of_each(claim: ClaimText) -> list[ClaimText]:
 
 
 def _place(verdict: str) -> int:
-    """Return the place of a verdict: the worst is 0."""
-    return WORST_FIRST[AuditVerdict(verdict)] if verdict in set(AuditVerdict) else NOTHING
+    """Return the place of a verdict: the worst is 0; those that the audit does not have are behind the mildest."""
+    return WORST_FIRST[AuditVerdict(verdict)] if verdict in set(AuditVerdict) else len(AuditVerdict)
 
 
 def _judged(facts: FactBase, claim: ClaimText, record: PublishedResult, known: Callable[[], KnownRates]) -> Judged:

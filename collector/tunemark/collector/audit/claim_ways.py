@@ -141,7 +141,8 @@ def ratios(claim: ClaimText, sides: Sides) -> dict[str, Interval]:
     ]
     if not changes["memory"]:
         memory = [ONE.widened(GB_OR_GIB) * 2.0] if claim.says("half_memory") else []
-        memory += [Interval(1.0, 1.0, OPEN)] if claim.says("less_memory") else []
+        less = words("less_memory").search(claim.text)
+        memory += [Interval(1.0, 1 / OPEN, 1.0) if less["more"] else Interval(1.0, 1.0, OPEN)] if less else []
     speeds = _speeds(claim, changes["speed"]) if changes["speed"] or not every else []
     return {kind: stated[0] for kind, stated in (("speed", speeds), ("memory", memory)) if stated}
 
