@@ -104,7 +104,7 @@ def _ways(claim: ClaimText, *, base_first: bool) -> Sides | None:
             return (usual, way) if turned else (way, usual)
     # Of a method that is the subject of a sentence.
     subject = [way for begin, _, way in methods if not claim.text[:begin].strip() or claim.text[:begin].rstrip()[-1] in ".;:,"]
-    if len(methods) == len(subject) == 1 and (other := ADAPTED.get(subject[0].method or Method.FULL)):
+    if len(methods) == len(subject) == 1 and not claim.says("more_trained") and (other := ADAPTED.get(subject[0].method or Method.FULL)):
         return subject[0], Side(METHODS[other], method=other)
     return None
 
