@@ -174,10 +174,7 @@ def judge(text: str, *, as_json: bool) -> None:
         tell(f"Of {len(claims)} rows, none is worse than this one: {claim.text}")
     read = ", ".join(filter(None, (judged.read, *(each.printed for each in claim.figures if each.printed not in left))))
     unread = "" if claim.models or not claim.devices else " No model was read."
-    print_paragraphs(
-        ("", f"Read as {read or 'naming no figure, model or device that is known'}.{unread}"),
-        *([("", f"Not judged: {', '.join(left)}.")] if left else []),
-    )
+    print_paragraphs(("", f"Read as {read or 'nothing known'}.{unread}"), *([("", f"Not judged: {', '.join(left)}.")] if left else []))
     compiled = [card for card, *_ in claim.devices if card.vendor not in ISSUING and card.remarks]
     for remark in dict.fromkeys(f"{card.name}: {card.remarks}\n" for card in compiled):
         tell(remark)
